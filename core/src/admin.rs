@@ -1,0 +1,75 @@
+//! What operators may do.
+
+use std::sync::Arc;
+
+use crate::backend::ForcedRelease;
+use crate::client::Engine;
+use crate::error::Error;
+use crate::holder::Inspection;
+use crate::key::LockKey;
+
+/// The operator's handle: looks into keys and ends leases that are not its own.
+///
+/// Kept apart from locks and guards, so that code which takes locks cannot break those of others.
+/// Whoever may write to the store can do the same without it: rights are the store's to give.
+pub struct Admin {
+    engine: Arc<Engine>,
+}
+
+impl Admin {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
+    }
+
+    /// Tells who holds `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell; else what the store failed with.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn inspect<K>(&self, key: K) -> Result<Inspection, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        self.engine.backend().inspect(&key.try_into()?).await
+    }
+
+    /// Ends whatever leases are in force on `key`, and says `why` in the log.
+    ///
+    /// Their holders learn of it as soon as the store can tell them, at the latest by their next
+    /// renewal or deadline. Until then they may go on: a resource that checks fencing tokens
+    /// refuses them from [`ForcedRelease::min_token`] on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot do it,
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if something else lies under the key.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; the leases may then have ended or not.
+    pub async fn force_release<K>(&self, key: K, why: &str) -> Result<ForcedRelease, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        let key = key.try_into()?;
+        let forced = self.engine.backend().force_release(&key).await?;
+        for holder in forced.ended() {
+            tracing::warn!(%key, lease = %holder.fingerprint(), why, "lease ended by an operator");
+        }
+        Ok(forced)
+    }
+}
+
+impl std::fmt::Debug for Admin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admin")
+            .field("backend", &self.engine.backend())
+            .finish()
+    }
+}

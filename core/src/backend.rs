@@ -1,0 +1,313 @@
+//! The contract between the layers and a store.
+
+use std::fmt::Debug;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use crate::capabilities::Capabilities;
+use crate::claim::Claim;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::{Holder, Inspection};
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::watch::KeyWatch;
+
+/// A store of leases. Three methods make a backend; everything else has a default.
+///
+/// A backend speaks to its store and nothing more: it never waits for a key, retries, sleeps,
+/// renews on its own or counts holds. The layers above do that, the same for every store.
+///
+/// # To ensure correctness
+///
+/// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and
+///   [`release`](Self::release) is one atomic step in the store and compares the whole lease id there.
+/// - `try_acquire` is idempotent per [`LeaseId`](crate::LeaseId): repeated while its own lease is in
+///   force, it is granted again with a full TTL.
+/// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
+///   store received it.
+/// - A reply that was lost is [`ErrorKind::Indeterminate`] and a request that was surely not applied
+///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
+///   mapped on purpose.
+/// - No layer below repeats a request on its own, unless that is proved harmless.
+/// - Every call ends in bounded time, and dropping its future at any point breaks nothing: the
+///   request may then have been applied or not.
+///
+/// The conformance suite checks all of it through the promises of the whole:
+///
+/// | promise | is shown by |
+/// | --- | --- |
+/// | P1 Only an acquisition's own lease id renews or releases it. | TODO |
+///
+/// # Example
+///
+/// `examples/custom_backend.rs` is a complete backend that runs the suite.
+#[async_trait]
+pub trait LockBackend: Debug + Send + Sync + 'static {
+    /// What this store can do, and what it promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Asks for a lease once: one round trip, one atomic step, and no waiting for others to release.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Indeterminate`] if the reply was lost. The caller repeats the same claim or
+    /// releases its lease; it never takes the error for a refusal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have granted the lease: the caller releases it.
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error>;
+
+    /// Puts [`Lease::ttl`] in force from now, if this very lease is still in force; it may be
+    /// shorter than what is left.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Indeterminate`] if the reply was lost; the old deadline stays in force.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have renewed; the local deadline does not move.
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error>;
+
+    /// Ends this very lease. Harmless when repeated or late.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Indeterminate`] if the reply was lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have released; the caller repeats it.
+    async fn release(&self, lease: &Lease) -> Result<Release, Error>;
+
+    /// Renews many leases in as few round trips as the store allows, one result per lease in order.
+    ///
+    /// By default one by one, concurrently. One failure must not fail its neighbours.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`renew`](Self::renew), for each of them.
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        join_all(leases.iter().map(|lease| self.renew(lease))).await
+    }
+
+    /// Begins to watch `key`, without I/O of its own.
+    ///
+    /// By default silent, so that callers poll. A backend that declares
+    /// [`Feature::Push`](crate::Feature::Push) fires it when a key is released by anybody, and when
+    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping.
+    fn watch(&self, _key: &LockKey) -> KeyWatch {
+        KeyWatch::silent()
+    }
+
+    /// Tells who holds `key`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`](crate::Feature::Inspect).
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        Err(unsupported(&self.capabilities(), Operation::Inspect, key))
+    }
+
+    /// Ends whatever leases are in force on `key`, on behalf of an operator.
+    ///
+    /// Something else that lies under the key is left alone ([`ErrorKind::WrongType`]).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless the backend declares
+    /// [`Feature::ForceRelease`](crate::Feature::ForceRelease).
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        Err(unsupported(
+            &self.capabilities(),
+            Operation::ForceRelease,
+            key,
+        ))
+    }
+
+    /// Closes connections. Calls after it may fail; leases are left to their TTL.
+    async fn close(&self) {}
+}
+
+fn unsupported(store: &Capabilities, operation: Operation, key: &LockKey) -> Error {
+    Error::new(ErrorKind::Unsupported, "this store cannot do that")
+        .with_operation(operation)
+        .with_key(key)
+        .with_backend(store.name())
+}
+
+/// What an attempt to acquire came to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Attempt {
+    /// The lease is in force.
+    Granted(Grant),
+    /// Others hold the key.
+    Held(Contention),
+}
+
+/// A lease that the store has put in force.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Grant {
+    token: NonZeroU64,
+    ttl: Option<Duration>,
+}
+
+impl Grant {
+    /// Creates the grant whose fencing token is `token`.
+    pub fn new(token: NonZeroU64) -> Self {
+        Self { token, ttl: None }
+    }
+
+    /// Says which TTL the store really put in force, where it is not the one that was asked for.
+    ///
+    /// A longer one is not believed in; a shorter one is.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// The fencing token: larger than that of every earlier grant of the key.
+    pub fn token(&self) -> u64 {
+        self.token.get()
+    }
+
+    /// The TTL that the store put in force, where it is not the one that was asked for.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.ttl
+    }
+}
+
+/// What is known about a key that others hold. All of it is a hint.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Contention {
+    holder: Option<Holder>,
+}
+
+impl Contention {
+    /// Creates it with nothing known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one of those who hold the key: the one whose lease ends first.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Holder) -> Self {
+        self.holder = Some(holder);
+        self
+    }
+
+    /// One of those who hold the key.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+
+    /// When the key is free if nobody renews or releases: there is no point in polling later than that.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.holder.as_ref()?.remaining()
+    }
+}
+
+/// What a renewal came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Renewal {
+    /// The TTL is in force from when the store received the request.
+    Renewed,
+    /// This lease is not in force, and another is.
+    Taken,
+    /// This lease is not in force, and none is.
+    Vanished,
+}
+
+/// What a release came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Release {
+    /// This lease was not in force.
+    NotHeld,
+    /// This lease was in force and is no more.
+    Released,
+}
+
+/// What an operator's forced release came to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ForcedRelease {
+    ended: Vec<Holder>,
+    min_token: Option<u64>,
+}
+
+impl ForcedRelease {
+    /// Creates it with nobody having held the key.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a lease that was ended.
+    #[must_use]
+    pub fn with_ended(mut self, holder: Holder) -> Self {
+        self.ended.push(holder);
+        self
+    }
+
+    /// Adds the number that every later token reaches and no earlier one does.
+    #[must_use]
+    pub fn with_min_token(mut self, number: u64) -> Self {
+        self.min_token = Some(number);
+        self
+    }
+
+    /// The leases that were ended.
+    pub fn ended(&self) -> &[Holder] {
+        &self.ended
+    }
+
+    /// The number that every later token reaches and no earlier one does: a resource that is told
+    /// it refuses the former holder at once.
+    pub fn min_token(&self) -> Option<u64> {
+        self.min_token
+    }
+}
+
+/// A shared backend is a backend, also when its type is not known: `Arc<dyn LockBackend>`.
+#[async_trait]
+impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
+    fn capabilities(&self) -> Capabilities {
+        (**self).capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        (**self).try_acquire(claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        (**self).renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        (**self).release(lease).await
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        (**self).renew_all(leases).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        (**self).watch(key)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        (**self).inspect(key).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        (**self).force_release(key).await
+    }
+
+    async fn close(&self) {
+        (**self).close().await;
+    }
+}

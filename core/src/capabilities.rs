@@ -1,0 +1,138 @@
+//! What a store can do, and what it promises.
+
+use std::time::Duration;
+
+/// What a backend's store can do, and what it promises of its tokens.
+///
+/// The layers above refuse what a store cannot do before any I/O, and the conformance suite checks
+/// that the declaration is honest: what is declared must work, and what is not is skipped by name.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::{Capabilities, Feature, Fencing};
+///
+/// let capabilities = Capabilities::new("shelf", Fencing::BestEffort)
+///     .with(Feature::Inspect)
+///     .with_ttl_range(Duration::from_millis(1), Duration::from_secs(3_600));
+/// assert!(capabilities.supports(Feature::Inspect));
+/// assert!(!capabilities.supports(Feature::Push));
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Capabilities {
+    name: &'static str,
+    fencing: Fencing,
+    features: u32,
+    min_ttl: Duration,
+    max_ttl: Duration,
+    ttl_granularity: Duration,
+}
+
+/// How far the fencing tokens of a store can be relied on, weakest first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// The numbers mean nothing.
+    None,
+    /// Tokens of a key strictly increase while the store keeps its data and its clock does not go back.
+    BestEffort,
+    /// Tokens of a key strictly increase in grant order for the life of the store.
+    Strict,
+}
+
+/// Something that not every store can do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Feature {
+    /// [`LockBackend::force_release`](crate::LockBackend::force_release) works.
+    ForceRelease,
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect) works.
+    Inspect,
+    /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
+    Push,
+}
+
+impl Feature {
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+impl Capabilities {
+    /// The longest TTL that a backend allows unless it says otherwise: a day.
+    ///
+    /// A lease outlives a crashed holder by its TTL, so a longer one is a mistake more often than a wish.
+    pub const DEFAULT_MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Creates the declaration of the backend `name`, with nothing beyond the required methods.
+    ///
+    /// TTLs may be 1 ms to [`Capabilities::DEFAULT_MAX_TTL`], in steps of 1 ms.
+    pub const fn new(name: &'static str, fencing: Fencing) -> Self {
+        Self {
+            name,
+            fencing,
+            features: 0,
+            min_ttl: Duration::from_millis(1),
+            max_ttl: Self::DEFAULT_MAX_TTL,
+            ttl_granularity: Duration::from_millis(1),
+        }
+    }
+
+    /// Declares `feature`.
+    #[must_use]
+    pub const fn with(mut self, feature: Feature) -> Self {
+        self.features |= feature.bit();
+        self
+    }
+
+    /// Takes the declaration of `feature` back.
+    #[must_use]
+    pub const fn without(mut self, feature: Feature) -> Self {
+        self.features &= !feature.bit();
+        self
+    }
+
+    /// Declares the shortest and the longest TTL.
+    #[must_use]
+    pub const fn with_ttl_range(mut self, min: Duration, max: Duration) -> Self {
+        self.min_ttl = min;
+        self.max_ttl = max;
+        self
+    }
+
+    /// Declares the step to which the store rounds TTLs up.
+    #[must_use]
+    pub const fn with_ttl_granularity(mut self, step: Duration) -> Self {
+        self.ttl_granularity = step;
+        self
+    }
+
+    /// The backend's name, as errors and logs show it.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How far its tokens can be relied on.
+    pub const fn fencing(&self) -> Fencing {
+        self.fencing
+    }
+
+    /// Whether `feature` is declared.
+    pub const fn supports(&self, feature: Feature) -> bool {
+        self.features & feature.bit() != 0
+    }
+
+    /// The shortest TTL that the store takes.
+    pub const fn min_ttl(&self) -> Duration {
+        self.min_ttl
+    }
+
+    /// The longest TTL that the store takes.
+    pub const fn max_ttl(&self) -> Duration {
+        self.max_ttl
+    }
+
+    /// The step to which the store rounds TTLs up.
+    pub const fn ttl_granularity(&self) -> Duration {
+        self.ttl_granularity
+    }
+}

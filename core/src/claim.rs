@@ -1,0 +1,61 @@
+//! One request for a key.
+
+use crate::key::LockKey;
+use crate::lease::{Lease, LeaseId};
+
+/// One request for a key: the lease that is asked for, and how the caller asks.
+///
+/// All attempts of one acquisition carry the same claim, so that an attempt whose reply was lost
+/// can be repeated: the store knows the claim again by its [`LeaseId`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Claim {
+    lease: Lease,
+    patience: Patience,
+}
+
+/// Whether the caller of a [`Claim`] will wait if the key is held.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Patience {
+    /// It goes away if it is refused: a store keeps no place for it.
+    Leaves,
+    /// It comes back until it is served or gives up: a store may keep it a place.
+    Waits,
+}
+
+impl Claim {
+    /// Creates the claim of a caller that goes away if it is refused.
+    pub fn new(lease: Lease) -> Self {
+        Self {
+            lease,
+            patience: Patience::Leaves,
+        }
+    }
+
+    /// Says whether the caller will wait.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The lease that a grant of this claim gives.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// The key that is asked for.
+    pub fn key(&self) -> &LockKey {
+        self.lease.key()
+    }
+
+    /// The id by which the store knows this claim again.
+    pub fn id(&self) -> LeaseId {
+        self.lease.id()
+    }
+
+    /// Whether the caller will wait.
+    pub fn patience(&self) -> Patience {
+        self.patience
+    }
+}

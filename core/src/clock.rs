@@ -1,0 +1,161 @@
+//! Local time, as deadlines are counted.
+
+use std::fmt::Debug;
+use std::ops::Add;
+use std::pin::Pin;
+use std::time::Duration;
+
+/// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Instant(Duration);
+
+impl Instant {
+    /// Later than every instant that can be reached by waiting.
+    pub const FAR_FUTURE: Self = Self(Duration::MAX);
+
+    /// Creates the instant that lies `elapsed` after the clock's zero.
+    pub const fn from_zero(elapsed: Duration) -> Self {
+        Self(elapsed)
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Saturates at [`Instant::FAR_FUTURE`].
+impl Add<Duration> for Instant {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(duration))
+    }
+}
+
+/// A future that ends when a clock has reached an instant.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Where deadlines are read from, and what is waited on; a trait so that tests can drive time.
+///
+/// It must never go back, must count the time that the machine is suspended, and must run at the
+/// rate of real time to well within 1 %, which is the drift that deadlines allow for.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Instant;
+
+    /// Waits until [`Clock::now`] is at `deadline` or past it.
+    fn sleep_until(&self, deadline: Instant) -> Sleep;
+}
+
+/// The machine's own clock: on Linux `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+///
+/// Elsewhere it is [`std::time::Instant`], which on some systems stands still during a suspension;
+/// there a lease may seem held for as long as the machine slept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl SystemClock {
+    /// The longest sleep before the clock is read again.
+    ///
+    /// Timers stand still while a machine is suspended, so after it wakes a deadline that has passed
+    /// is noticed within this time. (Every check by a guard reads the clock itself.)
+    const SLICE: Duration = Duration::from_secs(1);
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant(since_boot())
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Box::pin(async move {
+            if deadline == Instant::FAR_FUTURE {
+                return std::future::pending().await;
+            }
+            loop {
+                let left = deadline.since(Self.now());
+                if left.is_zero() {
+                    return;
+                }
+                tokio::time::sleep(left.min(Self::SLICE)).await;
+            }
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.try_into().expect("the time since boot is not negative")
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    static ZERO: std::sync::LazyLock<std::time::Instant> =
+        std::sync::LazyLock::new(std::time::Instant::now);
+
+    ZERO.elapsed()
+}
+
+/// Tokio's clock, for tests: [`tokio::time::pause`] stops it and `advance` drives it.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// use std::time::Duration;
+/// use leasehold_core::clock::{Clock, TokioClock};
+///
+/// let clock = TokioClock::new();
+/// let before = clock.now();
+/// tokio::time::advance(Duration::from_secs(3_600)).await;
+/// assert_eq!(clock.now().since(before), Duration::from_secs(3_600));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    zero: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// Creates a clock whose zero is now.
+    #[expect(
+        clippy::new_without_default,
+        reason = "two defaults would not be equal"
+    )]
+    pub fn new() -> Self {
+        Self {
+            zero: tokio::time::Instant::now(),
+        }
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Instant {
+        Instant(self.zero.elapsed())
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        let zero = self.zero;
+        Box::pin(async move {
+            match zero.checked_add(deadline.0) {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+/// Runs `future`, but no longer than until `deadline`: `None` means that it was dropped unfinished.
+pub(crate) async fn until<F: Future>(
+    clock: &dyn Clock,
+    deadline: Instant,
+    future: F,
+) -> Option<F::Output> {
+    tokio::select! {
+        biased;
+        output = future => Some(output),
+        () = clock.sleep_until(deadline) => None,
+    }
+}

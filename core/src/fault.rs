@@ -1,0 +1,250 @@
+//! A decorator that makes any backend fail on command, for tests.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal};
+use crate::capabilities::Capabilities;
+use crate::claim::Claim;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::Inspection;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::sync::lock;
+use crate::watch::{KeyWatch, KeyWatches};
+
+/// A backend that does what `B` does, except where [`Faults`] say otherwise.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::fault::{Fault, FaultBackend};
+/// use leasehold_core::{LockClient, MemoryBackend, Operation};
+///
+/// let store = FaultBackend::new(MemoryBackend::new());
+/// let faults = store.faults().clone();
+/// let client = LockClient::new(store);
+///
+/// // The store grants the lock and the reply gets lost. The client asks again with the same id.
+/// faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+/// let guard = client.mutex("k")?.lock().await?;
+/// assert_eq!(faults.calls(Operation::Acquire), 2);
+/// # drop(guard);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FaultBackend<B> {
+    inner: B,
+    faults: Faults,
+}
+
+/// The switches of a [`FaultBackend`]. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Switches>);
+
+#[derive(Debug, Default)]
+struct Switches {
+    pending: Mutex<HashMap<Operation, VecDeque<Fault>>>,
+    calls: Mutex<HashMap<Operation, usize>>,
+    news: Mutex<News>,
+    scripted: KeyWatches,
+}
+
+/// What a call suffers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request reaches the store late.
+    DelayRequest(Duration),
+    /// The store applies the request at once and the reply comes late.
+    DelayReply(Duration),
+    /// The call fails with an error of this kind, and the request never reaches the store.
+    Fail(ErrorKind),
+    /// The store applies the request and the call fails with [`ErrorKind::Indeterminate`].
+    LoseReply,
+    /// The request never reaches the store and the call never ends.
+    SwallowRequest,
+    /// The store applies the request and the call never ends.
+    SwallowReply,
+}
+
+/// What the watches of a [`FaultBackend`] report.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum News {
+    /// What the store tells.
+    #[default]
+    True,
+    /// Nothing.
+    Muted,
+    /// What [`Faults::cry_wolf`] says, and nothing else.
+    Scripted,
+}
+
+impl Faults {
+    /// Makes the next `times` calls of `operation` suffer `fault`, after those it is to suffer already.
+    pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
+        let mut pending = lock(&self.0.pending);
+        pending
+            .entry(operation)
+            .or_default()
+            .extend(std::iter::repeat_n(fault, times));
+    }
+
+    /// Ends all faults that were injected and not yet suffered.
+    pub fn heal(&self) {
+        lock(&self.0.pending).clear();
+    }
+
+    /// Says what watches that begin from now on report.
+    pub fn set_news(&self, news: News) {
+        *lock(&self.0.news) = news;
+    }
+
+    /// Fires the watches of `key` that report [`News::Scripted`].
+    pub fn cry_wolf(&self, key: &LockKey) {
+        self.0.scripted.notify(key.as_str());
+    }
+
+    /// How many calls of `operation` were made, those that failed included.
+    pub fn calls(&self, operation: Operation) -> usize {
+        lock(&self.0.calls)
+            .get(&operation)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    fn next(&self, operation: Operation) -> Option<Fault> {
+        *lock(&self.0.calls).entry(operation).or_default() += 1;
+        lock(&self.0.pending).get_mut(&operation)?.pop_front()
+    }
+}
+
+impl<B: LockBackend> FaultBackend<B> {
+    /// Decorates `inner`, without any fault yet.
+    pub fn new(inner: B) -> Self {
+        Self {
+            inner,
+            faults: Faults::default(),
+        }
+    }
+
+    /// The switches.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Ends the leases of `key` behind their holders' backs, as if they had expired in the store.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockBackend::force_release`].
+    pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
+        self.inner.force_release(key).await.map(|_ended| ())
+    }
+
+    /// Gives `key` to somebody else behind its holder's back, for `ttl`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
+        self.expire(key).await?;
+        let thief = Lease::new(key, ttl);
+        match self.inner.try_acquire(&Claim::new(thief.clone())).await? {
+            Attempt::Granted(_) => Ok(thief),
+            Attempt::Held(_) => Err(Error::new(ErrorKind::Timeout, "somebody else was quicker")),
+        }
+    }
+
+    /// Makes `call`, with what it is to suffer.
+    async fn suffer<T>(
+        &self,
+        operation: Operation,
+        key: &LockKey,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match self.faults.next(operation) {
+            None => call.await,
+            Some(Fault::DelayRequest(delay)) => {
+                tokio::time::sleep(delay).await;
+                call.await
+            }
+            Some(Fault::DelayReply(delay)) => {
+                let reply = call.await;
+                tokio::time::sleep(delay).await;
+                reply
+            }
+            Some(Fault::Fail(kind)) => Err(self.error(kind, operation, key)),
+            Some(Fault::LoseReply) => {
+                // Whatever it was, the caller does not learn of it.
+                drop(call.await);
+                Err(self.error(ErrorKind::Indeterminate, operation, key))
+            }
+            Some(Fault::SwallowRequest) => pending().await,
+            Some(Fault::SwallowReply) => {
+                drop(call.await);
+                pending().await
+            }
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, operation: Operation, key: &LockKey) -> Error {
+        Error::new(kind, "injected fault")
+            .with_operation(operation)
+            .with_key(key)
+            .with_backend(self.capabilities().name())
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> LockBackend for FaultBackend<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.suffer(
+            Operation::Acquire,
+            claim.key(),
+            self.inner.try_acquire(claim),
+        )
+        .await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.suffer(Operation::Renew, lease.key(), self.inner.renew(lease))
+            .await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.suffer(Operation::Release, lease.key(), self.inner.release(lease))
+            .await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch(key),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(key),
+        }
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        self.suffer(Operation::Inspect, key, self.inner.inspect(key))
+            .await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        self.suffer(Operation::ForceRelease, key, self.inner.force_release(key))
+            .await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

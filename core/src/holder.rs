@@ -1,0 +1,186 @@
+//! Who holds a key, as others may see it.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::lease::Fingerprint;
+
+/// Who holds a lease, in words: by default the host and the process id.
+///
+/// It is stored beside the lease id and shown to those who wait and to operators.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Description(Arc<str>);
+
+impl Description {
+    /// The longest description, in bytes.
+    pub const MAX_LEN: usize = 256;
+
+    /// Checks `text`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
+    /// control characters, which would reach the terminals of those who look.
+    pub fn new(text: impl Into<String>) -> Result<Self, Error> {
+        let text = text.into();
+        if text.is_empty() || text.len() > Self::MAX_LEN {
+            let message = format!(
+                "a description must have 1 to {} bytes, not {}",
+                Self::MAX_LEN,
+                text.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if text.chars().any(char::is_control) {
+            let message = "a description must not have control characters";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// This process: `host/pid`, or `pid` where the host has no usable name.
+    pub fn of_this_process() -> Self {
+        static THIS_PROCESS: LazyLock<Description> = LazyLock::new(|| {
+            let pid = std::process::id();
+            host_name()
+                .and_then(|host| Description::new(format!("{host}/{pid}")).ok())
+                .unwrap_or_else(|| Description(format!("pid {pid}").into()))
+        });
+
+        THIS_PROCESS.clone()
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> Option<String> {
+    let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(not(unix))]
+fn host_name() -> Option<String> {
+    None
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A lease in force, as anybody may see it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Holder {
+    fingerprint: Fingerprint,
+    description: Option<Description>,
+    remaining: Option<Duration>,
+}
+
+impl Holder {
+    /// Creates the holder whose lease id has `fingerprint`.
+    pub fn new(fingerprint: Fingerprint) -> Self {
+        Self {
+            fingerprint,
+            description: None,
+            remaining: None,
+        }
+    }
+
+    /// Adds who it is, in words.
+    #[must_use]
+    pub fn with_description(mut self, description: Option<Description>) -> Self {
+        self.description = description;
+        self
+    }
+
+    /// Adds how long its lease is good for, if nobody renews it.
+    #[must_use]
+    pub fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
+        self.remaining = remaining;
+        self
+    }
+
+    /// Names its lease.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Who it is, in words, if it said so.
+    pub fn description(&self) -> Option<&Description> {
+        self.description.as_ref()
+    }
+
+    /// How long the store keeps its lease without renewal; `None` if for ever.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.description {
+            Some(description) => write!(f, "{} ({description})", self.fingerprint)?,
+            None => write!(f, "{}", self.fingerprint)?,
+        }
+        match self.remaining {
+            Some(remaining) => write!(f, ", for another {remaining:.1?} unless renewed"),
+            None => f.write_str(", for ever"),
+        }
+    }
+}
+
+/// What the store knows about a key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Inspection {
+    holders: Vec<Holder>,
+    last_token: Option<u64>,
+}
+
+impl Inspection {
+    /// Creates the inspection of a key that nobody holds.
+    pub fn free() -> Self {
+        Self {
+            holders: Vec::new(),
+            last_token: None,
+        }
+    }
+
+    /// Adds a lease in force.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Holder) -> Self {
+        self.holders.push(holder);
+        self
+    }
+
+    /// Adds a token that no earlier grant of the key exceeds.
+    #[must_use]
+    pub fn with_last_token(mut self, number: Option<u64>) -> Self {
+        self.last_token = number;
+        self
+    }
+
+    /// Whether any lease is in force.
+    pub fn is_held(&self) -> bool {
+        !self.holders.is_empty()
+    }
+
+    /// All leases in force.
+    pub fn holders(&self) -> &[Holder] {
+        &self.holders
+    }
+
+    /// A number that the token of no grant so far exceeds, where the store keeps one.
+    ///
+    /// While the key is held by a mutex, it is the holder's token, or close above it where several
+    /// keys share a counter.
+    pub fn last_token(&self) -> Option<u64> {
+        self.last_token
+    }
+}

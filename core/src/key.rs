@@ -1,0 +1,184 @@
+//! What is locked.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind};
+
+/// The name of what is locked, checked and encoded once.
+///
+/// A name is 1 to [`LockKey::MAX_LEN`] bytes of anything. The bytes `A-Z a-z 0-9 . _ - : / @ + = ,`
+/// stand for themselves and all others are percent-encoded, so no brace, glob, blank or control byte
+/// ever reaches a store, and two different names never become one key.
+///
+/// ```
+/// use leasehold_core::LockKey;
+///
+/// assert_eq!(LockKey::new("invoice:42")?.as_str(), "invoice:42");
+/// assert_eq!(LockKey::new("50% {off}")?.as_str(), "50%25%20%7Boff%7D");
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct LockKey(Arc<str>);
+
+impl LockKey {
+    /// The longest name, in bytes before encoding.
+    ///
+    /// Long enough for a path or a URL; short enough that a key stays cheap in every store.
+    pub const MAX_LEN: usize = 512;
+
+    /// Checks and encodes `name`, which need not be UTF-8.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the name is empty or longer than [`LockKey::MAX_LEN`] bytes.
+    pub fn new(name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let name = name.as_ref();
+        if name.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a key must not be empty"));
+        }
+        if name.len() > Self::MAX_LEN {
+            let message = format!(
+                "a key must be at most {} bytes long, this one has {}",
+                Self::MAX_LEN,
+                name.len()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self(encode(name).into()))
+    }
+
+    /// The encoded name, as it appears in every store.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn encode(name: &[u8]) -> String {
+    use fmt::Write;
+
+    let mut encoded = String::with_capacity(name.len());
+    for &byte in name {
+        if is_plain(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("writing to a String never fails");
+        }
+    }
+    encoded
+}
+
+const fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'.' | b'_' | b'-' | b':' | b'/' | b'@' | b'+' | b'=' | b','
+        )
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Lets a map keyed by [`LockKey`] be asked by the encoded name.
+impl Borrow<str> for LockKey {
+    fn borrow(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl From<&Self> for LockKey {
+    fn from(key: &Self) -> Self {
+        key.clone()
+    }
+}
+
+impl TryFrom<&str> for LockKey {
+    type Error = Error;
+
+    fn try_from(name: &str) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&String> for LockKey {
+    type Error = Error;
+
+    fn try_from(name: &String) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for LockKey {
+    type Error = Error;
+
+    fn try_from(name: String) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<&[u8]> for LockKey {
+    type Error = Error;
+
+    fn try_from(name: &[u8]) -> Result<Self, Error> {
+        Self::new(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_of_1_to_512_bytes_are_taken() {
+        assert_eq!(LockKey::new("").unwrap_err().kind(), ErrorKind::Invalid);
+        assert!(LockKey::new("x").is_ok());
+        assert!(LockKey::new([b'x'; 512]).is_ok());
+        assert_eq!(
+            LockKey::new([b'x'; 513]).unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+    }
+
+    #[test]
+    fn hostile_bytes_are_encoded() {
+        let key = LockKey::new(b"a{b}\0\r\n*?[]%~ \xff").unwrap();
+
+        assert_eq!(key.as_str(), "a%7Bb%7D%00%0D%0A%2A%3F%5B%5D%25%7E%20%FF");
+    }
+
+    fn decode(encoded: &str) -> Vec<u8> {
+        let mut bytes = encoded.bytes();
+        let mut name = Vec::new();
+        while let Some(byte) = bytes.next() {
+            if byte != b'%' {
+                name.push(byte);
+                continue;
+            }
+            let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+            let digits = str::from_utf8(&digits).unwrap();
+            name.push(u8::from_str_radix(digits, 16).unwrap());
+        }
+        name
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_names_share_a_key(name in prop::collection::vec(any::<u8>(), 1..64)) {
+            let key = LockKey::new(&name).unwrap();
+
+            prop_assert_eq!(decode(key.as_str()), name);
+            prop_assert!(key.as_str().bytes().all(|byte| is_plain(byte) || byte == b'%'));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The store's time-bound grant of one claim.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::holder::Description;
+use crate::key::LockKey;
+
+/// What the store compares to tell one grant from every other: a random id, drawn per acquisition.
+///
+/// It is a bearer secret, since whoever knows it can renew and release the lease. `Debug` and
+/// `Display` show only its [`Fingerprint`]; [`LeaseId::secret`] is for backends.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct LeaseId {
+    random: Uuid,
+    count: u64,
+}
+
+impl LeaseId {
+    /// Draws a new id: 122 random bits from the operating system, and a count.
+    ///
+    /// The bits are drawn each time, so a forked process draws others; the count keeps ids of one
+    /// process apart even if its source of randomness should repeat itself.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no randomness to give.
+    #[expect(
+        clippy::new_without_default,
+        reason = "two defaults would not be equal"
+    )]
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+
+        Self {
+            random: Uuid::new_v4(),
+            count: COUNT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// The id as text without blanks, for the store and for nobody else.
+    pub fn secret(&self) -> String {
+        format!("{}-{:x}", self.random.simple(), self.count)
+    }
+
+    /// What logs and people may see of it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.secret().as_bytes())
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LeaseId({})", self.fingerprint())
+    }
+}
+
+/// Eight hexadecimal digits that name a lease without giving it away.
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct Fingerprint(u32);
+
+impl Fingerprint {
+    /// The fingerprint of a lease id as the store holds it, which may be another client's.
+    ///
+    /// A 64-bit FNV-1a folded to 32 bits: the same everywhere and for ever, and too short to find
+    /// an id of 122 bits by.
+    pub fn of(secret: &[u8]) -> Self {
+        let hash = secret
+            .iter()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+            });
+        let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
+        Self(u32::try_from(folded).expect("the upper half was masked out"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
+/// One grant as a backend needs it to renew or release: the key, the id, and what was stored with it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lease {
+    key: LockKey,
+    id: LeaseId,
+    ttl: Duration,
+    description: Option<Description>,
+}
+
+impl Lease {
+    /// Creates the lease that a grant for `key` with a new id would give.
+    pub fn new(key: &LockKey, ttl: Duration) -> Self {
+        Self {
+            key: key.clone(),
+            id: LeaseId::new(),
+            ttl,
+            description: None,
+        }
+    }
+
+    /// Says who holds it, for operators and for those who wait.
+    #[must_use]
+    pub fn with_description(mut self, description: Option<Description>) -> Self {
+        self.description = description;
+        self
+    }
+
+    /// The same lease with another TTL, to be put in force by a renewal.
+    #[must_use]
+    pub fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The key that it is a lease of.
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// The id that the store compares.
+    pub fn id(&self) -> LeaseId {
+        self.id
+    }
+
+    /// How long the store shall keep it without renewal; a backend rounds up to its granularity.
+    pub fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// Who holds it, in words.
+    pub fn description(&self) -> Option<&Description> {
+        self.description.as_ref()
+    }
+}
+
+/// How a lease stands, as far as its holder knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum LeaseState {
+    /// In force, and the last renewal that was due succeeded.
+    Held,
+    /// In force until the deadline, but the last renewal failed or was not answered.
+    Unsure,
+    /// Ended before its holder released it. Final.
+    Lost(LossReason),
+}
+
+/// Why a lease ended before its holder released it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The deadline passed without a confirmed renewal.
+    Expired,
+    /// It was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
+    MaxHold,
+    /// The client was shut down.
+    Shutdown,
+    /// The store says that another holds the key.
+    Taken,
+    /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or revoked.
+    Vanished,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its deadline passed without a confirmed renewal",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Shutdown => "the client was shut down",
+            Self::Taken => "the store says that another holds the key",
+            Self::Vanished => "the store no longer has it (expired, deleted or revoked)",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_uniform() {
+        let ids: Vec<LeaseId> = (0..100_000).map(|_| LeaseId::new()).collect();
+
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
+        // UUID version and variant fix six bits; those two bytes are left out.
+        for position in (0..16).filter(|position| ![6, 8].contains(position)) {
+            let mut counts = [0_f64; 256];
+            for id in &ids {
+                counts[usize::from(id.random.as_bytes()[position])] += 1.0;
+            }
+            let expected = 100_000.0 / 256.0;
+            let chi_square: f64 = counts
+                .iter()
+                .map(|count| (count - expected).powi(2) / expected)
+                .sum();
+            // 255 degrees of freedom: above 400 once in 10^8 draws, by chance.
+            assert!(
+                chi_square < 400.0,
+                "byte {position}: chi-square {chi_square}"
+            );
+        }
+    }
+
+    #[test]
+    fn debug_shows_a_fingerprint_and_not_the_id() {
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(1));
+        let secret = lease.id().secret();
+
+        let shown = format!("{lease:?}");
+
+        assert!(!shown.contains(&secret[..8]), "{shown}");
+        assert!(shown.contains(&lease.id().fingerprint().to_string()));
+    }
+}

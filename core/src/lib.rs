@@ -1,0 +1,58 @@
+//! The contract and the shared layers of Leasehold, a distributed lock for Rust.
+//!
+//! This crate knows no store. It holds the contract that a store's backend fulfils
+//! ([`LockBackend`]), the layers that are the same for all stores (reentrancy, the local queue,
+//! retry, the watchdog) behind [`LockClient`], and a store in memory ([`MemoryBackend`]) that is the
+//! reference for all others. To use locks, depend on the crate `leasehold`, which re-exports all
+//! of this and adds the backends by feature.
+//!
+//! A lock from this library keeps well-behaved processes out of each other's way; the
+//! [fencing token](FencingToken) is what keeps data right when a process is not well-behaved.
+
+mod client;
+
+mod admin;
+mod face;
+mod mutex;
+mod reentrant_mutex;
+
+mod options;
+mod owner;
+mod retry;
+
+mod lock;
+
+mod backend;
+mod capabilities;
+mod claim;
+mod error;
+mod holder;
+mod key;
+mod lease;
+mod token;
+mod watch;
+
+pub mod clock;
+pub mod fault;
+pub mod memory;
+
+mod sync;
+
+pub use admin::Admin;
+pub use backend::{Attempt, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal};
+pub use capabilities::{Capabilities, Feature, Fencing};
+pub use claim::{Claim, Patience};
+pub use client::{Builder, LockClient};
+pub use error::{Error, ErrorKind, Operation};
+pub use holder::{Description, Holder, Inspection};
+pub use key::LockKey;
+pub use lease::{Fingerprint, Lease, LeaseId, LeaseState, LossReason};
+pub use lock::guard::LockGuard;
+pub use memory::MemoryBackend;
+pub use mutex::Mutex;
+pub use options::{LockOptions, RenewalMode};
+pub use owner::OwnerId;
+pub use reentrant_mutex::ReentrantMutex;
+pub use retry::Retry;
+pub use token::{Fence, FencingToken};
+pub use watch::{KeyWatch, KeyWatches};

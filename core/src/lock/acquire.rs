@@ -1,0 +1,225 @@
+//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Attempt, Grant, LockBackend};
+use crate::claim::Claim;
+use crate::clock::{self, Clock, Instant};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::Holder;
+use crate::lock::Wait;
+use crate::lock::deadline;
+use crate::lock::hold::Granted;
+use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::options::LockOptions;
+use crate::retry::Pauses;
+use crate::token::FencingToken;
+use crate::watch::KeyWatch;
+
+/// Attempts that news may cause between two pauses without being held back.
+///
+/// A hand-over takes one or two; more in a row are somebody's flood.
+const FREE_LOOKS: u32 = 8;
+
+/// How long news is held back after that.
+const LOOK_SPACING: Duration = Duration::from_millis(10);
+
+/// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
+const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
+
+/// What an acquisition came to.
+#[derive(Debug)]
+pub(crate) enum Acquired {
+    /// The lease is ours.
+    Granted(Granted),
+    /// Others hold the key, and the wait or the attempts are used up.
+    Held(Option<Holder>),
+}
+
+/// Acquires `claim` within `wait`.
+///
+/// # Cancel safety
+///
+/// Safe to drop at any point: what the store may have granted is released by the reaper.
+pub(crate) async fn acquire(
+    backend: &dyn LockBackend,
+    claim: &Claim,
+    wait: Wait,
+    options: &LockOptions,
+    reaper: &Arc<Reaper>,
+    clock: &dyn Clock,
+) -> Result<Acquired, Error> {
+    // Before the first attempt, so that no release between it and the waiting is missed.
+    let watch = backend.watch(claim.key());
+    let debt = Debt::new(Unwanted::new(claim.lease()), reaper);
+    let started = clock.now();
+    let acquisition = Acquisition {
+        backend,
+        claim,
+        clock,
+        watch,
+        debt,
+        doubt: false,
+        deadline: wait.deadline(started),
+        pauses: options.retry.pauses(),
+        pause_ends: None,
+        looks: 0,
+        outage_wait: options.outage_wait,
+        answered_at: started,
+    };
+    acquisition.run().await
+}
+
+struct Acquisition<'a> {
+    backend: &'a dyn LockBackend,
+    claim: &'a Claim,
+    clock: &'a dyn Clock,
+    watch: KeyWatch,
+    debt: Debt,
+    /// An earlier attempt may have been granted without our knowing.
+    doubt: bool,
+    deadline: Instant,
+    pauses: Pauses,
+    pause_ends: Option<Instant>,
+    /// Attempts since the pause began.
+    looks: u32,
+    outage_wait: Duration,
+    /// When the store last answered.
+    answered_at: Instant,
+}
+
+/// What one attempt came to, if not a grant.
+enum Refusal {
+    Held(Option<Holder>),
+    /// Worth another try.
+    Failed(Error),
+}
+
+impl Acquisition<'_> {
+    async fn run(mut self) -> Result<Acquired, Error> {
+        loop {
+            let refusal = match self.attempt().await? {
+                Ok(granted) => return Ok(Acquired::Granted(granted)),
+                Err(refusal) => refusal,
+            };
+            if self.wait_to_look_again(&refusal).await {
+                continue;
+            }
+            return match refusal {
+                Refusal::Held(holder) => Ok(Acquired::Held(holder)),
+                Refusal::Failed(error) => Err(error),
+            };
+        }
+    }
+
+    /// One attempt, always with the same claim: if an earlier one was granted unseen, so is this.
+    async fn attempt(&mut self) -> Result<Result<Granted, Refusal>, Error> {
+        let sent_at = self.clock.now();
+        self.looks += 1;
+        self.debt.incur();
+        let reply = self.backend.try_acquire(self.claim);
+        let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
+        let now = self.clock.now();
+        let error = match reply {
+            Some(Ok(Attempt::Granted(grant))) => match self.granted(&grant, sent_at, now) {
+                Some(granted) => return Ok(Ok(granted)),
+                None => self.indeterminate("granted too late to be of use"),
+            },
+            Some(Ok(Attempt::Held(contention))) => {
+                self.settle_unless_in_doubt();
+                self.answered_at = now;
+                return Ok(Err(Refusal::Held(contention.holder().cloned())));
+            }
+            Some(Err(error)) => error,
+            None => self.indeterminate("no reply in time"),
+        };
+        self.doubt |= error.may_have_been_applied();
+        self.settle_unless_in_doubt();
+        if error.is_retryable() {
+            Ok(Err(Refusal::Failed(error)))
+        } else {
+            Err(error)
+        }
+    }
+
+    /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
+    fn attempt_end(&self, sent_at: Instant) -> Instant {
+        let useless = deadline::deadline(sent_at, self.claim.lease().ttl());
+        if self.deadline > sent_at {
+            useless.min(self.deadline)
+        } else {
+            useless
+        }
+    }
+
+    fn granted(&mut self, grant: &Grant, sent_at: Instant, now: Instant) -> Option<Granted> {
+        let lease = self.claim.lease();
+        let ttl = grant.ttl().map_or(lease.ttl(), |ttl| ttl.min(lease.ttl()));
+        if now >= deadline::deadline(sent_at, ttl) {
+            return None;
+        }
+        self.debt.forgive();
+        Some(Granted {
+            lease: lease.clone(),
+            token: FencingToken::new(lease.key(), grant.token()),
+            sent_at,
+            ttl,
+            watch: std::mem::replace(&mut self.watch, KeyWatch::silent()),
+        })
+    }
+
+    fn settle_unless_in_doubt(&mut self) {
+        if !self.doubt {
+            self.debt.forgive();
+        }
+    }
+
+    fn indeterminate(&self, message: &'static str) -> Error {
+        Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::Acquire)
+    }
+
+    /// Waits for news, a pause, or the end of the holder's TTL; `false` if there is no time or no attempt left.
+    async fn wait_to_look_again(&mut self, refusal: &Refusal) -> bool {
+        let now = self.clock.now();
+        let in_outage = match refusal {
+            Refusal::Failed(_) => now >= self.answered_at + self.outage_wait,
+            Refusal::Held(_) => false,
+        };
+        if in_outage || now >= self.deadline {
+            return false;
+        }
+        let Some(pause_ends) = self.pause_ends(now) else {
+            return false;
+        };
+        if self.looks > FREE_LOOKS {
+            self.clock
+                .sleep_until(self.deadline.min(now + LOOK_SPACING))
+                .await;
+        }
+        let expiry = match refusal {
+            Refusal::Held(Some(holder)) => {
+                holder.remaining().map(|left| now + left + EXPIRY_MARGIN)
+            }
+            Refusal::Held(None) | Refusal::Failed(_) => None,
+        };
+        let look_at = expiry
+            .map_or(pause_ends, |expiry| expiry.min(pause_ends))
+            .min(self.deadline);
+        clock::until(self.clock, look_at, self.watch.changed()).await;
+        self.clock.now() < self.deadline
+    }
+
+    /// The end of the pause that we are in, or else of the next one.
+    fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
+        if let Some(ends) = self.pause_ends
+            && ends > now
+        {
+            return Some(ends);
+        }
+        let ends = now + self.pauses.next()?;
+        self.pause_ends = Some(ends);
+        self.looks = 0;
+        Some(ends)
+    }
+}

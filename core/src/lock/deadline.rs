@@ -1,0 +1,97 @@
+//! The arithmetic of leases: how long to believe in one, and when to renew it.
+
+use std::time::Duration;
+
+use crate::clock::Instant;
+
+/// A third of the TTL: after one failed renewal there is time for two more before the deadline.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// A sixth of the TTL: with the pause below, two attempts that hang and a third fit into the
+/// two thirds that are left when a renewal falls due.
+const ATTEMPTS_PER_TTL: u32 = 6;
+
+/// A twelfth of the TTL between a failed renewal and the next.
+const PAUSES_PER_TTL: u32 = 12;
+
+/// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
+/// expire keys to the millisecond.
+pub(crate) fn drift(ttl: Duration) -> Duration {
+    const MS: u128 = 1_000_000;
+
+    let percent = (ttl / 100).as_nanos().div_ceil(MS);
+    Duration::from_millis(u64::try_from(percent).unwrap_or(u64::MAX).saturating_add(2))
+}
+
+/// How long a lease may be believed in.
+pub(crate) fn validity(ttl: Duration) -> Duration {
+    ttl.saturating_sub(drift(ttl))
+}
+
+/// Until when a lease may be believed in, if it was asked for at `sent_at`.
+///
+/// Counted from before the first byte was sent: the store cannot have begun to count earlier.
+pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
+    sent_at + validity(ttl)
+}
+
+/// When the lease granted or renewed at `sent_at` falls due for renewal.
+pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
+    sent_at + ttl / RENEWALS_PER_TTL
+}
+
+/// When a renewal sent at `sent_at` is given up on.
+pub(crate) fn attempt_end(sent_at: Instant, ttl: Duration) -> Instant {
+    sent_at + ttl / ATTEMPTS_PER_TTL
+}
+
+/// When to renew again after a failure at `now`.
+pub(crate) fn retry_due(now: Instant, ttl: Duration) -> Instant {
+    now + ttl / PAUSES_PER_TTL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+    const ZERO: Instant = Instant::from_zero(Duration::ZERO);
+
+    #[test]
+    fn drift_is_one_percent_rounded_up_and_two_milliseconds() {
+        assert_eq!(drift(MS(30_000)), MS(302));
+        assert_eq!(drift(MS(1_000)), MS(12));
+        assert_eq!(drift(MS(1_001)), MS(13));
+        assert_eq!(drift(MS(1)), MS(3));
+    }
+
+    #[test]
+    fn the_deadline_counts_from_before_the_request() {
+        assert_eq!(deadline(ZERO + MS(7), MS(1_000)), ZERO + MS(7 + 1_000 - 12));
+    }
+
+    #[test]
+    fn two_renewals_that_hang_leave_time_for_a_third() {
+        for ttl in [MS(100), MS(1_000), MS(30_000), MS(86_400_000)] {
+            let mut now = renewal_due(ZERO, ttl);
+            for _ in 0..2 {
+                now = retry_due(attempt_end(now, ttl), ttl);
+            }
+            assert!(now < deadline(ZERO, ttl), "{ttl:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_overflows_and_nothing_is_negative() {
+        assert_eq!(validity(Duration::ZERO), Duration::ZERO);
+        assert_eq!(deadline(ZERO, Duration::ZERO), ZERO);
+        assert_eq!(
+            Instant::FAR_FUTURE,
+            deadline(Instant::FAR_FUTURE, Duration::MAX)
+        );
+        let _ = (
+            drift(Duration::MAX),
+            renewal_due(Instant::FAR_FUTURE, Duration::MAX),
+        );
+    }
+}

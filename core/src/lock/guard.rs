@@ -1,0 +1,303 @@
+//! Stage 5: the proof of a lease.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::client::Engine;
+use crate::clock::{self, Instant};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::key::LockKey;
+use crate::lease::{LeaseState, LossReason};
+use crate::lock::hold::{Hold, Leave};
+use crate::lock::queue::Turn;
+use crate::lock::reaper::{Debt, Unwanted};
+use crate::options;
+use crate::token::FencingToken;
+
+/// The proof of a lease on a key.
+///
+/// While it lives, the watchdog renews the lease (unless that is [off](crate::RenewalMode::Off)).
+/// The lease ends by [`release`](Self::release), by dropping the guard, or by being lost. A lost
+/// lease is never taken up again: [`is_held`](Self::is_held) stays false.
+///
+/// A guard keeps well-behaved processes out of each other's way. What keeps data right when one is
+/// not (it was paused and does not know yet that its lease has ended) is the [token](Self::token),
+/// checked by the resource.
+///
+/// Dropping a guard hands the release to a background task: it never blocks or panics, with or
+/// without a runtime. Without one, the key is free after the TTL.
+#[must_use = "dropping a guard releases its lock"]
+pub struct LockGuard {
+    hold: Arc<Hold>,
+    engine: Arc<Engine>,
+    gone: bool,
+}
+
+impl LockGuard {
+    pub(crate) fn new(hold: Arc<Hold>, engine: Arc<Engine>) -> Self {
+        Self {
+            hold,
+            engine,
+            gone: false,
+        }
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &LockKey {
+        self.hold.lease().key()
+    }
+
+    /// The fencing token, to be sent along with every write to what the lock protects.
+    ///
+    /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
+    pub fn token(&self) -> &FencingToken {
+        self.hold.token()
+    }
+
+    /// The instant, on the client's [clock](crate::clock::Clock), from which the lease counts as
+    /// lost unless it is renewed before.
+    ///
+    /// It is counted from before the request was sent, less the allowance for clock drift (1 % of
+    /// the TTL and 2 ms).
+    pub fn deadline(&self) -> Instant {
+        self.hold.deadline()
+    }
+
+    /// How long until the [deadline](Self::deadline); zero once the lease is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.engine.now();
+        if self.is_held() {
+            self.deadline().since(now)
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// How the lease stands, from what is known here and without I/O.
+    pub fn state(&self) -> LeaseState {
+        self.hold.state(self.engine.now())
+    }
+
+    /// Whether the lease is in force, from what is known here and without I/O.
+    ///
+    /// True is a belief that may end while it is being acted on; false is final.
+    pub fn is_held(&self) -> bool {
+        !matches!(self.state(), LeaseState::Lost(_))
+    }
+
+    /// Makes sure that the lease is in force for at least `min_left`, if nothing happens to the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if it is lost, or too little is left of it.
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        if let LeaseState::Lost(reason) = self.state() {
+            return Err(self.lost_error(reason, Operation::Run));
+        }
+        let left = self.remaining();
+        if left < min_left {
+            let message =
+                format!("only {left:.1?} of the lease are left, {min_left:.1?} are needed");
+            return Err(Error::new(ErrorKind::LeaseLost, message).with_key(self.key()));
+        }
+        Ok(())
+    }
+
+    /// Waits until the lease is lost, and tells why.
+    ///
+    /// It ends at the latest when the deadline has passed, whatever the store, the network or the
+    /// watchdog do, and also if it is polled long after. If the guard is released instead, it never
+    /// ends. It does not borrow the guard, so that other tasks may wait for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
+        let hold = Arc::clone(&self.hold);
+        let engine = Arc::clone(&self.engine);
+        async move {
+            let mut wait = pin!(hold.wait_lost(engine.clock()));
+            // The clock is read at every poll: a runtime that was stalled may run us before its timers.
+            poll_fn(|cx| match hold.loss(engine.now()) {
+                Some(reason) => Poll::Ready(reason),
+                None => wait.as_mut().poll(cx),
+            })
+            .await
+        }
+    }
+
+    /// Waits until the lease is [unsure](LeaseState::Unsure) or lost: time to finish early.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn unsure(&self) -> LeaseState {
+        self.hold.wait_unsure(self.engine.clock()).await
+    }
+
+    /// Renews the lease now, with another TTL from now on.
+    ///
+    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
+    /// moves it when the store has confirmed. [`max_hold`](crate::LockOptions::max_hold) still limits it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the TTL is not possible on this store.
+    /// [`ErrorKind::LeaseLost`] if the lease is lost, or the store no longer has it.
+    /// [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer; the
+    /// watchdog goes on trying until the deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let backend = self.engine.backend();
+        options::check_ttl("ttl", ttl, &backend.capabilities())?;
+        let clock = self.engine.clock();
+        let renewing = self
+            .hold
+            .start_extension(ttl, clock)
+            .await
+            .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
+        let reply = backend.renew(renewing.lease());
+        let reply = clock::until(clock, self.deadline(), reply)
+            .await
+            .unwrap_or_else(|| {
+                let message = "no reply before the deadline";
+                Err(Error::new(ErrorKind::Indeterminate, message)
+                    .with_operation(Operation::Renew)
+                    .with_key(self.key()))
+            });
+        renewing.settle(&reply, clock.now());
+        self.engine.watchdog().file(&self.hold);
+        match self.hold.loss(clock.now()) {
+            Some(reason) => Err(self.lost_error(reason, Operation::Renew)),
+            None => reply.map(|_renewed| ()),
+        }
+    }
+
+    /// Runs `future` under the lock, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if the lease was lost before `future` had finished.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`; the guard is kept.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        tokio::select! {
+            biased;
+            reason = self.lost() => Err(self.lost_error(reason, Operation::Run)),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Ends the lease and waits until the store has confirmed it.
+    ///
+    /// If other guards of the owner remain, it only gives this one up. With
+    /// [`min_hold`](crate::LockOptions::min_hold) the key stays closed for the rest of that time.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if the lease was lost before, so what was done under it may not
+    /// have been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did
+    /// not answer within a second; the release goes on in the background until the TTL has freed the key.
+    /// After any error the guard is gone just the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the release goes on in the background.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let (state, last) = self.leave();
+        // Declared before the debt, so that a dropped future hands the release over first.
+        let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
+        if let LeaseState::Lost(reason) = state {
+            return Err(self.lost_error(reason, Operation::Release));
+        }
+        let Some(debt) = debt else { return Ok(()) };
+        let settled = debt
+            .settle(self.engine.backend(), self.engine.clock())
+            .await;
+        settled.map_err(|error| {
+            error
+                .with_operation(Operation::Release)
+                .with_key(self.key())
+        })
+    }
+
+    /// Runs `work`, then releases. A release that gets no answer does not take the result away.
+    pub(crate) async fn run_and_release<T>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> T,
+    ) -> Result<T, Error> {
+        let output = self.run(work(&self)).await?;
+        match self.release().await {
+            Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "released in the background");
+                Ok(output)
+            }
+            Ok(()) => Ok(output),
+        }
+    }
+
+    fn lost_error(&self, reason: LossReason, operation: Operation) -> Error {
+        Error::lost(reason)
+            .with_operation(operation)
+            .with_key(self.key())
+    }
+
+    /// Ends this guard's part in the lease. The last one owes the store a release.
+    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
+        self.gone = true;
+        let (state, turn) = match self.hold.leave(self.engine.now()) {
+            Leave::Inner(state) => return (state, None),
+            Leave::Last(state, turn) => (state, turn),
+        };
+        self.engine.forget(&self.hold);
+        let unwanted = Unwanted::new(self.hold.lease()).closed_until(self.hold.min_until());
+        let mut debt = Debt::new(unwanted, self.engine.reaper());
+        match state {
+            // The store does not have it, or it was given back already.
+            LeaseState::Lost(LossReason::Taken | LossReason::Vanished | LossReason::Shutdown) => {}
+            // After a deadline that passed unanswered, the store may still have it.
+            _ => debt.incur(),
+        }
+        (state, Some((turn, debt)))
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.gone {
+            drop(self.leave());
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("token", self.token())
+            .field("lease", &self.hold.lease().id())
+            .field("state", &self.state())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockGuard;
+
+    const fn assert_send_sync<T: Send + Sync>() {}
+
+    #[test]
+    fn a_guard_may_be_moved_and_shared() {
+        assert_send_sync::<LockGuard>();
+    }
+}

@@ -1,0 +1,227 @@
+//! Stage 2: our turn among the callers of this process.
+//!
+//! Callers that want one key queue here, first come first served, so that a process sends one
+//! contender to the store, however many of its tasks want the key.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::oneshot;
+
+use crate::clock::{self, Clock};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::key::LockKey;
+use crate::lock::Wait;
+use crate::sync::lock;
+
+/// The queues of all keys. It keeps nothing for a key that nobody here holds or wants.
+#[derive(Debug)]
+pub(crate) struct LocalQueue {
+    keys: Mutex<HashMap<LockKey, Waiters>>,
+    max_waiters: usize,
+}
+
+/// Those behind the one who has the turn. A waiter that has gone leaves a closed sender.
+type Waiters = VecDeque<oneshot::Sender<Turn>>;
+
+/// The right to ask the store for a key, on behalf of this process. Dropping it passes it on.
+#[derive(Debug)]
+pub(crate) struct Turn(Option<(Arc<LocalQueue>, LockKey)>);
+
+impl LocalQueue {
+    pub(crate) fn new(max_waiters: usize) -> Self {
+        Self {
+            keys: Mutex::default(),
+            max_waiters,
+        }
+    }
+
+    /// Waits for our turn; `None` if it did not come within `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the place in the queue is lost, and a turn that was just given is passed on.
+    pub(crate) async fn turn(
+        self: &Arc<Self>,
+        key: &LockKey,
+        wait: Wait,
+        clock: &dyn Clock,
+    ) -> Result<Option<Turn>, Error> {
+        let Some(turn) = self.join(key, wait)? else {
+            return Ok(None);
+        };
+        let waiting = match turn {
+            Joined::Turn(turn) => return Ok(Some(turn)),
+            Joined::Waiting(waiting) => waiting,
+        };
+        let deadline = wait.deadline(clock.now());
+        let turn = clock::until(clock, deadline, waiting).await;
+        Ok(turn.map(|turn| turn.expect("a turn is passed on for as long as anybody waits")))
+    }
+
+    fn join(self: &Arc<Self>, key: &LockKey, wait: Wait) -> Result<Option<Joined>, Error> {
+        let mut keys = lock(&self.keys);
+        let Some(waiters) = keys.get_mut(key) else {
+            keys.insert(key.clone(), Waiters::new());
+            return Ok(Some(Joined::Turn(Turn(Some((
+                Arc::clone(self),
+                key.clone(),
+            ))))));
+        };
+        if matches!(wait, Wait::No) {
+            return Ok(None);
+        }
+        if waiters.len() >= self.max_waiters {
+            waiters.retain(|waiter| !waiter.is_closed());
+        }
+        if waiters.len() >= self.max_waiters {
+            let message = format!(
+                "{} callers of this process wait for it already",
+                self.max_waiters
+            );
+            return Err(Error::new(ErrorKind::TooManyWaiters, message)
+                .with_operation(Operation::Acquire)
+                .with_key(key));
+        }
+        let (sender, receiver) = oneshot::channel();
+        waiters.push_back(sender);
+        Ok(Some(Joined::Waiting(receiver)))
+    }
+
+    /// Gives the turn to the first who still waits, or to nobody.
+    fn pass_on(self: Arc<Self>, key: LockKey) {
+        let mut turn = Turn(Some((self, key)));
+        loop {
+            let Some((queue, key)) = &turn.0 else { return };
+            let Some(next) = queue.next(key) else {
+                turn.0 = None;
+                return;
+            };
+            match next.send(turn) {
+                Ok(()) => return,
+                Err(refused) => turn = refused,
+            }
+        }
+    }
+
+    fn next(&self, key: &LockKey) -> Option<oneshot::Sender<Turn>> {
+        let mut keys = lock(&self.keys);
+        let next = keys.get_mut(key)?.pop_front();
+        if next.is_none() {
+            keys.remove(key);
+        }
+        next
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.keys).len()
+    }
+}
+
+enum Joined {
+    Turn(Turn),
+    Waiting(oneshot::Receiver<Turn>),
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some((queue, key)) = self.0.take() {
+            queue.pass_on(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::{Instant, TokioClock};
+
+    fn queue(max_waiters: usize) -> (Arc<LocalQueue>, LockKey) {
+        (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
+    }
+
+    const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
+
+    #[tokio::test(start_paused = true)]
+    async fn turns_come_in_the_order_of_asking() {
+        let (queue, key) = queue(10);
+        let clock = TokioClock::new();
+        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let mut third = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        assert!((&mut second).now_or_never().is_none());
+        assert!((&mut third).now_or_never().is_none());
+
+        drop(first);
+
+        assert!((&mut third).now_or_never().is_none());
+        let second = second.await.unwrap().unwrap();
+        assert!((&mut third).now_or_never().is_none());
+        drop(second);
+        assert!(third.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_leaves_is_passed_over_even_with_the_turn_in_hand() {
+        let (queue, key) = queue(10);
+        let clock = TokioClock::new();
+        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let mut third = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let mut fourth = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        for waiter in [&mut second, &mut third, &mut fourth] {
+            assert!(waiter.now_or_never().is_none());
+        }
+
+        drop(second);
+        drop(first);
+        drop(third);
+
+        assert!(fourth.await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_does_not_come_is_waited_for_no_longer_than_asked() {
+        let (queue, key) = queue(10);
+        let clock = TokioClock::new();
+        let _first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+
+        assert!(queue.turn(&key, Wait::No, &clock).await.unwrap().is_none());
+        let deadline = clock.now() + Duration::from_secs(5);
+        assert!(queue.turn(&key, Wait::Until(deadline), &clock).await.unwrap().is_none());
+        assert_eq!(clock.now(), deadline);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiters_are_limited_and_those_who_left_do_not_count() {
+        let (queue, key) = queue(1);
+        let clock = TokioClock::new();
+        let _first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        assert!((&mut second).now_or_never().is_none());
+
+        let refused = queue.turn(&key, FOR_EVER, &clock).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
+
+        drop(second);
+        assert!(queue.turn(&key, FOR_EVER, &clock).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_keys_that_nobody_wants() {
+        let (queue, key) = queue(10);
+        let clock = TokioClock::new();
+        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+        assert!(queue.turn(&key, FOR_EVER, &clock).now_or_never().is_none());
+        assert_eq!(queue.len(), 1);
+
+        drop(first);
+
+        assert_eq!(queue.len(), 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Stage 1: an owner that holds the key already enters again, with the same lease and token.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use crate::clock::{self, Clock};
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::lock::Wait;
+use crate::lock::hold::Hold;
+use crate::owner::OwnerId;
+use crate::sync::lock;
+
+/// What each owner holds of each key. It keeps nothing for those who hold nothing.
+#[derive(Debug, Default)]
+pub(crate) struct HoldTable {
+    slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
+}
+
+/// What one owner holds of one key. Locked for as long as it acquires, so that a second call of the
+/// same owner meanwhile (joined futures) waits for the outcome of the first, not for itself.
+type Slot = Arc<AsyncMutex<Weak<Hold>>>;
+
+/// What an owner's call came to.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// It held the key already, and now once more.
+    Again(Arc<Hold>),
+    /// It must acquire.
+    First(Entering),
+}
+
+/// An owner on its way to hold a key. Dropping it gives the attempt up.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    slot: Option<OwnedMutexGuard<Weak<Hold>>>,
+    table: Arc<HoldTable>,
+    key: LockKey,
+    owner: OwnerId,
+}
+
+impl HoldTable {
+    /// Enters `key` for `owner`; `None` if another call of the same owner is still acquiring it at the end of `wait`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner held the key and lost it: a
+    /// new lease would hide the loss from the code around this call.
+    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if it holds the key `limit` times.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: nothing was entered.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        key: &LockKey,
+        owner: OwnerId,
+        limit: u32,
+        wait: Wait,
+        clock: &dyn Clock,
+    ) -> Result<Option<Entry>, Error> {
+        let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
+        let mut entering = Entering {
+            slot: None,
+            table: Arc::clone(self),
+            key: key.clone(),
+            owner,
+        };
+        let deadline = wait.deadline(clock.now());
+        let Some(slot) = clock::until(clock, deadline, slot.lock_owned()).await else {
+            return Ok(None);
+        };
+        if let Some(hold) = slot.upgrade()
+            && hold.enter_again(limit, clock.now())?
+        {
+            return Ok(Some(Entry::Again(hold)));
+        }
+        entering.slot = Some(slot);
+        Ok(Some(Entry::First(entering)))
+    }
+
+    /// Forgets a slot in which nobody is, and which nobody is about to enter.
+    pub(crate) fn tidy(&self, key: &LockKey, owner: OwnerId) {
+        let mut slots = lock(&self.slots);
+        let place = (key.clone(), owner);
+        let unused = slots.get(&place).is_some_and(|slot| {
+            // Only the table knows it, so nobody can lock it before the table is unlocked.
+            Arc::strong_count(slot) == 1
+                && slot
+                    .try_lock()
+                    .is_ok_and(|hold| hold.upgrade().is_none_or(|hold| hold.is_abandoned()))
+        });
+        if unused {
+            slots.remove(&place);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.slots).len()
+    }
+}
+
+impl Entering {
+    /// Makes `hold` what the owner enters from now on.
+    pub(crate) fn publish(mut self, hold: &Arc<Hold>) {
+        if let Some(mut slot) = self.slot.take() {
+            *slot = Arc::downgrade(hold);
+        }
+    }
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        drop(self.slot.take());
+        self.table.tidy(&self.key, self.owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::{Instant, TokioClock};
+
+    const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_call_of_one_owner_waits_for_the_outcome_of_the_first() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let clock = TokioClock::new();
+        let enter = |wait| table.enter(&key, owner, 9, wait, &clock);
+        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else { panic!() };
+
+        assert!(enter(Wait::No).await.unwrap().is_none());
+        let mut second = Box::pin(enter(FOR_EVER));
+        assert!((&mut second).now_or_never().is_none());
+
+        drop(entering);
+        assert!(matches!(second.await.unwrap(), Some(Entry::First(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_owners_that_hold_nothing() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let clock = TokioClock::new();
+        let first = table.enter(&key, owner, 9, FOR_EVER, &clock).await.unwrap();
+        let waiting = table.enter(&key, owner, 9, FOR_EVER, &clock).now_or_never();
+        assert!(waiting.is_none());
+        assert_eq!(table.len(), 1);
+
+        drop(first);
+
+        assert_eq!(table.len(), 0);
+    }
+}

@@ -1,0 +1,228 @@
+//! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Notify;
+
+use crate::backend::LockBackend;
+use crate::clock::{self, Clock, Instant};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::lease::Lease;
+use crate::lock::deadline;
+use crate::lock::hold::{Hold, Renewing};
+use crate::sync::lock;
+
+/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
+/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
+const BATCH: usize = 256;
+
+/// Batches under way at once. A slow one leaves room for the others.
+const MAX_BATCHES: usize = 8;
+
+/// What watches over the leases of one client.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    clock: Arc<dyn Clock>,
+    schedule: Mutex<Schedule>,
+    alarm: Arc<Alarm>,
+}
+
+#[derive(Debug)]
+struct Schedule {
+    /// By when they are due: for renewal, or at their deadline.
+    holds: BTreeMap<Place, Arc<Hold>>,
+    next_id: u64,
+    /// When the task looks again by itself.
+    wakes_at: Instant,
+}
+
+type Place = (Instant, u64);
+
+/// Where a hold stands in the schedule; locked only while the schedule is.
+pub(crate) type Filed = Mutex<Option<Place>>;
+
+/// How others call for the watchdog.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    rung_for: Mutex<Vec<Arc<Hold>>>,
+    wake: Notify,
+}
+
+impl Alarm {
+    /// Makes the watchdog look at `hold` now.
+    pub(crate) fn ring(&self, hold: Arc<Hold>) {
+        lock(&self.rung_for).push(hold);
+        self.wake.notify_one();
+    }
+}
+
+impl Watchdog {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let schedule = Schedule {
+            holds: BTreeMap::new(),
+            next_id: 0,
+            wakes_at: Instant::FAR_FUTURE,
+        };
+        Self {
+            clock,
+            schedule: Mutex::new(schedule),
+            alarm: Arc::default(),
+        }
+    }
+
+    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
+        &self.alarm
+    }
+
+    /// Begins to watch over `hold`.
+    pub(crate) fn add(&self, hold: &Arc<Hold>) {
+        hold.listen();
+        self.file(hold);
+    }
+
+    /// Files `hold` anew, after its due time has changed.
+    pub(crate) fn file(&self, hold: &Arc<Hold>) {
+        let now = self.clock.now();
+        let mut schedule = lock(&self.schedule);
+        schedule.remove(hold);
+        if hold.is_over(now) {
+            return;
+        }
+        let due = hold.due();
+        schedule.insert(due, hold);
+        if due < schedule.wakes_at {
+            drop(schedule);
+            self.alarm.wake.notify_one();
+        }
+    }
+
+    /// Stops watching over `hold`, which must be over.
+    pub(crate) fn remove(&self, hold: &Hold) {
+        lock(&self.schedule).remove(hold);
+    }
+
+    /// All leases in force.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        lock(&self.schedule).holds.values().cloned().collect()
+    }
+
+    /// The task. It ends only by being dropped.
+    pub(crate) async fn run(&self, backend: &dyn LockBackend) {
+        let mut batches = FuturesUnordered::new();
+        loop {
+            self.answer_alarms();
+            while batches.len() < MAX_BATCHES {
+                let Some(batch) = self.next_batch() else {
+                    break;
+                };
+                batches.push(self.renew(backend, batch));
+            }
+            let wakes_at = self.next_look(batches.len());
+            tokio::select! {
+                Some(()) = batches.next() => {}
+                () = self.clock.sleep_until(wakes_at) => {}
+                () = self.alarm.wake.notified() => {}
+            }
+        }
+    }
+
+    fn answer_alarms(&self) {
+        let rung_for = mem::take(&mut *lock(&self.alarm.rung_for));
+        for hold in rung_for {
+            hold.listen();
+            self.file(&hold);
+        }
+    }
+
+    /// The renewals that are due, those with the earliest deadline first. Ends leases that are past theirs.
+    fn next_batch(&self) -> Option<Vec<Renewing>> {
+        let now = self.clock.now();
+        let due = lock(&self.schedule).take_due(now);
+        if due.is_empty() {
+            return None;
+        }
+        let mut batch = Vec::with_capacity(due.len());
+        for hold in due {
+            batch.extend(hold.start_renewal(now));
+            self.file(&hold);
+        }
+        batch.sort_by_key(|renewing| renewing.hold().deadline());
+        Some(batch)
+    }
+
+    /// When to look again: when the next lease is due, unless there is no room to renew it.
+    fn next_look(&self, batches: usize) -> Instant {
+        let mut schedule = lock(&self.schedule);
+        let next_due = schedule.holds.keys().next().map(|(due, _)| *due);
+        schedule.wakes_at = match next_due {
+            Some(due) if batches < MAX_BATCHES => due,
+            _ => Instant::FAR_FUTURE,
+        };
+        schedule.wakes_at
+    }
+
+    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<Renewing>) {
+        let Some(give_up) = batch.iter().map(attempt_end).min() else {
+            return;
+        };
+        let leases: Vec<Lease> = batch
+            .iter()
+            .map(|renewing| renewing.lease().clone())
+            .collect();
+        let replies = clock::until(&*self.clock, give_up, backend.renew_all(&leases)).await;
+        let now = self.clock.now();
+        let mut replies = replies.into_iter().flatten();
+        for renewing in batch {
+            let hold = Arc::clone(renewing.hold());
+            let reply = replies
+                .next()
+                .unwrap_or_else(|| Err(no_reply(renewing.lease())));
+            if let Err(error) = &reply {
+                tracing::warn!(key = %hold.lease().key(), %error, "lease not renewed, will try again");
+            }
+            renewing.settle(&reply, now);
+            self.file(&hold);
+        }
+    }
+}
+
+fn attempt_end(renewing: &Renewing) -> Instant {
+    deadline::attempt_end(renewing.sent_at(), renewing.lease().ttl())
+}
+
+fn no_reply(lease: &Lease) -> Error {
+    Error::new(ErrorKind::Indeterminate, "no reply in time")
+        .with_operation(Operation::Renew)
+        .with_key(lease.key())
+}
+
+impl Schedule {
+    fn insert(&mut self, due: Instant, hold: &Arc<Hold>) {
+        let place = (due, self.next_id);
+        self.next_id += 1;
+        *lock(hold.filed()) = Some(place);
+        self.holds.insert(place, Arc::clone(hold));
+    }
+
+    fn remove(&mut self, hold: &Hold) {
+        if let Some(place) = lock(hold.filed()).take() {
+            self.holds.remove(&place);
+        }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<Hold>> {
+        let mut due = Vec::new();
+        while due.len() < BATCH
+            && let Some(first) = self.holds.first_entry()
+            && first.key().0 <= now
+        {
+            let hold = first.remove();
+            lock(hold.filed()).take();
+            due.push(hold);
+        }
+        due
+    }
+}

@@ -1,0 +1,128 @@
+//! The store in this process's memory: the reference backend.
+
+mod machine;
+
+pub use machine::{Machine, Op, Outcome};
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+
+use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal};
+use crate::capabilities::{Capabilities, Feature, Fencing};
+use crate::claim::Claim;
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::holder::Inspection;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::sync::lock;
+use crate::watch::{KeyWatch, KeyWatches};
+
+/// A store in this process's memory, for tests and for locks that need not leave the process.
+///
+/// Clones share one store, like clients of one server. Mutual exclusion always holds between
+/// them, and tokens are strict, both for the life of the store. What the store does is [`Machine`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// let store = MemoryBackend::new();
+/// let (one, other) = (LockClient::new(store.clone()), LockClient::new(store));
+/// let guard = one.mutex("k")?.lock().await?;
+/// assert!(other.mutex("k")?.try_lock().await?.is_none());
+/// # drop(guard);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryBackend {
+    machine: Arc<Mutex<Machine>>,
+    clock: Arc<dyn Clock>,
+    watches: KeyWatches,
+}
+
+impl MemoryBackend {
+    /// Creates an empty store on the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(SystemClock)
+    }
+
+    /// Creates an empty store on `clock`.
+    pub fn with_clock(clock: impl Clock) -> Self {
+        Self {
+            machine: Arc::default(),
+            clock: Arc::new(clock),
+            watches: KeyWatches::default(),
+        }
+    }
+
+    /// How many keys the store has an entry for. Those of expired leases go little by little.
+    pub fn keys(&self) -> usize {
+        lock(&self.machine).keys()
+    }
+
+    fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> T {
+        let outcome = lock(&self.machine).apply(op, self.clock.now());
+        T::try_from(outcome)
+            .ok()
+            .expect("each operation has its own outcome")
+    }
+}
+
+#[async_trait]
+impl LockBackend for MemoryBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("memory", Fencing::Strict)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::Push)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        Ok(self.apply(Op::TryAcquire(claim)))
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        Ok(self.apply(Op::Renew(lease)))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let release = self.apply(Op::Release(lease));
+        if release == Release::Released {
+            self.watches.notify(lease.key().as_str());
+        }
+        Ok(release)
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.watches.watch(key)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        Ok(self.apply(Op::Inspect(key)))
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let forced = self.apply(Op::ForceRelease(key));
+        self.watches.notify(key.as_str());
+        Ok(forced)
+    }
+}
+
+impl Default for MemoryBackend {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBackend")
+            .field("keys", &self.keys())
+            .finish_non_exhaustive()
+    }
+}

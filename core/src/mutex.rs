@@ -1,0 +1,148 @@
+//! One holder at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Engine;
+use crate::error::Error;
+use crate::face::Face;
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+use crate::options::LockOptions;
+
+/// A lock that one holder has at a time, and that nobody may enter again while it is held.
+///
+/// It is only a name with options: making one does no I/O, and all that are made for one key, in
+/// any process, are the same lock. A caller that already holds it and locks it again waits for
+/// itself: until its wait runs out, or for ever.
+///
+/// Callers of one process are served first come, first served. Between processes, the store decides.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let mutex = client.mutex("invoice:42")?;
+///
+/// let guard = mutex.lock().await?;
+/// assert!(mutex.try_lock().await?.is_none());
+/// assert!(mutex.try_lock_for(Duration::from_millis(10)).await?.is_none());
+/// guard.release().await?;
+///
+/// let total = mutex.run(async |guard| guard.token().number()).await?;
+/// # let _ = total;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mutex(Face);
+
+impl Mutex {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: LockOptions,
+    ) -> Result<Self, Error> {
+        Face::new(engine, key, options).map(Self)
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if they are not possible, or not on this store.
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        self.0.with_options(options).map(Self)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.0.key()
+    }
+
+    /// Waits for the lock, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the wait or the attempts are used up
+    /// while another holds it. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not answer for
+    /// [`LockOptions::outage_wait`]. [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) and
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once. Else what the store refuses for good.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the place in the queue is lost. If the store has granted the lease already, it is
+    /// released in the background, at the latest after its TTL.
+    pub async fn lock(&self) -> Result<LockGuard, Error> {
+        self.0.lock(None).await
+    }
+
+    /// Makes one attempt; `None` if the lock is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
+        self.0.try_lock(None).await
+    }
+
+    /// Waits for the lock for at most `wait`; `None` if it was held throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+        self.0.try_lock_for(None, wait).await
+    }
+
+    /// Waits for the lock until `instant`; `None` if it was held throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
+        self.0.try_lock_until(None, instant).await
+    }
+
+    /// Runs `work` under the lock, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), before `work` is called.
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work` had
+    /// finished or, as the store says at the release, without our knowing. If the release itself
+    /// gets no answer, the work was done under the lock all the same: that is no error.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.lock().await?.run_and_release(work).await
+    }
+
+    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.0.is_locked().await
+    }
+}

@@ -1,0 +1,291 @@
+//! What a caller may choose.
+
+use std::time::Duration;
+
+use crate::capabilities::{Capabilities, Fencing};
+use crate::error::{Error, ErrorKind};
+use crate::holder::Description;
+use crate::lock::deadline;
+use crate::retry::Retry;
+
+/// How locks are taken and kept. Set for a whole client, and changed per lock where needed.
+///
+/// Settings that cannot work together are refused when they are given to a client or a lock,
+/// before any I/O.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::{LockClient, LockOptions, MemoryBackend};
+///
+/// let short = LockOptions::new().ttl(Duration::from_secs(5)).wait(Duration::from_secs(2));
+/// let client = LockClient::builder(MemoryBackend::new()).options(short).build()?;
+///
+/// let once_an_hour = client.options().min_hold(Duration::from_secs(3_600));
+/// let mutex = client.mutex("report")?.with_options(once_an_hour)?;
+/// # let _ = mutex;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LockOptions {
+    pub(crate) ttl: Duration,
+    pub(crate) renewal: RenewalMode,
+    pub(crate) wait: Option<Duration>,
+    pub(crate) outage_wait: Duration,
+    pub(crate) retry: Retry,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) reentry_limit: u32,
+    pub(crate) require_fencing: Fencing,
+    pub(crate) description: Option<Description>,
+}
+
+/// Whether leases are renewed while their guards live.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum RenewalMode {
+    /// The watchdog renews every third of the TTL.
+    Watchdog,
+    /// Nobody renews: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
+    Off,
+}
+
+impl LockOptions {
+    /// Long enough to survive a failover of the store or a long pause of the process, since nine
+    /// renewals may fail before it; short enough that a crashed holder blocks nobody for long.
+    pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+    /// Outlasts a failover of Sentinel, Cluster or etcd (1 to 5 s with common settings), and no longer:
+    /// past it a caller is better told.
+    pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
+
+    /// Deeper nesting of one lock is a recursion that does not end.
+    pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
+
+    /// The defaults: TTL 30 s, renewed; waits for ever for a held key and 10 s for a store that is down.
+    pub fn new() -> Self {
+        Self {
+            ttl: Self::DEFAULT_TTL,
+            renewal: RenewalMode::Watchdog,
+            wait: None,
+            outage_wait: Self::DEFAULT_OUTAGE_WAIT,
+            retry: Retry::default(),
+            max_hold: None,
+            min_hold: None,
+            reentry_limit: Self::DEFAULT_REENTRY_LIMIT,
+            require_fencing: Fencing::BestEffort,
+            description: Some(Description::of_this_process()),
+        }
+    }
+
+    /// How long the store keeps a lease without renewal, and so at most how long a crashed holder
+    /// blocks the key. Default: [`LockOptions::DEFAULT_TTL`].
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Whether the watchdog renews, whatever the TTL. Default: it does.
+    #[must_use]
+    pub fn renewal(mut self, mode: RenewalMode) -> Self {
+        self.renewal = mode;
+        self
+    }
+
+    /// How long `lock` waits for a key that others hold, in this process and in the store together.
+    /// Default: for ever. The `try_lock` forms have their own.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Waits for ever.
+    #[must_use]
+    pub fn wait_for_ever(mut self) -> Self {
+        self.wait = None;
+        self
+    }
+
+    /// How long a caller that waits keeps trying while the store cannot be reached or does not
+    /// answer, within its wait. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
+    #[must_use]
+    pub fn outage_wait(mut self, wait: Duration) -> Self {
+        self.outage_wait = wait;
+        self
+    }
+
+    /// How a caller that waits tries again. Default: [`Retry::default`].
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// The longest time that a lease is renewed for: then it is lost, with
+    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Default: no limit.
+    ///
+    /// Guards against a holder that hangs while its watchdog goes on.
+    #[must_use]
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
+
+    /// The shortest time that the key stays closed, also after its release. Default: none.
+    ///
+    /// For jobs that several machines start at about the same time and that shall run once. A holder
+    /// that dies frees the key after its TTL all the same.
+    #[must_use]
+    pub fn min_hold(mut self, time: Duration) -> Self {
+        self.min_hold = Some(time);
+        self
+    }
+
+    /// How many times one owner may hold a [`ReentrantMutex`](crate::ReentrantMutex) at once.
+    /// Default: [`LockOptions::DEFAULT_REENTRY_LIMIT`].
+    #[must_use]
+    pub fn reentry_limit(mut self, limit: u32) -> Self {
+        self.reentry_limit = limit;
+        self
+    }
+
+    /// What is asked of the store's fencing tokens. Default: [`Fencing::BestEffort`], so that a
+    /// token from a guard always means something.
+    #[must_use]
+    pub fn require_fencing(mut self, fencing: Fencing) -> Self {
+        self.require_fencing = fencing;
+        self
+    }
+
+    /// Who holds the lock, in words, for operators and for those who wait. Default: host and process id.
+    #[must_use]
+    pub fn description(mut self, description: Description) -> Self {
+        self.description = Some(description);
+        self
+    }
+
+    /// Says nothing about who holds the lock, so that the stored value is the bare lease id.
+    #[must_use]
+    pub fn without_description(mut self) -> Self {
+        self.description = None;
+        self
+    }
+
+    /// The TTL to ask for at the grant: not beyond what may be held.
+    pub(crate) fn first_ttl(&self) -> Duration {
+        self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
+    }
+
+    /// Refuses what cannot work, alone or on this store.
+    pub(crate) fn validate(&self, store: &Capabilities) -> Result<(), Error> {
+        check_ttl("ttl", self.ttl, store)?;
+        self.retry.validate()?;
+        check_ttl("max_hold", self.first_ttl(), store)?;
+        if let Some(time) = self.min_hold
+            && time > store.max_ttl()
+        {
+            let message = format!(
+                "min_hold: {time:?} is above the longest TTL of the store, {:?}",
+                store.max_ttl()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if let (Some(min), Some(max)) = (self.min_hold, self.max_hold)
+            && min > max
+        {
+            let message = format!("min_hold: {min:?} is above max_hold, {max:?}");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.reentry_limit == 0 {
+            let message = "reentry_limit: 0 would refuse the first lock too";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.require_fencing > store.fencing() {
+            let message = format!(
+                "its fencing tokens are {:?} and {:?} is required: choose another store or lower \
+                 LockOptions::require_fencing",
+                store.fencing(),
+                self.require_fencing
+            );
+            return Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()));
+        }
+        Ok(())
+    }
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Refuses a TTL that the store does not take or that leaves next to nothing to use.
+pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Result<(), Error> {
+    let (min, max) = (store.min_ttl(), store.max_ttl());
+    if ttl < min || ttl > max {
+        let message =
+            format!("{name}: {ttl:?} is outside of what the store takes, {min:?} to {max:?}");
+        return Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()));
+    }
+    check_usable(name, ttl)
+}
+
+/// Refuses a lease of which the allowance for clock drift takes more than half.
+fn check_usable(name: &str, ttl: Duration) -> Result<(), Error> {
+    if deadline::validity(ttl) < ttl / 2 {
+        let message = format!(
+            "{name}: {ttl:?} is too short, clock drift takes {:?} of it",
+            deadline::drift(ttl)
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORE: Capabilities = Capabilities::new("store", Fencing::BestEffort);
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    fn refusal(options: &LockOptions) -> ErrorKind {
+        options.validate(&STORE).unwrap_err().kind()
+    }
+
+    #[test]
+    fn the_defaults_are_possible() {
+        LockOptions::default().validate(&STORE).unwrap();
+    }
+
+    #[test]
+    fn impossible_settings_are_refused() {
+        let options = LockOptions::new();
+        for impossible in [
+            options.clone().ttl(Duration::ZERO),
+            options.clone().ttl(MS(5)),
+            options.clone().ttl(STORE.max_ttl() + MS(1)),
+            options.clone().ttl(Duration::MAX),
+            options.clone().max_hold(MS(1)),
+            options.clone().min_hold(Duration::MAX),
+            options.clone().min_hold(MS(200)).max_hold(MS(100)),
+            options.clone().reentry_limit(0),
+            options
+                .clone()
+                .retry(Retry::unlimited().every(Duration::ZERO)),
+        ] {
+            assert_eq!(refusal(&impossible), ErrorKind::Invalid, "{impossible:?}");
+        }
+        assert_eq!(
+            refusal(&options.require_fencing(Fencing::Strict)),
+            ErrorKind::Unsupported
+        );
+    }
+
+    #[test]
+    fn the_limits_themselves_are_possible() {
+        for possible in [MS(6), MS(100), STORE.max_ttl()] {
+            LockOptions::new().ttl(possible).validate(&STORE).unwrap();
+        }
+    }
+}

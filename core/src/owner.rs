@@ -1,0 +1,107 @@
+//! Who may re-enter a lock.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ThreadId};
+
+/// The identity that may hold a [`ReentrantMutex`](crate::ReentrantMutex) more than once.
+///
+/// It is the innermost [scope](OwnerId::scope) around the call, else the tokio task, else the
+/// thread. Futures that are joined or selected inside one task are one owner, so they enter each
+/// other's locks; give each a scope of its own where they must not.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use leasehold_core::OwnerId;
+///
+/// let here = OwnerId::current();
+/// let inside = OwnerId::new().scope(async { OwnerId::current() }).await;
+/// assert_ne!(here, inside);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Eq, Hash, PartialEq)]
+pub struct OwnerId(Identity);
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Identity {
+    Scope(u64),
+    Task(tokio::task::Id),
+    Thread(ThreadId),
+}
+
+tokio::task_local! {
+    static SCOPE: OwnerId;
+}
+
+impl OwnerId {
+    /// Creates an owner that is nobody else.
+    #[expect(
+        clippy::new_without_default,
+        reason = "two defaults would not be equal"
+    )]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+
+        Self(Identity::Scope(NEXT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// Makes this the owner of all that `future` locks, tasks that it spawns excepted.
+    pub async fn scope<F: Future>(self, future: F) -> F::Output {
+        SCOPE.scope(self, future).await
+    }
+
+    /// The owner that a lock taken here and now would have.
+    pub fn current() -> Self {
+        SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {
+            Self(match tokio::task::try_id() {
+                Some(task) => Identity::Task(task),
+                None => Identity::Thread(thread::current().id()),
+            })
+        })
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerId({:?})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn tasks_are_different_owners() {
+        let first = tokio::spawn(async { OwnerId::current() }).await.unwrap();
+        let second = tokio::spawn(async { OwnerId::current() }).await.unwrap();
+
+        assert_ne!(first, second);
+    }
+
+    #[tokio::test]
+    async fn a_task_is_one_owner_until_a_scope_says_otherwise() {
+        tokio::spawn(async {
+            let outside = OwnerId::current();
+            assert_eq!(outside, OwnerId::current());
+
+            let owner = OwnerId::new();
+            owner
+                .scope(async { assert_eq!(OwnerId::current(), owner) })
+                .await;
+            assert_eq!(outside, OwnerId::current());
+        })
+        .await
+        .unwrap();
+    }
+
+    #[test]
+    fn threads_are_owners_outside_of_a_runtime() {
+        let here = OwnerId::current();
+        let there = thread::spawn(OwnerId::current).join().unwrap();
+
+        assert_eq!(here, OwnerId::current());
+        assert_ne!(here, there);
+    }
+}

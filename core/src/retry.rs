@@ -1,0 +1,222 @@
+//! How a caller that waits tries again.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+
+/// How a caller that waits for a key, or for a store that does not answer, tries again.
+///
+/// A pause is cut short when the store tells that the key may be free, when the holder's lease runs
+/// out, and when the [wait](crate::LockOptions::wait) is over. So the pauses matter where nobody tells.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::Retry;
+///
+/// // The default: as often as the wait allows, at random moments that grow apart.
+/// let patient = Retry::default();
+///
+/// // Count attempts: five of them, 200 ms apart.
+/// let counted = Retry::attempts(5).every(Duration::from_millis(200));
+/// # let _ = (patient, counted);
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Retry {
+    attempts: Option<NonZeroU32>,
+    pause: Pause,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Pause {
+    Between { min: Duration, max: Duration },
+    Growing { min: Duration, max: Duration },
+}
+
+impl Retry {
+    /// The first pause at most: about what a critical section of a few round trips takes.
+    const DEFAULT_MIN: Duration = Duration::from_millis(25);
+
+    /// The longest pause: with a store that tells of releases, polling is only the net below.
+    const DEFAULT_MAX: Duration = Duration::from_secs(1);
+
+    /// No pause may be shorter, or a caller would spin.
+    const MIN_PAUSE: Duration = Duration::from_millis(1);
+
+    /// Tries as often as the wait allows, with growing pauses.
+    pub const fn unlimited() -> Self {
+        Self {
+            attempts: None,
+            pause: Pause::Growing {
+                min: Self::DEFAULT_MIN,
+                max: Self::DEFAULT_MAX,
+            },
+        }
+    }
+
+    /// Tries at most `attempts` times (at least once), whatever wait is left then.
+    ///
+    /// An attempt counts if it follows a whole pause. Those made because the store told that the
+    /// key may be free do not.
+    pub const fn attempts(attempts: u32) -> Self {
+        let mut retry = Self::unlimited();
+        retry.attempts = Some(match NonZeroU32::new(attempts) {
+            Some(attempts) => attempts,
+            None => NonZeroU32::MIN,
+        });
+        retry
+    }
+
+    /// Pauses for exactly `pause`.
+    #[must_use]
+    pub const fn every(mut self, pause: Duration) -> Self {
+        self.pause = Pause::Between {
+            min: pause,
+            max: pause,
+        };
+        self
+    }
+
+    /// Pauses for a random time from `min` to `max`, so that callers fall out of step.
+    #[must_use]
+    pub const fn between(mut self, min: Duration, max: Duration) -> Self {
+        self.pause = Pause::Between { min, max };
+        self
+    }
+
+    /// Pauses for a random time from `min` to a bound that starts at twice `min` and doubles up to `max`.
+    #[must_use]
+    pub const fn growing(mut self, min: Duration, max: Duration) -> Self {
+        self.pause = Pause::Growing { min, max };
+        self
+    }
+
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let (Pause::Between { min, max } | Pause::Growing { min, max }) = self.pause;
+        if min < Self::MIN_PAUSE {
+            let message = format!("retry: a pause must be at least {:?}", Self::MIN_PAUSE);
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if max < min {
+            let message = format!("retry: the longest pause {max:?} is below the shortest {min:?}");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(())
+    }
+
+    /// The pauses of one acquisition; they end when the attempts are used up.
+    pub(crate) fn pauses(&self) -> Pauses {
+        Pauses {
+            retry: self.clone(),
+            made: 0,
+        }
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::unlimited()
+    }
+}
+
+/// The pauses between the attempts of one acquisition.
+#[derive(Debug)]
+pub(crate) struct Pauses {
+    retry: Retry,
+    made: u32,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.made = self.made.saturating_add(1);
+        if self
+            .retry
+            .attempts
+            .is_some_and(|attempts| self.made >= attempts.get())
+        {
+            return None;
+        }
+        let (min, max) = match self.retry.pause {
+            Pause::Between { min, max } => (min, max),
+            Pause::Growing { min, max } => {
+                let doubled = min.saturating_mul(1_u32.checked_shl(self.made).unwrap_or(u32::MAX));
+                (min, doubled.min(max))
+            }
+        };
+        let span = u64::try_from(max.saturating_sub(min).as_nanos()).unwrap_or(u64::MAX);
+        Some(min.saturating_add(Duration::from_nanos(fastrand::u64(0..=span))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn attempts_are_counted_with_the_first() {
+        assert_eq!(
+            Retry::attempts(5)
+                .every(MS(200))
+                .pauses()
+                .collect::<Vec<_>>(),
+            [MS(200); 4]
+        );
+        assert_eq!(Retry::attempts(0).pauses().count(), 0);
+    }
+
+    #[test]
+    fn pauses_grow_and_stay_within_their_bounds() {
+        let pauses: Vec<_> = Retry::unlimited()
+            .growing(MS(10), MS(500))
+            .pauses()
+            .take(1_000)
+            .collect();
+
+        for (n, pause) in (0_u32..).zip(&pauses) {
+            let bound = MS(10).saturating_mul(1 << (n + 1).min(10)).min(MS(500));
+            assert!(
+                *pause >= MS(10) && *pause <= bound,
+                "pause {n}: {pause:?} above {bound:?}"
+            );
+        }
+        let late: Duration = pauses[100..].iter().sum::<Duration>() / 900;
+        assert!(
+            late > MS(200) && late < MS(310),
+            "the mean of 10..500 is 255, not {late:?}"
+        );
+    }
+
+    #[test]
+    fn callers_do_not_stay_in_step() {
+        let pauses: Vec<f64> = Retry::default()
+            .pauses()
+            .take(1_000)
+            .map(|p| p.as_secs_f64())
+            .collect();
+        let mean = pauses.iter().sum::<f64>() / 1_000.0;
+        let variance = pauses.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / 1_000.0;
+
+        assert!(variance.sqrt() / mean > 0.2);
+    }
+
+    #[test]
+    fn impossible_pauses_are_refused() {
+        let spinning = Retry::unlimited().every(Duration::ZERO);
+        assert_eq!(spinning.validate().unwrap_err().kind(), ErrorKind::Invalid);
+
+        let reversed = Retry::unlimited().between(MS(20), MS(10));
+        assert_eq!(reversed.validate().unwrap_err().kind(), ErrorKind::Invalid);
+
+        assert!(Retry::default().validate().is_ok());
+    }
+
+    #[test]
+    fn the_longest_durations_do_not_overflow() {
+        let retry = Retry::unlimited().growing(MS(1), Duration::MAX);
+        assert!(retry.pauses().take(100).all(|pause| pause >= MS(1)));
+    }
+}

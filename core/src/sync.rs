@@ -1,0 +1,11 @@
+//! The one way in which this crate locks a std mutex.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex`, also after a panic elsewhere while it was held.
+///
+/// Every critical section of this crate leaves its data whole, so a poisoned mutex is no reason to
+/// stop renewing and releasing leases.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

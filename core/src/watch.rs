@@ -1,0 +1,232 @@
+//! News of a key: a hint to look again, never a fact about who holds it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use crate::key::LockKey;
+use crate::sync::lock;
+
+/// Fires when something about a key may have changed since the watch began or fired last.
+///
+/// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
+/// fire for nothing, and it may miss a change, so whoever waits also polls.
+pub struct KeyWatch(Option<Subscription>);
+
+struct Subscription {
+    hub: Arc<Hub>,
+    key: LockKey,
+    id: u64,
+    seen: u64,
+}
+
+impl KeyWatch {
+    /// Creates a watch that never fires, for a store without news.
+    pub const fn silent() -> Self {
+        Self(None)
+    }
+
+    /// Waits until something may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a change is reported to whoever asks next.
+    pub async fn changed(&mut self) {
+        poll_fn(|cx| self.poll_changed(cx)).await;
+    }
+
+    /// Polls for a change; the waker of the last call is woken by the next one.
+    pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Some(subscription) => subscription.poll_changed(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for KeyWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(subscription) => write!(f, "KeyWatch({})", subscription.key),
+            None => f.write_str("KeyWatch(silent)"),
+        }
+    }
+}
+
+impl Subscription {
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut keys = lock(&self.hub.keys);
+        let watched = keys
+            .get_mut(&self.key)
+            .expect("an entry lives as long as its watches");
+        if watched.version != self.seen {
+            self.seen = watched.version;
+            return Poll::Ready(());
+        }
+        let replaced = watched.wakers.insert(self.id, cx.waker().clone());
+        drop(keys);
+        // A waker may own what owns a watch, so it is dropped only with the map unlocked.
+        drop(replaced);
+        Poll::Pending
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut keys = lock(&self.hub.keys);
+        let Some(watched) = keys.get_mut(&self.key) else {
+            return;
+        };
+        let needless = watched.wakers.remove(&self.id);
+        watched.watches -= 1;
+        if watched.watches == 0 {
+            keys.remove(&self.key);
+        }
+        drop(keys);
+        drop(needless);
+    }
+}
+
+/// Where a backend takes its [`KeyWatch`]es from, and passes on the news of its store.
+///
+/// It keeps nothing for a key that nobody watches. Clones share one set of watches.
+///
+/// ```
+/// # futures_util::future::FutureExt::now_or_never(async {
+/// use leasehold_core::{KeyWatches, LockKey};
+///
+/// let key = LockKey::new("invoice:42")?;
+/// let watches = KeyWatches::default();
+/// let mut watch = watches.watch(&key);
+/// watches.notify("invoice:42");
+/// watch.changed().await;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # }).expect("never waits")?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct KeyWatches(Arc<Hub>);
+
+impl KeyWatches {
+    /// Begins to watch `key`. A change that happened before is not reported.
+    pub fn watch(&self, key: &LockKey) -> KeyWatch {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut keys = lock(&self.0.keys);
+        let watched = keys.entry(key.clone()).or_default();
+        watched.watches += 1;
+        let seen = watched.version;
+        drop(keys);
+        KeyWatch(Some(Subscription {
+            hub: Arc::clone(&self.0),
+            key: key.clone(),
+            id,
+            seen,
+        }))
+    }
+
+    /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
+    pub fn notify(&self, key: &str) {
+        let woken = lock(&self.0.keys).get_mut(key).map(WatchedKey::change);
+        woken
+            .into_iter()
+            .flatten()
+            .for_each(|(_, waker)| waker.wake());
+    }
+
+    /// Passes on that anything may have changed, as after a lost connection.
+    pub fn notify_all(&self) {
+        let woken: Vec<_> = lock(&self.0.keys)
+            .values_mut()
+            .flat_map(WatchedKey::change)
+            .collect();
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    /// How many keys are being watched.
+    pub fn watched_keys(&self) -> usize {
+        lock(&self.0.keys).len()
+    }
+}
+
+#[derive(Default)]
+struct Hub {
+    keys: Mutex<HashMap<LockKey, WatchedKey>>,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct WatchedKey {
+    version: u64,
+    watches: usize,
+    wakers: HashMap<u64, Waker>,
+}
+
+impl WatchedKey {
+    /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
+    fn change(&mut self) -> HashMap<u64, Waker> {
+        self.version += 1;
+        std::mem::take(&mut self.wakers)
+    }
+}
+
+impl fmt::Debug for Hub {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub")
+            .field("watched_keys", &lock(&self.keys).len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> LockKey {
+        LockKey::new("k").unwrap()
+    }
+
+    fn is_ready(watch: &mut KeyWatch) -> bool {
+        watch
+            .poll_changed(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    }
+
+    #[test]
+    fn a_change_is_reported_once_and_also_late() {
+        let watches = KeyWatches::default();
+        let mut watch = watches.watch(&key());
+        assert!(!is_ready(&mut watch));
+
+        watches.notify("k");
+        watches.notify("k");
+
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn news_of_one_key_leaves_others_alone() {
+        let watches = KeyWatches::default();
+        let mut watch = watches.watch(&key());
+
+        watches.notify("other");
+        assert!(!is_ready(&mut watch));
+
+        watches.notify_all();
+        assert!(is_ready(&mut watch));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_keys_that_nobody_watches() {
+        let watches = KeyWatches::default();
+        let (first, second) = (watches.watch(&key()), watches.watch(&key()));
+
+        drop(first);
+        assert_eq!(watches.watched_keys(), 1);
+        drop(second);
+        assert_eq!(watches.watched_keys(), 0);
+    }
+}
