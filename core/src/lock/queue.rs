@@ -142,7 +142,10 @@ mod tests {
     use crate::clock::{Instant, TokioClock};
 
     fn queue(max_waiters: usize) -> (Arc<LocalQueue>, LockKey) {
-        (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
+        (
+            Arc::new(LocalQueue::new(max_waiters)),
+            LockKey::new("k").unwrap(),
+        )
     }
 
     const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
@@ -193,7 +196,13 @@ mod tests {
 
         assert!(queue.turn(&key, Wait::No, &clock).await.unwrap().is_none());
         let deadline = clock.now() + Duration::from_secs(5);
-        assert!(queue.turn(&key, Wait::Until(deadline), &clock).await.unwrap().is_none());
+        assert!(
+            queue
+                .turn(&key, Wait::Until(deadline), &clock)
+                .await
+                .unwrap()
+                .is_none()
+        );
         assert_eq!(clock.now(), deadline);
     }
 

@@ -134,7 +134,9 @@ mod tests {
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
         let enter = |wait| table.enter(&key, owner, 9, wait, &clock);
-        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else { panic!() };
+        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else {
+            panic!()
+        };
 
         assert!(enter(Wait::No).await.unwrap().is_none());
         let mut second = Box::pin(enter(FOR_EVER));

@@ -1,0 +1,138 @@
+//! Operations as calls of scripts.
+
+use std::time::Duration;
+
+use leasehold_core::{Claim, Lease, LockKey};
+
+use crate::layout::Layout;
+use crate::script::Script;
+
+/// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
+#[derive(Clone)]
+pub struct Call {
+    script: Script,
+    keys: Vec<String>,
+    args: Vec<String>,
+}
+
+impl Call {
+    /// The call that attempts to acquire; its reply is for [`decode_attempt`](crate::decode_attempt).
+    pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
+        let lease = claim.lease();
+        Self {
+            script: Script::Acquire,
+            keys: vec![layout.lock(lease.key()), layout.fence(lease.key())],
+            args: vec![value(lease), millis(lease.ttl())],
+        }
+    }
+
+    /// The call that renews; its reply is for [`decode_renewal`](crate::decode_renewal).
+    pub fn renew(layout: &Layout, lease: &Lease) -> Self {
+        Self {
+            script: Script::Renew,
+            keys: vec![layout.lock(lease.key())],
+            args: vec![value(lease), millis(lease.ttl())],
+        }
+    }
+
+    /// The call that releases; its reply is for [`decode_release`](crate::decode_release).
+    pub fn release(layout: &Layout, lease: &Lease) -> Self {
+        Self {
+            script: Script::Release,
+            keys: vec![layout.lock(lease.key())],
+            args: vec![value(lease)],
+        }
+    }
+
+    /// The call that inspects; its reply is for [`decode_inspection`](crate::decode_inspection).
+    pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
+        Self {
+            script: Script::Inspect,
+            keys: vec![layout.lock(key), layout.fence(key)],
+            args: Vec::new(),
+        }
+    }
+
+    /// The call that ends others' leases; its reply is for [`decode_forced_release`](crate::decode_forced_release).
+    pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
+        Self {
+            script: Script::ForceRelease,
+            keys: vec![layout.lock(key), layout.fence(key)],
+            args: Vec::new(),
+        }
+    }
+
+    /// The script.
+    pub fn script(&self) -> Script {
+        self.script
+    }
+
+    /// All keys that the script touches, in one hash slot.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// The arguments after the keys. They may hold a lease id.
+    pub fn args(&self) -> &[String] {
+        &self.args
+    }
+}
+
+impl std::fmt::Debug for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call")
+            .field("script", &self.script)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What lies under the key of a lock.
+fn value(lease: &Lease) -> String {
+    let id = lease.id().secret();
+    match lease.description() {
+        Some(description) => format!("{id} {description}"),
+        None => id,
+    }
+}
+
+/// A TTL as the server takes it: in whole milliseconds, rounded up.
+fn millis(ttl: Duration) -> String {
+    ttl.as_nanos().div_ceil(1_000_000).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::Description;
+
+    use super::*;
+
+    fn lease() -> Lease {
+        Lease::new(&LockKey::new("k").unwrap(), Duration::from_micros(1_500))
+    }
+
+    #[test]
+    fn the_value_is_the_id_and_who_it_is() {
+        let bare = lease();
+        let described = lease().with_description(Some(Description::new("web-1/42").unwrap()));
+
+        assert_eq!(value(&bare), bare.id().secret());
+        assert_eq!(
+            value(&described),
+            format!("{} web-1/42", described.id().secret())
+        );
+    }
+
+    #[test]
+    fn ttls_are_rounded_up() {
+        assert_eq!(Call::renew(&Layout::default(), &lease()).args()[1], "2");
+    }
+
+    #[test]
+    fn debug_keeps_the_id_to_itself() {
+        let lease = lease();
+        let shown = format!("{:?}", Call::renew(&Layout::default(), &lease));
+
+        assert!(!shown.contains(&lease.id().secret()), "{shown}");
+    }
+}

@@ -1,0 +1,252 @@
+//! What the scripts' replies mean.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Contention, Description, Error, ErrorKind, Fingerprint, ForcedRelease, Grant, Holder,
+    Inspection, Release, Renewal,
+};
+
+use crate::error::ServerError;
+
+/// A reply that is not an error, whatever client received it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Reply {
+    /// Several.
+    Array(Vec<Self>),
+    /// A string.
+    Bytes(Vec<u8>),
+    /// An integer.
+    Int(i64),
+    /// Nothing.
+    Nil,
+    /// What no script of ours replies.
+    Other,
+}
+
+type Received = Result<Reply, ServerError>;
+
+/// Reads the reply to [`Call::acquire`](crate::Call::acquire).
+///
+/// # Errors
+///
+/// What the server refused with; [`ErrorKind::Unexpected`] if the reply has another form.
+pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
+    let reply = received.map_err(ServerError::into_error)?;
+    let attempt = match &reply {
+        Reply::Array(parts) => match parts.as_slice() {
+            [Reply::Int(1), token] => number(token)
+                .and_then(NonZeroU64::new)
+                .map(|token| Attempt::Granted(Grant::new(token))),
+            [Reply::Int(0), Reply::Int(remaining), Reply::Bytes(value)] => Some(Attempt::Held(
+                Contention::new().with_holder(holder(value, *remaining)),
+            )),
+            _ => None,
+        },
+        _ => None,
+    };
+    attempt.ok_or_else(unexpected)
+}
+
+/// Reads the reply to [`Call::renew`](crate::Call::renew).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub fn decode_renewal(received: Received) -> Result<Renewal, Error> {
+    match received.map_err(ServerError::into_error) {
+        Ok(Reply::Int(1)) => Ok(Renewal::Renewed),
+        Ok(Reply::Int(0)) => Ok(Renewal::Vanished),
+        Ok(Reply::Int(-1)) => Ok(Renewal::Taken),
+        Ok(_) => Err(unexpected()),
+        // Somebody put something else in the lock's place.
+        Err(error) if error.kind() == ErrorKind::WrongType => Ok(Renewal::Taken),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the reply to [`Call::release`](crate::Call::release).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub fn decode_release(received: Received) -> Result<Release, Error> {
+    match received.map_err(ServerError::into_error) {
+        Ok(Reply::Int(1)) => Ok(Release::Released),
+        Ok(Reply::Int(0)) => Ok(Release::NotHeld),
+        Ok(_) => Err(unexpected()),
+        // Somebody put something else in the lock's place.
+        Err(error) if error.kind() == ErrorKind::WrongType => Ok(Release::NotHeld),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the reply to [`Call::inspect`](crate::Call::inspect).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub fn decode_inspection(received: Received) -> Result<Inspection, Error> {
+    let (held, token) = decode_holder(received)?;
+    let inspection = Inspection::free().with_last_token(token);
+    Ok(match held {
+        Some(holder) => inspection.with_holder(holder),
+        None => inspection,
+    })
+}
+
+/// Reads the reply to [`Call::force_release`](crate::Call::force_release).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error> {
+    let (held, token) = decode_holder(received)?;
+    let mut forced = ForcedRelease::new();
+    if let Some(holder) = held {
+        forced = forced.with_ended(holder);
+    }
+    if let Some(token) = token {
+        forced = forced.with_min_token(token);
+    }
+    Ok(forced)
+}
+
+fn decode_holder(received: Received) -> Result<(Option<Holder>, Option<u64>), Error> {
+    let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
+    let [held, Reply::Int(remaining), token] = parts.as_slice() else {
+        return Err(unexpected());
+    };
+    let held = match held {
+        Reply::Nil => None,
+        Reply::Bytes(value) => Some(holder(value, *remaining)),
+        _ => return Err(unexpected()),
+    };
+    let token = match token {
+        Reply::Nil => None,
+        token => Some(number(token).ok_or_else(unexpected)?),
+    };
+    Ok((held, token))
+}
+
+/// Who holds a lock, from what lies under its key, which any client may have put there.
+fn holder(value: &[u8], remaining: i64) -> Holder {
+    let mut parts = value.splitn(2, |&byte| byte == b' ');
+    let id = parts.next().unwrap_or_default();
+    let description = parts
+        .next()
+        .and_then(|text| str::from_utf8(text).ok())
+        .and_then(|text| Description::new(text).ok());
+    let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
+    Holder::new(Fingerprint::of(id))
+        .with_description(description)
+        .with_remaining(remaining)
+}
+
+fn number(reply: &Reply) -> Option<u64> {
+    match reply {
+        Reply::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+fn unexpected() -> Error {
+    let message =
+        "the server's reply has an unknown form; is it a Redis, and does a proxy change replies?";
+    Error::new(ErrorKind::Unexpected, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Reply {
+        Reply::Bytes(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_grant_carries_its_token_exactly() {
+        let reply = Reply::Array(vec![Reply::Int(1), bytes("9007199254740991")]);
+
+        let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else {
+            panic!()
+        };
+        assert_eq!(grant.token(), (1 << 53) - 1);
+    }
+
+    #[test]
+    fn a_refusal_tells_who_holds_it() {
+        let reply = Reply::Array(vec![
+            Reply::Int(0),
+            Reply::Int(1_500),
+            bytes("some-id web-1/42 nightly"),
+        ]);
+
+        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else {
+            panic!()
+        };
+        let holder = contention.holder().unwrap();
+        assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
+        assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
+        assert_eq!(contention.retry_after(), Some(Duration::from_millis(1_500)));
+    }
+
+    #[test]
+    fn a_foreign_holder_without_a_ttl_is_a_holder() {
+        let value = Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec());
+        let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), value]);
+
+        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else {
+            panic!()
+        };
+        assert_eq!(contention.retry_after(), None);
+        assert_eq!(contention.holder().unwrap().description(), None);
+    }
+
+    #[test]
+    fn replies_of_another_form_are_errors() {
+        let forms = [
+            Reply::Nil,
+            Reply::Other,
+            Reply::Int(7),
+            bytes("OK"),
+            Reply::Array(vec![]),
+            Reply::Array(vec![Reply::Int(1)]),
+            Reply::Array(vec![Reply::Int(1), bytes("0")]),
+            Reply::Array(vec![Reply::Int(1), bytes("1e15")]),
+            Reply::Array(vec![Reply::Int(1), bytes("-1")]),
+            Reply::Array(vec![Reply::Int(0), Reply::Nil, Reply::Nil]),
+            Reply::Array(vec![Reply::Other, Reply::Int(0), bytes("x")]),
+        ];
+        for form in forms {
+            let errors = [
+                decode_attempt(Ok(form.clone())).unwrap_err(),
+                decode_renewal(Ok(form.clone())).unwrap_err(),
+                decode_release(Ok(form.clone())).unwrap_err(),
+                decode_inspection(Ok(form.clone())).unwrap_err(),
+                decode_forced_release(Ok(form.clone())).unwrap_err(),
+            ];
+            assert!(
+                errors
+                    .iter()
+                    .all(|error| error.kind() == ErrorKind::Unexpected),
+                "{form:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn something_else_in_the_place_of_a_lock_means_it_is_not_ours() {
+        let wrong_type = || Err(ServerError::new("WRONGTYPE", "Operation against a key"));
+
+        assert_eq!(decode_renewal(wrong_type()).unwrap(), Renewal::Taken);
+        assert_eq!(decode_release(wrong_type()).unwrap(), Release::NotHeld);
+        assert_eq!(
+            decode_attempt(wrong_type()).unwrap_err().kind(),
+            ErrorKind::WrongType
+        );
+    }
+}

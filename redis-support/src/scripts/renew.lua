@@ -1,0 +1,11 @@
+-- KEYS: lock. ARGV: value, TTL in ms.
+-- 1: renewed. 0: no lock lies under the key. -1: another one does.
+-- Uses no command that fails when memory is full.
+local held = redis.call('GET', KEYS[1])
+if held ~= ARGV[1] then
+  return held and -1 or 0
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+-- Read after the write, so that the server tells this connection when anybody changes the key.
+redis.call('GET', KEYS[1])
+return 1
