@@ -1,0 +1,17 @@
+//! Starts, stops, pauses and cuts off real servers, for the tests of this workspace.
+//!
+//! Every server runs on a free loopback port, in a temporary folder of its own, and dies with its
+//! handle, also when the test panics. A server whose program is missing is a failure and never skipped:
+//! `scripts/test` installs what is needed.
+
+mod certificates;
+mod port;
+mod process;
+mod proxy;
+mod redis;
+
+pub use certificates::Certificates;
+pub use port::free_port;
+pub use process::Process;
+pub use proxy::{FaultProxy, Weather};
+pub use redis::{Redis, RedisOptions};

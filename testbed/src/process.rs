@@ -1,0 +1,82 @@
+//! A server's process.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A child process that is killed and reaped when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts `program`; what it prints goes to the file `log`.
+    ///
+    /// # Errors
+    ///
+    /// If the program is missing or the log cannot be written.
+    pub fn start<A: AsRef<OsStr>>(
+        program: impl AsRef<OsStr>,
+        args: impl IntoIterator<Item = A>,
+        log: &Path,
+    ) -> io::Result<Self> {
+        let log = File::options().create(true).append(true).open(log)?;
+        let child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self { child })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn exited(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
+    }
+
+    /// Stops its execution (SIGSTOP): connections stay open and nothing is answered.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it at once (SIGKILL) and reaps it.
+    pub fn kill(&mut self) {
+        // An error means that it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has.
+    pub fn terminate(&mut self) {
+        self.signal(Signal::TERM);
+        drop(self.child.wait());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        // An unreaped child keeps its pid, so this can hit nobody else; an error means it has ended.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,253 @@
+//! A TCP proxy that does to traffic what networks do.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// What happens to traffic, from now on and for connections that are open already.
+///
+/// What is held back passes once the weather allows it again, as TCP repeats what was lost; unless
+/// the connection is reset before.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Weather {
+    /// All passes.
+    #[default]
+    Fair,
+    /// All passes, this much later, each way.
+    Slow(Duration),
+    /// Nothing passes, and nobody is told.
+    BlackHole,
+    /// Requests pass, replies do not.
+    HoldReplies,
+    /// Open connections are reset, and so are new ones.
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    Request,
+    Reply,
+}
+
+impl Weather {
+    fn lets_pass(self, way: Way) -> bool {
+        match self {
+            Self::Fair | Self::Slow(_) => true,
+            Self::HoldReplies => way == Way::Request,
+            Self::BlackHole | Self::Reset => false,
+        }
+    }
+
+    fn delay(self) -> Duration {
+        match self {
+            Self::Slow(delay) => delay,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// A proxy in front of a server on loopback. It ends when dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    address: SocketAddr,
+    weather: watch::Sender<Weather>,
+    task: AbortHandle,
+}
+
+impl FaultProxy {
+    /// Starts a proxy in front of `server`, on the runtime of the caller.
+    ///
+    /// # Panics
+    ///
+    /// If loopback has no port to give.
+    pub async fn start(server: impl Into<String>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("loopback has free ports");
+        let address = listener.local_addr().expect("it is bound");
+        let (weather, forecast) = watch::channel(Weather::Fair);
+        let task = tokio::spawn(accept(listener, server.into(), forecast)).abort_handle();
+        Self {
+            address,
+            weather,
+            task,
+        }
+    }
+
+    /// Its address, to be used in the place of the server's.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Changes what happens to traffic.
+    pub fn set_weather(&self, weather: Weather) {
+        self.weather.send_replace(weather);
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn accept(listener: TcpListener, server: String, weather: watch::Receiver<Weather>) {
+    loop {
+        let Ok((client, _)) = listener.accept().await else {
+            continue;
+        };
+        // It ends with its connection, or when the proxy has gone and the weather with it.
+        tokio::spawn(connect(client, server.clone(), weather.clone()));
+    }
+}
+
+async fn connect(mut client: TcpStream, server: String, mut weather: watch::Receiver<Weather>) {
+    let forecast = weather.clone();
+    let passing = async {
+        let mut server = TcpStream::connect(server).await?;
+        server.set_nodelay(true)?;
+        client.set_nodelay(true)?;
+        let (from_server, to_server) = server.split();
+        let (from_client, to_client) = client.split();
+        tokio::select! {
+            end = pass(from_client, to_server, forecast.clone(), Way::Request) => end,
+            end = pass(from_server, to_client, forecast.clone(), Way::Reply) => end,
+        }
+    };
+    let reset = tokio::select! {
+        _ = passing => false,
+        storm = weather.wait_for(|weather| *weather == Weather::Reset) => storm.is_ok(),
+    };
+    if reset {
+        // Closed without lingering, the connection is reset instead of ended.
+        drop(client.set_zero_linger());
+    }
+}
+
+/// Passes on one direction until it ends.
+async fn pass(
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
+    mut weather: watch::Receiver<Weather>,
+    way: Way,
+) -> io::Result<()> {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let mut forecast = weather.clone();
+    let read = async {
+        loop {
+            let mut chunk = vec![0; 16 * 1024];
+            let len = from.read(&mut chunk).await?;
+            if len == 0 {
+                return Ok(());
+            }
+            chunk.truncate(len);
+            let delay = forecast.borrow_and_update().delay();
+            // The other half is in the same future, so it is still there.
+            drop(sender.send((Instant::now() + delay, chunk)));
+        }
+    };
+    let write = async {
+        while let Some((due, chunk)) = receiver.recv().await {
+            sleep_until(due).await;
+            let allowed = weather.wait_for(|weather| weather.lets_pass(way)).await;
+            allowed.map_err(io::Error::other)?;
+            to.write_all(&chunk).await?;
+        }
+        Ok(())
+    };
+    tokio::select! {
+        end = read => end,
+        end = write => end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    /// An echo server with a proxy in front, and a connection through it.
+    async fn echo() -> (FaultProxy, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(async move {
+                    let (mut from, mut to) = stream.split();
+                    tokio::io::copy(&mut from, &mut to).await
+                });
+            }
+        });
+        let proxy = FaultProxy::start(address).await;
+        let stream = TcpStream::connect(proxy.address()).await.unwrap();
+        (proxy, stream)
+    }
+
+    async fn say(stream: &mut TcpStream, text: &[u8]) -> io::Result<Vec<u8>> {
+        stream.write_all(text).await?;
+        let mut reply = vec![0; text.len()];
+        timeout(SOON, stream.read_exact(&mut reply)).await??;
+        Ok(reply)
+    }
+
+    #[tokio::test]
+    async fn fair_weather_passes_all() {
+        let (_proxy, mut stream) = echo().await;
+
+        assert_eq!(say(&mut stream, b"hello").await.unwrap(), b"hello");
+    }
+
+    #[tokio::test]
+    async fn slow_weather_delays_each_way() {
+        let (proxy, mut stream) = echo().await;
+        proxy.set_weather(Weather::Slow(Duration::from_millis(40)));
+
+        let start = Instant::now();
+        say(&mut stream, b"hello").await.unwrap();
+
+        assert!(start.elapsed() >= Duration::from_millis(80));
+    }
+
+    #[tokio::test]
+    async fn what_a_black_hole_held_back_passes_afterwards() {
+        let (proxy, mut stream) = echo().await;
+        proxy.set_weather(Weather::BlackHole);
+        stream.write_all(b"hello").await.unwrap();
+        let mut reply = [0; 5];
+        let nothing = timeout(Duration::from_millis(100), stream.read_exact(&mut reply)).await;
+        assert!(nothing.is_err());
+
+        proxy.set_weather(Weather::Fair);
+
+        timeout(SOON, stream.read_exact(&mut reply))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(&reply, b"hello");
+    }
+
+    #[tokio::test]
+    async fn a_reset_ends_old_and_new_connections() {
+        let (proxy, mut stream) = echo().await;
+        say(&mut stream, b"hello").await.unwrap();
+
+        proxy.set_weather(Weather::Reset);
+
+        let error = timeout(SOON, stream.read_u8()).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        let mut new = TcpStream::connect(proxy.address()).await.unwrap();
+        assert!(say(&mut new, b"hello").await.is_err());
+    }
+}
