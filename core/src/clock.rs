@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::ops::Add;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
@@ -47,6 +48,17 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// Waits until [`Clock::now`] is at `deadline` or past it.
     fn sleep_until(&self, deadline: Instant) -> Sleep;
+}
+
+/// A shared clock is a clock.
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        (**self).sleep_until(deadline)
+    }
 }
 
 /// The machine's own clock: on Linux `CLOCK_BOOTTIME`, which goes on while the machine is suspended.

@@ -1,0 +1,172 @@
+//! The contract, on Redis.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection, KeyWatch,
+    Lease, LockBackend, LockKey, Operation, Release, Renewal,
+};
+use leasehold_redis_support::{
+    Call, Layout, decode_attempt, decode_forced_release, decode_inspection, decode_release,
+    decode_renewal,
+};
+
+use crate::config::RedisConfig;
+use crate::connection::{Connection, Received};
+use crate::error::BACKEND;
+use crate::watch::News;
+
+/// Locks on one Redis or Valkey server. Clones share one connection.
+#[derive(Clone)]
+pub struct RedisBackend {
+    address: Arc<str>,
+    layout: Layout,
+    news: Arc<News>,
+    connection: Arc<Connection>,
+}
+
+impl RedisBackend {
+    /// Connects to the server at `url`, see [`RedisConfig::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RedisConfig::from_url`] and [`RedisConfig::connect`].
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        RedisConfig::from_url(url)?.connect().await
+    }
+
+    pub(crate) fn new(config: RedisConfig) -> Self {
+        let address = config.address().into();
+        if config.exposes_password() {
+            tracing::warn!(%address, "the password crosses the network in the clear: use rediss://");
+        }
+        let layout = config.layout.clone();
+        let news = Arc::new(News::new(layout.clone()));
+        let connection = Connection::new(config, Arc::clone(&news));
+        Self {
+            address,
+            layout,
+            news,
+            connection,
+        }
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        let connected = self.connection.ensure().await;
+        connected.map_err(|error| {
+            error
+                .with_operation(Operation::Connect)
+                .with_backend(BACKEND)
+        })
+    }
+
+    async fn call<T>(
+        &self,
+        operation: Operation,
+        key: &LockKey,
+        call: Call,
+        decode: impl FnOnce(Received) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let decoded = self.connection.call(&call).await.and_then(decode);
+        decoded.map_err(|error| context(error, operation, key))
+    }
+}
+
+fn context(error: Error, operation: Operation, key: &LockKey) -> Error {
+    error
+        .with_operation(operation)
+        .with_key(key)
+        .with_backend(BACKEND)
+}
+
+#[async_trait]
+impl LockBackend for RedisBackend {
+    fn capabilities(&self) -> Capabilities {
+        let capabilities = Capabilities::new(BACKEND, Fencing::BestEffort)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect);
+        if self.connection.has_push() {
+            capabilities.with(Feature::Push)
+        } else {
+            capabilities
+        }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let call = Call::acquire(&self.layout, claim);
+        self.call(Operation::Acquire, claim.key(), call, decode_attempt)
+            .await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let call = Call::renew(&self.layout, lease);
+        self.call(Operation::Renew, lease.key(), call, decode_renewal)
+            .await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let call = Call::release(&self.layout, lease);
+        let release = self
+            .call(Operation::Release, lease.key(), call, decode_release)
+            .await?;
+        if release == Release::Released {
+            self.news.changed(lease.key());
+        }
+        Ok(release)
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let calls: Vec<Call> = leases
+            .iter()
+            .map(|lease| Call::renew(&self.layout, lease))
+            .collect();
+        let replies = match self.connection.call_all(&calls).await {
+            Ok(replies) => replies.into_iter().map(decode_renewal).collect(),
+            Err(error) => repeat(&error, leases.len()),
+        };
+        let with_context = |(renewal, lease): (Result<_, Error>, &Lease)| {
+            renewal.map_err(|error| context(error, Operation::Renew, lease.key()))
+        };
+        replies.into_iter().zip(leases).map(with_context).collect()
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.news.watch(key)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        let call = Call::inspect(&self.layout, key);
+        self.call(Operation::Inspect, key, call, decode_inspection)
+            .await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let call = Call::force_release(&self.layout, key);
+        let forced = self
+            .call(Operation::ForceRelease, key, call, decode_forced_release)
+            .await?;
+        self.news.changed(key);
+        Ok(forced)
+    }
+
+    async fn close(&self) {
+        self.connection.close();
+    }
+}
+
+/// What failed a whole batch failed each of its parts.
+fn repeat(error: &Error, times: usize) -> Vec<Result<Renewal, Error>> {
+    let part = || Err(Error::new(error.kind(), error.to_string()));
+    std::iter::repeat_with(part).take(times).collect()
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisBackend")
+            .field("address", &self.address)
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! What the client crate's errors mean, one by one.
+
+use std::error::Error as _;
+use std::io;
+
+use leasehold_core::{Error, ErrorKind};
+use leasehold_redis_support::ServerError;
+use redis::{ErrorKind as RedisKind, RedisError};
+
+/// How errors and logs name this backend.
+pub(crate) const BACKEND: &str = "redis";
+
+/// Of a URL or settings that the client crate refuses. Its texts do not repeat them.
+pub(crate) fn config(error: RedisError) -> Error {
+    Error::new(
+        ErrorKind::Invalid,
+        "the server's URL or its files are not usable",
+    )
+    .with_backend(BACKEND)
+    .with_source(error)
+}
+
+/// Of an attempt to connect: nothing of ours was sent.
+pub(crate) fn connect(error: RedisError) -> Error {
+    let error = match server(error) {
+        Ok(reply) => return reply.into_error(),
+        Err(error) => error,
+    };
+    let (kind, message) = match error.kind() {
+        RedisKind::AuthenticationFailed => (
+            ErrorKind::Denied,
+            "the server does not accept the user or the password",
+        ),
+        RedisKind::Parse | RedisKind::UnexpectedReturnType => (
+            ErrorKind::Unexpected,
+            "what answers there does not speak Redis's protocol",
+        ),
+        // The client crate says this of servers that close the connection or say no in TLS's own terms.
+        RedisKind::Io if is_tls(&error) => {
+            (ErrorKind::Denied, "no TLS connection that both sides trust")
+        }
+        RedisKind::InvalidClientConfig => {
+            (ErrorKind::Invalid, "the server's address is not usable")
+        }
+        _ => (ErrorKind::Unavailable, "the server cannot be reached"),
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// Of a request that was given to the connection: whatever it was, the server may have applied it.
+pub(crate) fn exchange(error: RedisError) -> Error {
+    let message = match error.kind() {
+        RedisKind::Parse => "the reply makes no sense, outcome unknown",
+        _ => "the connection broke, outcome unknown",
+    };
+    Error::new(ErrorKind::Indeterminate, message).with_source(error)
+}
+
+/// The error that the server replied, if it is one.
+pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
+    match (error.kind(), error.code()) {
+        (RedisKind::Server(_) | RedisKind::Extension, Some(code)) => {
+            Ok(ServerError::new(code, error.detail().unwrap_or_default()))
+        }
+        _ => Err(error),
+    }
+}
+
+fn is_tls(error: &RedisError) -> bool {
+    let io = error
+        .source()
+        .and_then(|source| source.downcast_ref::<io::Error>());
+    io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
+}

@@ -1,0 +1,50 @@
+//! Leasehold locks on one Redis or Valkey server, with the [`redis`] crate.
+//!
+//! Works with Redis 6.2 and newer, and Valkey. Acquiring, renewing and releasing take one round trip each;
+//! those who wait are told by the server when the lock is released, deleted or expires.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), leasehold_core::Error> {
+//! use leasehold_core::LockClient;
+//! use leasehold_redis::RedisBackend;
+//!
+//! let client = LockClient::new(RedisBackend::connect("redis://127.0.0.1").await?);
+//! let guard = client.mutex("invoice:42")?.lock().await?;
+//! # drop(guard);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//!
+//! Mutual exclusion holds while the server's clock does not jump and the key is not lost: a server
+//! that restarts without what it had saved, that evicts keys (`maxmemory-policy` must be
+//! `noeviction`), or whose replica takes over, may grant a lock again. Fencing tokens are
+//! the larger of the last token + 1 and the server's clock in microseconds: they stay in order through all
+//! of that unless the clock goes back at the same time.
+//!
+//! # Access rules
+//!
+//! All keys begin with the prefix. This is what a user of the server needs, for the prefix `lock:`:
+//!
+//! ```text
+//! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:*
+//!     +evalsha +eval +get +set +del +pexpire +pttl +time +client|tracking
+//! ```
+//!
+//! Without `+client|tracking`, those who wait poll.
+
+mod config;
+
+mod backend;
+
+mod connection;
+mod watch;
+
+mod error;
+
+pub use backend::RedisBackend;
+pub use config::RedisConfig;
+
+/// The client crate, to make the [`redis::Client`] that [`RedisConfig::from_client`] takes.
+pub use redis;
