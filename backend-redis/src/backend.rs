@@ -45,21 +45,12 @@ impl RedisBackend {
         let layout = config.layout.clone();
         let news = Arc::new(News::new(layout.clone()));
         let connection = Connection::new(config, Arc::clone(&news));
-        Self {
-            address,
-            layout,
-            news,
-            connection,
-        }
+        Self { address, layout, news, connection }
     }
 
     pub(crate) async fn ping(&self) -> Result<(), Error> {
         let connected = self.connection.ensure().await;
-        connected.map_err(|error| {
-            error
-                .with_operation(Operation::Connect)
-                .with_backend(BACKEND)
-        })
+        connected.map_err(|error| error.with_operation(Operation::Connect).with_backend(BACKEND))
     }
 
     async fn call<T>(
@@ -75,10 +66,7 @@ impl RedisBackend {
 }
 
 fn context(error: Error, operation: Operation, key: &LockKey) -> Error {
-    error
-        .with_operation(operation)
-        .with_key(key)
-        .with_backend(BACKEND)
+    error.with_operation(operation).with_key(key).with_backend(BACKEND)
 }
 
 #[async_trait]
@@ -87,30 +75,22 @@ impl LockBackend for RedisBackend {
         let capabilities = Capabilities::new(BACKEND, Fencing::BestEffort)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect);
-        if self.connection.has_push() {
-            capabilities.with(Feature::Push)
-        } else {
-            capabilities
-        }
+        if self.connection.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let call = Call::acquire(&self.layout, claim);
-        self.call(Operation::Acquire, claim.key(), call, decode_attempt)
-            .await
+        self.call(Operation::Acquire, claim.key(), call, decode_attempt).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         let call = Call::renew(&self.layout, lease);
-        self.call(Operation::Renew, lease.key(), call, decode_renewal)
-            .await
+        self.call(Operation::Renew, lease.key(), call, decode_renewal).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         let call = Call::release(&self.layout, lease);
-        let release = self
-            .call(Operation::Release, lease.key(), call, decode_release)
-            .await?;
+        let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
         if release == Release::Released {
             self.news.changed(lease.key());
         }
@@ -118,10 +98,8 @@ impl LockBackend for RedisBackend {
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let calls: Vec<Call> = leases
-            .iter()
-            .map(|lease| Call::renew(&self.layout, lease))
-            .collect();
+        let calls: Vec<Call> =
+            leases.iter().map(|lease| Call::renew(&self.layout, lease)).collect();
         let replies = match self.connection.call_all(&calls).await {
             Ok(replies) => replies.into_iter().map(decode_renewal).collect(),
             Err(error) => repeat(&error, leases.len()),
@@ -138,15 +116,12 @@ impl LockBackend for RedisBackend {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let call = Call::inspect(&self.layout, key);
-        self.call(Operation::Inspect, key, call, decode_inspection)
-            .await
+        self.call(Operation::Inspect, key, call, decode_inspection).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         let call = Call::force_release(&self.layout, key);
-        let forced = self
-            .call(Operation::ForceRelease, key, call, decode_forced_release)
-            .await?;
+        let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
         self.news.changed(key);
         Ok(forced)
     }

@@ -67,10 +67,7 @@ impl RedisConfig {
 
     /// Takes the address, credentials and TLS settings of `client`, with a connection of our own.
     pub fn from_client(client: Client) -> Self {
-        if matches!(
-            client.get_connection_info().addr(),
-            ConnectionAddr::TcpTls { .. }
-        ) {
+        if matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
             // Without the feature, whoever made the client has seen to it.
             drop(ensure_tls());
         }
@@ -102,9 +99,7 @@ impl RedisConfig {
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!(
-                "timeout: 1 ms to 60 s are possible, not {timeout:?}"
-            )));
+            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
         }
         self.timeout = timeout;
         Ok(self)
@@ -154,9 +149,7 @@ impl RedisConfig {
             return false;
         };
         let loopback = host == "localhost"
-            || host
-                .parse::<std::net::IpAddr>()
-                .is_ok_and(|address| address.is_loopback());
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         info.redis_settings().password().is_some() && !loopback
     }
 }
@@ -232,9 +225,7 @@ impl Params {
 }
 
 fn millis(value: &str) -> Result<Duration, Error> {
-    let millis = value
-        .parse()
-        .map_err(|_| invalid("timeout-ms in the URL must be a number"))?;
+    let millis = value.parse().map_err(|_| invalid("timeout-ms in the URL must be a number"))?;
     Ok(Duration::from_millis(millis))
 }
 
@@ -290,18 +281,14 @@ fn client_with_files(info: redis::ConnectionInfo, files: &TlsFiles) -> Result<Cl
             .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
     };
     let client_tls = match (&files.certificate, &files.key) {
-        (Some(certificate), Some(key)) => Some(redis::ClientTlsConfig {
-            client_cert: read(certificate)?,
-            client_key: read(key)?,
-        }),
+        (Some(certificate), Some(key)) => {
+            Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
+        }
         (None, None) => None,
         _ => return Err(invalid("cert and key in the URL need each other")),
     };
     let root_cert = files.authority.as_ref().map(read).transpose()?;
-    let certificates = redis::TlsCertificates {
-        client_tls,
-        root_cert,
-    };
+    let certificates = redis::TlsCertificates { client_tls, root_cert };
     Client::build_with_tls(info, certificates).map_err(error::config)
 }
 
@@ -365,10 +352,7 @@ mod tests {
         ] {
             let error = refusal(url);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
-            assert!(
-                !format!("{error} {error:?}").contains("S3CR3T"),
-                "{error:?}"
-            );
+            assert!(!format!("{error} {error:?}").contains("S3CR3T"), "{error:?}");
         }
     }
 
@@ -381,14 +365,8 @@ mod tests {
     #[cfg(feature = "tls")]
     #[test]
     fn tls_files_are_read_at_once() {
-        assert_eq!(
-            refusal("rediss://host?ca=/nowhere/ca.pem").kind(),
-            ErrorKind::Invalid
-        );
-        assert_eq!(
-            refusal("rediss://host?cert=/nowhere/c.pem").kind(),
-            ErrorKind::Invalid
-        );
+        assert_eq!(refusal("rediss://host?ca=/nowhere/ca.pem").kind(), ErrorKind::Invalid);
+        assert_eq!(refusal("rediss://host?cert=/nowhere/c.pem").kind(), ErrorKind::Invalid);
         RedisConfig::from_url("rediss://host").unwrap();
     }
 }

@@ -60,11 +60,6 @@ struct Link {
 
 impl Connection {
     pub(crate) fn new(config: RedisConfig, news: Arc<News>) -> Arc<Self> {
-        let protocol = config
-            .client
-            .get_connection_info()
-            .redis_settings()
-            .protocol();
         Arc::new(Self {
             client: config.client,
             timeout: config.timeout,
@@ -122,13 +117,10 @@ impl Connection {
             return Ok(received);
         }
         // The first brings the source along, the others find it there.
-        let again = unknown
-            .iter()
-            .enumerate()
-            .map(|(position, &index)| match position {
-                0 => by_source(&calls[index]),
-                _ => by_hash(&calls[index]),
-            });
+        let again = unknown.iter().enumerate().map(|(position, &index)| match position {
+            0 => by_source(&calls[index]),
+            _ => by_hash(&calls[index]),
+        });
         let replies = self.exchange_all(&link, again).await?;
         for (index, reply) in unknown.into_iter().zip(replies) {
             received[index] = reply;
@@ -181,11 +173,7 @@ impl Connection {
     /// Gives up a link; the next call makes another.
     fn leave(&self, number: u64) {
         let mut state = self.state();
-        if state
-            .link
-            .as_ref()
-            .is_some_and(|link| link.number == number)
-        {
+        if state.link.as_ref().is_some_and(|link| link.number == number) {
             state.link = None;
             drop(state);
             self.news.interrupted();
@@ -242,9 +230,7 @@ impl Connection {
             Err(error) if protocol != ProtocolVersion::RESP2 && speaks_only_resp2(&error) => {
                 tracing::info!("the server knows no RESP3: those who wait will poll");
                 self.state().protocol = ProtocolVersion::RESP2;
-                self.connect_with(ProtocolVersion::RESP2)
-                    .await
-                    .map_err(error::connect)
+                self.connect_with(ProtocolVersion::RESP2).await.map_err(error::connect)
             }
             connected => connected.map_err(error::connect),
         }
@@ -258,9 +244,8 @@ impl Connection {
         };
         let info = self.client.get_connection_info().clone();
         let settings = info.redis_settings().clone();
-        let settings = settings
-            .set_protocol(protocol)
-            .set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+        let settings =
+            settings.set_protocol(protocol).set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
         // Requests are small and waited for: sending them at once is all that matters.
         let tcp = TcpSettings::default().set_nodelay(true);
         let client = Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))?;
@@ -274,17 +259,11 @@ impl Connection {
             let this = Arc::downgrade(self);
             config = config.set_push_sender(move |push| receive(&this, number, &push));
         }
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         if self.has_push() {
             self.start_news(&mut connection).await?;
         }
-        Ok(Link {
-            number,
-            connection,
-            timeouts: Arc::default(),
-        })
+        Ok(Link { number, connection, timeouts: Arc::default() })
     }
 
     /// Asks the server to tell of changes to the keys that our scripts read, by others than us.
@@ -295,10 +274,7 @@ impl Connection {
             return Ok(());
         };
         let refusal = error::server(error)?;
-        tracing::info!(
-            ?refusal,
-            "the server tells no news: those who wait will poll"
-        );
+        tracing::info!(?refusal, "the server tells no news: those who wait will poll");
         self.state().push = Push::Off;
         Ok(())
     }
@@ -352,24 +328,15 @@ fn by_source(call: &Call) -> Cmd {
 
 fn run(command: &str, script: &str, call: &Call) -> Cmd {
     let mut run = redis::cmd(command);
-    run.arg(script)
-        .arg(call.keys().len())
-        .arg(call.keys())
-        .arg(call.args());
+    run.arg(script).arg(call.keys().len()).arg(call.keys()).arg(call.args());
     run
 }
 
 fn hash(script: Script) -> &'static str {
     static HASHES: LazyLock<Vec<(Script, redis::Script)>> = LazyLock::new(|| {
-        Script::ALL
-            .iter()
-            .map(|script| (*script, redis::Script::new(script.source())))
-            .collect()
+        Script::ALL.iter().map(|script| (*script, redis::Script::new(script.source()))).collect()
     });
 
-    let (_, hashed) = HASHES
-        .iter()
-        .find(|(of, _)| *of == script)
-        .expect("all are hashed");
+    let (_, hashed) = HASHES.iter().find(|(of, _)| *of == script).expect("all are hashed");
     hashed.get_hash()
 }

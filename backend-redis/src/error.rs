@@ -12,12 +12,9 @@ pub(crate) const BACKEND: &str = "redis";
 
 /// Of a URL or settings that the client crate refuses. Its texts do not repeat them.
 pub(crate) fn config(error: RedisError) -> Error {
-    Error::new(
-        ErrorKind::Invalid,
-        "the server's URL or its files are not usable",
-    )
-    .with_backend(BACKEND)
-    .with_source(error)
+    Error::new(ErrorKind::Invalid, "the server's URL or its files are not usable")
+        .with_backend(BACKEND)
+        .with_source(error)
 }
 
 /// Of an attempt to connect: nothing of ours was sent.
@@ -27,14 +24,12 @@ pub(crate) fn connect(error: RedisError) -> Error {
         Err(error) => error,
     };
     let (kind, message) = match error.kind() {
-        RedisKind::AuthenticationFailed => (
-            ErrorKind::Denied,
-            "the server does not accept the user or the password",
-        ),
-        RedisKind::Parse | RedisKind::UnexpectedReturnType => (
-            ErrorKind::Unexpected,
-            "what answers there does not speak Redis's protocol",
-        ),
+        RedisKind::AuthenticationFailed => {
+            (ErrorKind::Denied, "the server does not accept the user or the password")
+        }
+        RedisKind::Parse | RedisKind::UnexpectedReturnType => {
+            (ErrorKind::Unexpected, "what answers there does not speak Redis's protocol")
+        }
         // The client crate says this of servers that close the connection or say no in TLS's own terms.
         RedisKind::Io if is_tls(&error) => {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
@@ -67,8 +62,6 @@ pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
 }
 
 fn is_tls(error: &RedisError) -> bool {
-    let io = error
-        .source()
-        .and_then(|source| source.downcast_ref::<io::Error>());
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }

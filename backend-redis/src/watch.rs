@@ -18,10 +18,7 @@ pub(crate) struct News {
 
 impl News {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self {
-            layout,
-            watches: KeyWatches::default(),
-        }
+        Self { layout, watches: KeyWatches::default() }
     }
 
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {

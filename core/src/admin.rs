@@ -68,8 +68,6 @@ impl Admin {
 
 impl std::fmt::Debug for Admin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Admin")
-            .field("backend", &self.engine.backend())
-            .finish()
+        f.debug_struct("Admin").field("backend", &self.engine.backend()).finish()
     }
 }

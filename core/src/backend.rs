@@ -123,11 +123,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless the backend declares
     /// [`Feature::ForceRelease`](crate::Feature::ForceRelease).
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        Err(unsupported(
-            &self.capabilities(),
-            Operation::ForceRelease,
-            key,
-        ))
+        Err(unsupported(&self.capabilities(), Operation::ForceRelease, key))
     }
 
     /// Closes connections. Calls after it may fail; leases are left to their TTL.

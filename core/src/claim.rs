@@ -26,10 +26,7 @@ pub enum Patience {
 impl Claim {
     /// Creates the claim of a caller that goes away if it is refused.
     pub fn new(lease: Lease) -> Self {
-        Self {
-            lease,
-            patience: Patience::Leaves,
-        }
+        Self { lease, patience: Patience::Leaves }
     }
 
     /// Says whether the caller will wait.

@@ -105,24 +105,16 @@ impl Engine {
     }
 
     async fn stages(self: &Arc<Self>, request: Request<'_>) -> Result<Locked, Error> {
-        let Request {
-            key,
-            options,
-            owner,
-            wait,
-        } = request;
+        let Request { key, options, owner, wait } = request;
         let (backend, clock) = (&*self.backend, &*self.clock);
-        self.background
-            .ensure_running(&self.watchdog, &self.reaper, &self.backend)?;
+        self.background.ensure_running(&self.watchdog, &self.reaper, &self.backend)?;
 
         // 1 reentrancy
         let entering = match owner {
             None => None,
             Some(owner) => {
-                let entry = self
-                    .holds
-                    .enter(key, owner, options.reentry_limit, wait, clock)
-                    .await?;
+                let entry =
+                    self.holds.enter(key, owner, options.reentry_limit, wait, clock).await?;
                 match entry {
                     None => return Ok(Locked::Held(None)),
                     Some(Entry::Again(hold)) => return Ok(self.guard(hold)),
@@ -245,10 +237,7 @@ impl<B: LockBackend> LockClient<B> {
 
     /// The same client without its backend's type, to be kept beside others.
     pub fn erase(self) -> LockClient {
-        LockClient {
-            backend: self.backend,
-            engine: self.engine,
-        }
+        LockClient { backend: self.backend, engine: self.engine }
     }
 }
 
@@ -321,10 +310,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
 impl<B: LockBackend + ?Sized> Clone for LockClient<B> {
     fn clone(&self) -> Self {
-        Self {
-            backend: Arc::clone(&self.backend),
-            engine: Arc::clone(&self.engine),
-        }
+        Self { backend: Arc::clone(&self.backend), engine: Arc::clone(&self.engine) }
     }
 }
 
@@ -392,12 +378,7 @@ impl<B: LockBackend> Builder<B> {
     }
 
     fn assemble(self) -> LockClient<B> {
-        let Self {
-            backend,
-            options,
-            clock,
-            max_waiters,
-        } = self;
+        let Self { backend, options, clock, max_waiters } = self;
         let backend = Arc::new(backend);
         let engine = Engine {
             backend: Arc::clone(&backend) as Arc<dyn LockBackend>,
@@ -410,9 +391,6 @@ impl<B: LockBackend> Builder<B> {
             background: Background::default(),
             closed: watch::Sender::new(false),
         };
-        LockClient {
-            backend,
-            engine: Arc::new(engine),
-        }
+        LockClient { backend, engine: Arc::new(engine) }
     }
 }

@@ -132,14 +132,9 @@ pub struct TokioClock {
 
 impl TokioClock {
     /// Creates a clock whose zero is now.
-    #[expect(
-        clippy::new_without_default,
-        reason = "two defaults would not be equal"
-    )]
+    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
-        Self {
-            zero: tokio::time::Instant::now(),
-        }
+        Self { zero: tokio::time::Instant::now() }
     }
 }
 

@@ -102,10 +102,7 @@ impl Error {
 
     /// Creates the error of a holder whose lease was lost for `reason`.
     pub(crate) fn lost(reason: LossReason) -> Self {
-        let mut error = Self::new(
-            ErrorKind::LeaseLost,
-            format!("the lease was lost: {reason}"),
-        );
+        let mut error = Self::new(ErrorKind::LeaseLost, format!("the lease was lost: {reason}"));
         error.0.loss = Some(reason);
         error
     }
@@ -165,10 +162,7 @@ impl Error {
 
     /// Whether the same request may succeed later without anybody's help.
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self.kind(),
-            ErrorKind::Indeterminate | ErrorKind::Unavailable
-        )
+        matches!(self.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
     }
 
     /// Whether the store may have applied the request nevertheless.
@@ -187,13 +181,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner {
-            operation,
-            key,
-            backend,
-            message,
-            ..
-        } = &*self.0;
+        let Inner { operation, key, backend, message, .. } = &*self.0;
         let mut context = false;
         if let Some(operation) = operation {
             write!(f, "{operation}")?;
@@ -262,10 +250,7 @@ mod tests {
             .with_key(&LockKey::new("invoice:42").unwrap())
             .with_backend("redis");
 
-        assert_eq!(
-            error.to_string(),
-            "renew \"invoice:42\" on redis: reply lost, outcome unknown"
-        );
+        assert_eq!(error.to_string(), "renew \"invoice:42\" on redis: reply lost, outcome unknown");
     }
 
     #[test]

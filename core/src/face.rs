@@ -29,14 +29,8 @@ impl Face {
         options: LockOptions,
     ) -> Result<Self, Error> {
         let store = engine.backend().capabilities();
-        options
-            .validate(&store)
-            .map_err(|error| error.with_key(&key))?;
-        Ok(Self {
-            engine,
-            key,
-            options: Arc::new(options),
-        })
+        options.validate(&store).map_err(|error| error.with_key(&key))?;
+        Ok(Self { engine, key, options: Arc::new(options) })
     }
 
     pub(crate) fn with_options(self, options: LockOptions) -> Result<Self, Error> {
@@ -49,10 +43,7 @@ impl Face {
 
     pub(crate) async fn lock(&self, owner: Option<OwnerId>) -> Result<LockGuard, Error> {
         let now = self.engine.now();
-        let deadline = self
-            .options
-            .wait
-            .map_or(Instant::FAR_FUTURE, |wait| now + wait);
+        let deadline = self.options.wait.map_or(Instant::FAR_FUTURE, |wait| now + wait);
         match self.request(owner, Wait::Until(deadline)).await? {
             Locked::Guard(guard) => Ok(guard),
             Locked::Held(holder) => {
@@ -74,9 +65,7 @@ impl Face {
         wait: Duration,
     ) -> Result<Option<LockGuard>, Error> {
         let deadline = self.engine.now() + wait;
-        self.request(owner, Wait::Until(deadline))
-            .await
-            .map(Locked::guard)
+        self.request(owner, Wait::Until(deadline)).await.map(Locked::guard)
     }
 
     pub(crate) async fn try_lock_until(
@@ -94,14 +83,7 @@ impl Face {
 
     async fn request(&self, owner: Option<OwnerId>, wait: Wait) -> Result<Locked, Error> {
         let (key, options) = (&self.key, &*self.options);
-        self.engine
-            .lock(Request {
-                key,
-                options,
-                owner,
-                wait,
-            })
-            .await
+        self.engine.lock(Request { key, options, owner, wait }).await
     }
 
     fn timeout(&self, holder: Option<&Holder>, waited: Duration) -> Error {

@@ -37,9 +37,9 @@ use crate::watch::{KeyWatch, KeyWatches};
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct FaultBackend<B> {
-    inner: B,
+    inner: Arc<B>,
     faults: Faults,
 }
 
@@ -65,6 +65,9 @@ pub enum Fault {
     DelayReply(Duration),
     /// The call fails with an error of this kind, and the request never reaches the store.
     Fail(ErrorKind),
+    /// The call never ends, and the request reaches the store this much later, also if the caller
+    /// has given up by then.
+    Late(Duration),
     /// The store applies the request and the call fails with [`ErrorKind::Indeterminate`].
     LoseReply,
     /// The request never reaches the store and the call never ends.
@@ -89,10 +92,7 @@ impl Faults {
     /// Makes the next `times` calls of `operation` suffer `fault`, after those it is to suffer already.
     pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
         let mut pending = lock(&self.0.pending);
-        pending
-            .entry(operation)
-            .or_default()
-            .extend(std::iter::repeat_n(fault, times));
+        pending.entry(operation).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
     /// Ends all faults that were injected and not yet suffered.
@@ -112,10 +112,7 @@ impl Faults {
 
     /// How many calls of `operation` were made, those that failed included.
     pub fn calls(&self, operation: Operation) -> usize {
-        lock(&self.0.calls)
-            .get(&operation)
-            .copied()
-            .unwrap_or_default()
+        lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
     fn next(&self, operation: Operation) -> Option<Fault> {
@@ -127,10 +124,7 @@ impl Faults {
 impl<B: LockBackend> FaultBackend<B> {
     /// Decorates `inner`, without any fault yet.
     pub fn new(inner: B) -> Self {
-        Self {
-            inner,
-            faults: Faults::default(),
-        }
+        Self { inner: Arc::new(inner), faults: Faults::default() }
     }
 
     /// The switches.
@@ -162,32 +156,44 @@ impl<B: LockBackend> FaultBackend<B> {
     }
 
     /// Makes `call`, with what it is to suffer.
-    async fn suffer<T>(
+    async fn suffer<T, F>(
         &self,
         operation: Operation,
         key: &LockKey,
-        call: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let inner = Arc::clone(&self.inner);
         match self.faults.next(operation) {
-            None => call.await,
+            None => call(inner).await,
             Some(Fault::DelayRequest(delay)) => {
                 tokio::time::sleep(delay).await;
-                call.await
+                call(inner).await
             }
             Some(Fault::DelayReply(delay)) => {
-                let reply = call.await;
+                let reply = call(inner).await;
                 tokio::time::sleep(delay).await;
                 reply
             }
             Some(Fault::Fail(kind)) => Err(self.error(kind, operation, key)),
+            Some(Fault::Late(delay)) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    // Nobody is left to be told.
+                    drop(call(inner).await);
+                });
+                pending().await
+            }
             Some(Fault::LoseReply) => {
                 // Whatever it was, the caller does not learn of it.
-                drop(call.await);
+                drop(call(inner).await);
                 Err(self.error(ErrorKind::Indeterminate, operation, key))
             }
             Some(Fault::SwallowRequest) => pending().await,
             Some(Fault::SwallowReply) => {
-                drop(call.await);
+                drop(call(inner).await);
                 pending().await
             }
         }
@@ -208,22 +214,21 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.suffer(
-            Operation::Acquire,
-            claim.key(),
-            self.inner.try_acquire(claim),
-        )
-        .await
+        let sent = claim.clone();
+        let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
+        self.suffer(Operation::Acquire, claim.key(), call).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.suffer(Operation::Renew, lease.key(), self.inner.renew(lease))
-            .await
+        let sent = lease.clone();
+        let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
+        self.suffer(Operation::Renew, lease.key(), call).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.suffer(Operation::Release, lease.key(), self.inner.release(lease))
-            .await
+        let sent = lease.clone();
+        let call = move |inner: Arc<B>| async move { inner.release(&sent).await };
+        self.suffer(Operation::Release, lease.key(), call).await
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
@@ -235,13 +240,15 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.suffer(Operation::Inspect, key, self.inner.inspect(key))
-            .await
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
+        self.suffer(Operation::Inspect, key, call).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.suffer(Operation::ForceRelease, key, self.inner.force_release(key))
-            .await
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.force_release(&sent).await };
+        self.suffer(Operation::ForceRelease, key, call).await
     }
 
     async fn close(&self) {

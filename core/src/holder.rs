@@ -26,11 +26,8 @@ impl Description {
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LEN {
-            let message = format!(
-                "a description must have 1 to {} bytes, not {}",
-                Self::MAX_LEN,
-                text.len()
-            );
+            let message =
+                format!("a description must have 1 to {} bytes, not {}", Self::MAX_LEN, text.len());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if text.chars().any(char::is_control) {
@@ -86,11 +83,7 @@ pub struct Holder {
 impl Holder {
     /// Creates the holder whose lease id has `fingerprint`.
     pub fn new(fingerprint: Fingerprint) -> Self {
-        Self {
-            fingerprint,
-            description: None,
-            remaining: None,
-        }
+        Self { fingerprint, description: None, remaining: None }
     }
 
     /// Adds who it is, in words.
@@ -146,10 +139,7 @@ pub struct Inspection {
 impl Inspection {
     /// Creates the inspection of a key that nobody holds.
     pub fn free() -> Self {
-        Self {
-            holders: Vec::new(),
-            last_token: None,
-        }
+        Self { holders: Vec::new(), last_token: None }
     }
 
     /// Adds a lease in force.

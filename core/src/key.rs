@@ -71,10 +71,7 @@ fn encode(name: &[u8]) -> String {
 
 const fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'.' | b'_' | b'-' | b':' | b'/' | b'@' | b'+' | b'=' | b','
-        )
+        || matches!(byte, b'.' | b'_' | b'-' | b':' | b'/' | b'@' | b'+' | b'=' | b',')
 }
 
 impl fmt::Debug for LockKey {
@@ -144,10 +141,7 @@ mod tests {
         assert_eq!(LockKey::new("").unwrap_err().kind(), ErrorKind::Invalid);
         assert!(LockKey::new("x").is_ok());
         assert!(LockKey::new([b'x'; 512]).is_ok());
-        assert_eq!(
-            LockKey::new([b'x'; 513]).unwrap_err().kind(),
-            ErrorKind::Invalid
-        );
+        assert_eq!(LockKey::new([b'x'; 513]).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
     #[test]

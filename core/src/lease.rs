@@ -28,17 +28,11 @@ impl LeaseId {
     /// # Panics
     ///
     /// If the operating system has no randomness to give.
-    #[expect(
-        clippy::new_without_default,
-        reason = "two defaults would not be equal"
-    )]
+    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
 
-        Self {
-            random: Uuid::new_v4(),
-            count: COUNT.fetch_add(1, Ordering::Relaxed),
-        }
+        Self { random: Uuid::new_v4(), count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The id as text without blanks, for the store and for nobody else.
@@ -68,11 +62,9 @@ impl Fingerprint {
     /// A 64-bit FNV-1a folded to 32 bits: the same everywhere and for ever, and too short to find
     /// an id of 122 bits by.
     pub fn of(secret: &[u8]) -> Self {
-        let hash = secret
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-            });
+        let hash = secret.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
         let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
         Self(u32::try_from(folded).expect("the upper half was masked out"))
     }
@@ -102,12 +94,7 @@ pub struct Lease {
 impl Lease {
     /// Creates the lease that a grant for `key` with a new id would give.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
-        Self {
-            key: key.clone(),
-            id: LeaseId::new(),
-            ttl,
-            description: None,
-        }
+        Self { key: key.clone(), id: LeaseId::new(), ttl, description: None }
     }
 
     /// Says who holds it, for operators and for those who wait.
@@ -203,15 +190,10 @@ mod tests {
                 counts[usize::from(id.random.as_bytes()[position])] += 1.0;
             }
             let expected = 100_000.0 / 256.0;
-            let chi_square: f64 = counts
-                .iter()
-                .map(|count| (count - expected).powi(2) / expected)
-                .sum();
+            let chi_square: f64 =
+                counts.iter().map(|count| (count - expected).powi(2) / expected).sum();
             // 255 degrees of freedom: above 400 once in 10^8 draws, by chance.
-            assert!(
-                chi_square < 400.0,
-                "byte {position}: chi-square {chi_square}"
-            );
+            assert!(chi_square < 400.0, "byte {position}: chi-square {chi_square}");
         }
     }
 

@@ -53,11 +53,7 @@ impl MemoryBackend {
 
     /// Creates an empty store on `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self {
-            machine: Arc::default(),
-            clock: Arc::new(clock),
-            watches: KeyWatches::default(),
-        }
+        Self { machine: Arc::default(), clock: Arc::new(clock), watches: KeyWatches::default() }
     }
 
     /// How many keys the store has an entry for. Those of expired leases go little by little.
@@ -67,9 +63,7 @@ impl MemoryBackend {
 
     fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> T {
         let outcome = lock(&self.machine).apply(op, self.clock.now());
-        T::try_from(outcome)
-            .ok()
-            .expect("each operation has its own outcome")
+        T::try_from(outcome).ok().expect("each operation has its own outcome")
     }
 }
 
@@ -121,8 +115,6 @@ impl Default for MemoryBackend {
 
 impl fmt::Debug for MemoryBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBackend")
-            .field("keys", &self.keys())
-            .finish_non_exhaustive()
+        f.debug_struct("MemoryBackend").field("keys", &self.keys()).finish_non_exhaustive()
     }
 }

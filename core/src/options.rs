@@ -270,16 +270,11 @@ mod tests {
             options.clone().min_hold(Duration::MAX),
             options.clone().min_hold(MS(200)).max_hold(MS(100)),
             options.clone().reentry_limit(0),
-            options
-                .clone()
-                .retry(Retry::unlimited().every(Duration::ZERO)),
+            options.clone().retry(Retry::unlimited().every(Duration::ZERO)),
         ] {
             assert_eq!(refusal(&impossible), ErrorKind::Invalid, "{impossible:?}");
         }
-        assert_eq!(
-            refusal(&options.require_fencing(Fencing::Strict)),
-            ErrorKind::Unsupported
-        );
+        assert_eq!(refusal(&options.require_fencing(Fencing::Strict)), ErrorKind::Unsupported);
     }
 
     #[test]

@@ -36,10 +36,7 @@ tokio::task_local! {
 
 impl OwnerId {
     /// Creates an owner that is nobody else.
-    #[expect(
-        clippy::new_without_default,
-        reason = "two defaults would not be equal"
-    )]
+    #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -87,9 +84,7 @@ mod tests {
             assert_eq!(outside, OwnerId::current());
 
             let owner = OwnerId::new();
-            owner
-                .scope(async { assert_eq!(OwnerId::current(), owner) })
-                .await;
+            owner.scope(async { assert_eq!(OwnerId::current(), owner) }).await;
             assert_eq!(outside, OwnerId::current());
         })
         .await

@@ -115,9 +115,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
-        self.0
-            .try_lock_until(Some(OwnerId::current()), instant)
-            .await
+        self.0.try_lock_until(Some(OwnerId::current()), instant).await
     }
 
     /// Runs `work` under the lock, and drops it unfinished if the lease is lost.

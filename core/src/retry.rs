@@ -47,10 +47,7 @@ impl Retry {
     pub const fn unlimited() -> Self {
         Self {
             attempts: None,
-            pause: Pause::Growing {
-                min: Self::DEFAULT_MIN,
-                max: Self::DEFAULT_MAX,
-            },
+            pause: Pause::Growing { min: Self::DEFAULT_MIN, max: Self::DEFAULT_MAX },
         }
     }
 
@@ -70,10 +67,7 @@ impl Retry {
     /// Pauses for exactly `pause`.
     #[must_use]
     pub const fn every(mut self, pause: Duration) -> Self {
-        self.pause = Pause::Between {
-            min: pause,
-            max: pause,
-        };
+        self.pause = Pause::Between { min: pause, max: pause };
         self
     }
 
@@ -106,10 +100,7 @@ impl Retry {
 
     /// The pauses of one acquisition; they end when the attempts are used up.
     pub(crate) fn pauses(&self) -> Pauses {
-        Pauses {
-            retry: self.clone(),
-            made: 0,
-        }
+        Pauses { retry: self.clone(), made: 0 }
     }
 }
 
@@ -131,11 +122,7 @@ impl Iterator for Pauses {
 
     fn next(&mut self) -> Option<Duration> {
         self.made = self.made.saturating_add(1);
-        if self
-            .retry
-            .attempts
-            .is_some_and(|attempts| self.made >= attempts.get())
-        {
+        if self.retry.attempts.is_some_and(|attempts| self.made >= attempts.get()) {
             return None;
         }
         let (min, max) = match self.retry.pause {
@@ -158,45 +145,27 @@ mod tests {
 
     #[test]
     fn attempts_are_counted_with_the_first() {
-        assert_eq!(
-            Retry::attempts(5)
-                .every(MS(200))
-                .pauses()
-                .collect::<Vec<_>>(),
-            [MS(200); 4]
-        );
+        assert_eq!(Retry::attempts(5).every(MS(200)).pauses().collect::<Vec<_>>(), [MS(200); 4]);
         assert_eq!(Retry::attempts(0).pauses().count(), 0);
     }
 
     #[test]
     fn pauses_grow_and_stay_within_their_bounds() {
-        let pauses: Vec<_> = Retry::unlimited()
-            .growing(MS(10), MS(500))
-            .pauses()
-            .take(1_000)
-            .collect();
+        let pauses: Vec<_> =
+            Retry::unlimited().growing(MS(10), MS(500)).pauses().take(1_000).collect();
 
         for (n, pause) in (0_u32..).zip(&pauses) {
             let bound = MS(10).saturating_mul(1 << (n + 1).min(10)).min(MS(500));
-            assert!(
-                *pause >= MS(10) && *pause <= bound,
-                "pause {n}: {pause:?} above {bound:?}"
-            );
+            assert!(*pause >= MS(10) && *pause <= bound, "pause {n}: {pause:?} above {bound:?}");
         }
         let late: Duration = pauses[100..].iter().sum::<Duration>() / 900;
-        assert!(
-            late > MS(200) && late < MS(310),
-            "the mean of 10..500 is 255, not {late:?}"
-        );
+        assert!(late > MS(200) && late < MS(310), "the mean of 10..500 is 255, not {late:?}");
     }
 
     #[test]
     fn callers_do_not_stay_in_step() {
-        let pauses: Vec<f64> = Retry::default()
-            .pauses()
-            .take(1_000)
-            .map(|p| p.as_secs_f64())
-            .collect();
+        let pauses: Vec<f64> =
+            Retry::default().pauses().take(1_000).map(|p| p.as_secs_f64()).collect();
         let mean = pauses.iter().sum::<f64>() / 1_000.0;
         let variance = pauses.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / 1_000.0;
 

@@ -32,10 +32,7 @@ pub struct FencingToken {
 impl FencingToken {
     /// Creates the token `number` of `key`, as when a resource receives both from a holder.
     pub fn new(key: &LockKey, number: u64) -> Self {
-        Self {
-            key: key.clone(),
-            number,
-        }
+        Self { key: key.clone(), number }
     }
 
     /// The key whose grants it numbers.
@@ -94,10 +91,7 @@ impl Fence {
     ///
     /// [`ErrorKind::LeaseLost`] if the token is stale: its holder lost the lock to a later one.
     pub fn admit(&mut self, token: &FencingToken) -> Result<(), Error> {
-        let largest = self
-            .largest
-            .entry(token.key.clone())
-            .or_insert(token.number);
+        let largest = self.largest.entry(token.key.clone()).or_insert(token.number);
         if token.number < *largest {
             let message = format!(
                 "token {} is stale, a holder with {largest} was here already",

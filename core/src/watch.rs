@@ -59,9 +59,7 @@ impl fmt::Debug for KeyWatch {
 impl Subscription {
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut keys = lock(&self.hub.keys);
-        let watched = keys
-            .get_mut(&self.key)
-            .expect("an entry lives as long as its watches");
+        let watched = keys.get_mut(&self.key).expect("an entry lives as long as its watches");
         if watched.version != self.seen {
             self.seen = watched.version;
             return Poll::Ready(());
@@ -119,29 +117,18 @@ impl KeyWatches {
         watched.watches += 1;
         let seen = watched.version;
         drop(keys);
-        KeyWatch(Some(Subscription {
-            hub: Arc::clone(&self.0),
-            key: key.clone(),
-            id,
-            seen,
-        }))
+        KeyWatch(Some(Subscription { hub: Arc::clone(&self.0), key: key.clone(), id, seen }))
     }
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
     pub fn notify(&self, key: &str) {
         let woken = lock(&self.0.keys).get_mut(key).map(WatchedKey::change);
-        woken
-            .into_iter()
-            .flatten()
-            .for_each(|(_, waker)| waker.wake());
+        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
     /// Passes on that anything may have changed, as after a lost connection.
     pub fn notify_all(&self) {
-        let woken: Vec<_> = lock(&self.0.keys)
-            .values_mut()
-            .flat_map(WatchedKey::change)
-            .collect();
+        let woken: Vec<_> = lock(&self.0.keys).values_mut().flat_map(WatchedKey::change).collect();
         woken.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
@@ -174,9 +161,7 @@ impl WatchedKey {
 
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub")
-            .field("watched_keys", &lock(&self.keys).len())
-            .finish()
+        f.debug_struct("Hub").field("watched_keys", &lock(&self.keys).len()).finish()
     }
 }
 
@@ -189,9 +174,7 @@ mod tests {
     }
 
     fn is_ready(watch: &mut KeyWatch) -> bool {
-        watch
-            .poll_changed(&mut Context::from_waker(Waker::noop()))
-            .is_ready()
+        watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]

@@ -117,10 +117,7 @@ mod tests {
         let described = lease().with_description(Some(Description::new("web-1/42").unwrap()));
 
         assert_eq!(value(&bare), bare.id().secret());
-        assert_eq!(
-            value(&described),
-            format!("{} web-1/42", described.id().secret())
-        );
+        assert_eq!(value(&described), format!("{} web-1/42", described.id().secret()));
     }
 
     #[test]

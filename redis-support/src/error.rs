@@ -12,10 +12,7 @@ pub struct ServerError {
 impl ServerError {
     /// Creates it from the first word of the reply and the rest.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self {
-            code: code.into(),
-            detail: detail.into(),
-        }
+        Self { code: code.into(), detail: detail.into() }
     }
 
     /// Whether the server does not know the script: nothing ran, and the caller sends the source.
@@ -27,12 +24,7 @@ impl ServerError {
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
         // Errors from inside a script end in a reference to it, which helps nobody.
-        let detail = self
-            .detail
-            .split(" script: ")
-            .next()
-            .unwrap_or_default()
-            .trim_end();
+        let detail = self.detail.split(" script: ").next().unwrap_or_default().trim_end();
         let dash = if advice.is_empty() { "" } else { "; " };
         Error::new(kind, format!("{} {detail}{dash}{advice}", self.code))
     }
@@ -40,33 +32,20 @@ impl ServerError {
     fn classify(&self) -> (ErrorKind, &'static str) {
         match self.code.as_str() {
             // Not now: nothing was applied, and it passes without anybody's help.
-            "BUSY" => (
-                ErrorKind::Unavailable,
-                "another client's script keeps the server busy",
-            ),
+            "BUSY" => (ErrorKind::Unavailable, "another client's script keeps the server busy"),
             "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "NOSCRIPT" | "TRYAGAIN" => {
                 (ErrorKind::Unavailable, "")
             }
-            "READONLY" => (
-                ErrorKind::Unavailable,
-                "this server is a replica; connect to the primary",
-            ),
+            "READONLY" => {
+                (ErrorKind::Unavailable, "this server is a replica; connect to the primary")
+            }
 
             // Not until an operator acts.
-            "MISCONF" => (
-                ErrorKind::Refused,
-                "the server cannot save to disk and takes no writes",
-            ),
-            "OOM" => (
-                ErrorKind::Refused,
-                "the server's memory is full: see its maxmemory",
-            ),
+            "MISCONF" => (ErrorKind::Refused, "the server cannot save to disk and takes no writes"),
+            "OOM" => (ErrorKind::Refused, "the server's memory is full: see its maxmemory"),
 
             // Not with these rights.
-            "NOAUTH" => (
-                ErrorKind::Denied,
-                "the server wants a user or password in the URL",
-            ),
+            "NOAUTH" => (ErrorKind::Denied, "the server wants a user or password in the URL"),
             "NOPERM" => (ErrorKind::Denied, "see the ACL rules in the documentation"),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
@@ -93,17 +72,11 @@ impl ServerError {
             // How NOPERM arrives from inside a script, on 7.0.
             (ErrorKind::Denied, "see the ACL rules in the documentation")
         } else if has("AUTH") || has("invalid password") {
-            (
-                ErrorKind::Denied,
-                "the server wants no password, or another one",
-            )
+            (ErrorKind::Denied, "the server wants no password, or another one")
         } else if has("DB index") || has("invalid expire") {
             (ErrorKind::Invalid, "")
         } else if has("unknown command") || has("unknown subcommand") {
-            (
-                ErrorKind::Unsupported,
-                "the server lacks a command: Redis 6.2 or newer is needed",
-            )
+            (ErrorKind::Unsupported, "the server lacks a command: Redis 6.2 or newer is needed")
         } else {
             (ErrorKind::Unexpected, "")
         }
@@ -121,90 +94,30 @@ mod tests {
     #[test]
     fn every_known_error_has_its_kind() {
         let table = [
-            (
-                "BUSY",
-                "Redis is busy running a script.",
-                ErrorKind::Unavailable,
-            ),
+            ("BUSY", "Redis is busy running a script.", ErrorKind::Unavailable),
             ("CLUSTERDOWN", "The cluster is down", ErrorKind::Unavailable),
-            (
-                "LOADING",
-                "Redis is loading the dataset in memory",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "MASTERDOWN",
-                "Link with MASTER is down",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "NOREPLICAS",
-                "Not enough good replicas to write.",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "READONLY",
-                "You can't write against a read only replica.",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "TRYAGAIN",
-                "Multiple keys request during rehashing of slot",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "ERR",
-                "max number of clients reached",
-                ErrorKind::Unavailable,
-            ),
-            (
-                "MISCONF",
-                "Redis is configured to save RDB snapshots",
-                ErrorKind::Refused,
-            ),
-            (
-                "OOM",
-                "command not allowed when used memory > 'maxmemory'.",
-                ErrorKind::Refused,
-            ),
+            ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),
+            ("MASTERDOWN", "Link with MASTER is down", ErrorKind::Unavailable),
+            ("NOREPLICAS", "Not enough good replicas to write.", ErrorKind::Unavailable),
+            ("READONLY", "You can't write against a read only replica.", ErrorKind::Unavailable),
+            ("TRYAGAIN", "Multiple keys request during rehashing of slot", ErrorKind::Unavailable),
+            ("ERR", "max number of clients reached", ErrorKind::Unavailable),
+            ("MISCONF", "Redis is configured to save RDB snapshots", ErrorKind::Refused),
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", ErrorKind::Refused),
             ("NOAUTH", "Authentication required.", ErrorKind::Denied),
-            (
-                "NOPERM",
-                "this user has no permissions to run the 'eval' command",
-                ErrorKind::Denied,
-            ),
-            (
-                "WRONGPASS",
-                "invalid username-password pair",
-                ErrorKind::Denied,
-            ),
+            ("NOPERM", "this user has no permissions to run the 'eval' command", ErrorKind::Denied),
+            ("WRONGPASS", "invalid username-password pair", ErrorKind::Denied),
             (
                 "ERR",
                 "The user executing the script can't run this command or subcommand script: 0a, on @user_script:1.",
                 ErrorKind::Denied,
             ),
-            (
-                "ERR",
-                "AUTH <password> called without any password configured",
-                ErrorKind::Denied,
-            ),
+            ("ERR", "AUTH <password> called without any password configured", ErrorKind::Denied),
             ("ERR", "DB index is out of range", ErrorKind::Invalid),
-            (
-                "ERR",
-                "unknown command 'EVALSHA', with args beginning with:",
-                ErrorKind::Unsupported,
-            ),
+            ("ERR", "unknown command 'EVALSHA', with args beginning with:", ErrorKind::Unsupported),
             ("MOVED", "3999 127.0.0.1:6381", ErrorKind::Unsupported),
-            (
-                "CROSSSLOT",
-                "Keys in request don't hash to the same slot",
-                ErrorKind::Unsupported,
-            ),
-            (
-                "WRONGTYPE",
-                "Operation against a key holding the wrong kind",
-                ErrorKind::WrongType,
-            ),
+            ("CROSSSLOT", "Keys in request don't hash to the same slot", ErrorKind::Unsupported),
+            ("WRONGTYPE", "Operation against a key holding the wrong kind", ErrorKind::WrongType),
             ("ERR", "no fencing token is left", ErrorKind::Unexpected),
             ("FUTURE", "something new", ErrorKind::Unexpected),
         ];

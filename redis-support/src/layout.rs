@@ -66,9 +66,7 @@ impl Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Self {
-            prefix: Self::DEFAULT_PREFIX.to_owned(),
-        }
+        Self { prefix: Self::DEFAULT_PREFIX.to_owned() }
     }
 }
 
@@ -83,17 +81,12 @@ mod tests {
     #[test]
     fn all_keys_of_a_lock_are_in_one_slot_and_under_the_prefix() {
         let layout = Layout::new("app:lock/").unwrap();
-        for name in (0..1_000)
-            .map(|n| format!("invoice:{n}"))
-            .chain(["a{b}c".into(), "~fence".into()])
+        for name in
+            (0..1_000).map(|n| format!("invoice:{n}")).chain(["a{b}c".into(), "~fence".into()])
         {
             let (lock, fence) = (layout.lock(&key(&name)), layout.fence(&key(&name)));
 
-            assert_eq!(
-                slot::of(lock.as_bytes()),
-                slot::of(fence.as_bytes()),
-                "{lock} {fence}"
-            );
+            assert_eq!(slot::of(lock.as_bytes()), slot::of(fence.as_bytes()), "{lock} {fence}");
             assert!(lock.starts_with("app:lock/") && fence.starts_with("app:lock/~"));
         }
     }
@@ -102,10 +95,7 @@ mod tests {
     fn no_lock_lies_where_a_fence_does() {
         let layout = Layout::default();
 
-        assert_eq!(
-            layout.lock(&key("~fence:{@@@@}")),
-            "lock:%7Efence:%7B@@@@%7D"
-        );
+        assert_eq!(layout.lock(&key("~fence:{@@@@}")), "lock:%7Efence:%7B@@@@%7D");
     }
 
     #[test]
@@ -120,11 +110,7 @@ mod tests {
     #[test]
     fn prefixes_that_move_slots_or_widen_rules_are_refused() {
         for prefix in ["", "{app}:", "app*", "a b", "app\n", &"x".repeat(129)] {
-            assert_eq!(
-                Layout::new(prefix).unwrap_err().kind(),
-                ErrorKind::Invalid,
-                "{prefix:?}"
-            );
+            assert_eq!(Layout::new(prefix).unwrap_err().kind(), ErrorKind::Invalid, "{prefix:?}");
         }
     }
 }

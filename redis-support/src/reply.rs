@@ -39,9 +39,9 @@ pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
             [Reply::Int(1), token] => number(token)
                 .and_then(NonZeroU64::new)
                 .map(|token| Attempt::Granted(Grant::new(token))),
-            [Reply::Int(0), Reply::Int(remaining), Reply::Bytes(value)] => Some(Attempt::Held(
-                Contention::new().with_holder(holder(value, *remaining)),
-            )),
+            [Reply::Int(0), Reply::Int(remaining), Reply::Bytes(value)] => {
+                Some(Attempt::Held(Contention::new().with_holder(holder(value, *remaining))))
+            }
             _ => None,
         },
         _ => None,
@@ -141,9 +141,7 @@ fn holder(value: &[u8], remaining: i64) -> Holder {
         .and_then(|text| str::from_utf8(text).ok())
         .and_then(|text| Description::new(text).ok());
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
-    Holder::new(Fingerprint::of(id))
-        .with_description(description)
-        .with_remaining(remaining)
+    Holder::new(Fingerprint::of(id)).with_description(description).with_remaining(remaining)
 }
 
 fn number(reply: &Reply) -> Option<u64> {
@@ -171,23 +169,16 @@ mod tests {
     fn a_grant_carries_its_token_exactly() {
         let reply = Reply::Array(vec![Reply::Int(1), bytes("9007199254740991")]);
 
-        let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else {
-            panic!()
-        };
+        let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
         assert_eq!(grant.token(), (1 << 53) - 1);
     }
 
     #[test]
     fn a_refusal_tells_who_holds_it() {
-        let reply = Reply::Array(vec![
-            Reply::Int(0),
-            Reply::Int(1_500),
-            bytes("some-id web-1/42 nightly"),
-        ]);
+        let reply =
+            Reply::Array(vec![Reply::Int(0), Reply::Int(1_500), bytes("some-id web-1/42 nightly")]);
 
-        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else {
-            panic!()
-        };
+        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
         let holder = contention.holder().unwrap();
         assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
         assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
@@ -199,9 +190,7 @@ mod tests {
         let value = Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec());
         let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), value]);
 
-        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else {
-            panic!()
-        };
+        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
         assert_eq!(contention.retry_after(), None);
         assert_eq!(contention.holder().unwrap().description(), None);
     }
@@ -229,12 +218,7 @@ mod tests {
                 decode_inspection(Ok(form.clone())).unwrap_err(),
                 decode_forced_release(Ok(form.clone())).unwrap_err(),
             ];
-            assert!(
-                errors
-                    .iter()
-                    .all(|error| error.kind() == ErrorKind::Unexpected),
-                "{form:?}"
-            );
+            assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unexpected), "{form:?}");
         }
     }
 
@@ -244,9 +228,6 @@ mod tests {
 
         assert_eq!(decode_renewal(wrong_type()).unwrap(), Renewal::Taken);
         assert_eq!(decode_release(wrong_type()).unwrap(), Release::NotHeld);
-        assert_eq!(
-            decode_attempt(wrong_type()).unwrap_err().kind(),
-            ErrorKind::WrongType
-        );
+        assert_eq!(decode_attempt(wrong_type()).unwrap_err().kind(), ErrorKind::WrongType);
     }
 }

@@ -18,13 +18,8 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Acquire,
-        Self::ForceRelease,
-        Self::Inspect,
-        Self::Release,
-        Self::Renew,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Acquire, Self::ForceRelease, Self::Inspect, Self::Release, Self::Renew];
 
     /// Its text, the same at every call and for every server.
     pub const fn source(self) -> &'static str {

@@ -51,11 +51,7 @@ const CRC_TABLE: [u16; 256] = {
         let mut crc = (byte as u16) << 8;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 0x8000 == 0 {
-                crc << 1
-            } else {
-                (crc << 1) ^ 0x1021
-            };
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
             bit += 1;
         }
         table[byte] = crc;

@@ -23,15 +23,11 @@ impl Certificates {
     pub fn create(folder: &Path) -> Self {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::new([]).expect("no names are fine");
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "Leasehold test authority");
+        params.distinguished_name.push(DnType::CommonName, "Leasehold test authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority = params.self_signed(&key).expect("it can sign itself");
-        let certificates = Self {
-            folder: folder.to_owned(),
-        };
+        let certificates = Self { folder: folder.to_owned() };
         certificates.write("authority.crt", &authority.pem());
 
         let issuer = Issuer::new(params, key);
@@ -45,9 +41,7 @@ impl Certificates {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a DNS name");
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![usage];
-        let certificate = params
-            .signed_by(&key, issuer)
-            .expect("the authority can sign");
+        let certificate = params.signed_by(&key, issuer).expect("the authority can sign");
         self.write(&format!("{name}.crt"), &certificate.pem());
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }

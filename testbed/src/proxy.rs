@@ -69,17 +69,11 @@ impl FaultProxy {
     ///
     /// If loopback has no port to give.
     pub async fn start(server: impl Into<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("loopback has free ports");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
         let address = listener.local_addr().expect("it is bound");
         let (weather, forecast) = watch::channel(Weather::Fair);
         let task = tokio::spawn(accept(listener, server.into(), forecast)).abort_handle();
-        Self {
-            address,
-            weather,
-            task,
-        }
+        Self { address, weather, task }
     }
 
     /// Its address, to be used in the place of the server's.
@@ -231,10 +225,7 @@ mod tests {
 
         proxy.set_weather(Weather::Fair);
 
-        timeout(SOON, stream.read_exact(&mut reply))
-            .await
-            .unwrap()
-            .unwrap();
+        timeout(SOON, stream.read_exact(&mut reply)).await.unwrap().unwrap();
         assert_eq!(&reply, b"hello");
     }
 

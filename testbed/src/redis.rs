@@ -112,22 +112,13 @@ impl Redis {
     }
 
     fn new(options: RedisOptions) -> io::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("leasehold-redis-")
-            .tempdir()?;
+        let folder = tempfile::Builder::new().prefix("leasehold-redis-").tempdir()?;
         let certificates = options.tls.map(|_| Certificates::create(folder.path()));
         if !options.acl.is_empty() {
             std::fs::write(folder.path().join("users.acl"), options.acl.join("\n"))?;
         }
         let tls_port = options.tls.map(|_| free_port());
-        Ok(Self {
-            options,
-            folder,
-            port: free_port(),
-            tls_port,
-            certificates,
-            process: None,
-        })
+        Ok(Self { options, folder, port: free_port(), tls_port, certificates, process: None })
     }
 
     /// Its address, `127.0.0.1:port`.
@@ -210,9 +201,7 @@ impl Redis {
     /// If the server does not answer.
     pub async fn command(&self, command: &[&str]) -> String {
         let reply = timeout(START_WAIT, self.try_command(command)).await;
-        reply
-            .expect("the server answers")
-            .expect("the server answers")
+        reply.expect("the server answers").expect("the server answers")
     }
 
     async fn try_command(&self, command: &[&str]) -> io::Result<String> {
@@ -227,11 +216,7 @@ impl Redis {
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).await?;
         let reply = String::from_utf8_lossy(&reply);
-        Ok(reply
-            .strip_suffix("+OK\r\n")
-            .unwrap_or(&reply)
-            .trim_end()
-            .to_owned())
+        Ok(reply.strip_suffix("+OK\r\n").unwrap_or(&reply).trim_end().to_owned())
     }
 
     async fn try_launch(&mut self) -> bool {
@@ -257,11 +242,7 @@ impl Redis {
     fn args(&self) -> Vec<String> {
         let folder = self.folder.path();
         let path = |name: &str| display(&folder.join(name));
-        let append_only = if self.options.append_only {
-            "yes"
-        } else {
-            "no"
-        };
+        let append_only = if self.options.append_only { "yes" } else { "no" };
         let mut args = vec![
             ("--bind", "127.0.0.1".to_owned()),
             ("--port", self.port.to_string()),
@@ -283,18 +264,13 @@ impl Redis {
             };
             args.extend([
                 ("--tls-port", port.to_string()),
-                (
-                    "--tls-cert-file",
-                    display(&certificates.server_certificate()),
-                ),
+                ("--tls-cert-file", display(&certificates.server_certificate())),
                 ("--tls-key-file", display(&certificates.server_key())),
                 ("--tls-ca-cert-file", display(&certificates.authority())),
                 ("--tls-auth-clients", ask.to_owned()),
             ]);
         }
-        let args = args
-            .into_iter()
-            .flat_map(|(name, value)| [name.to_owned(), value]);
+        let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         args.chain(self.options.args.iter().cloned()).collect()
     }
 
@@ -304,9 +280,7 @@ impl Redis {
 }
 
 fn display(path: &Path) -> String {
-    path.to_str()
-        .expect("temporary folders have plain names")
-        .to_owned()
+    path.to_str().expect("temporary folders have plain names").to_owned()
 }
 
 /// Whether a server answers there. One that wants a password first is up too; one that is loading is not.

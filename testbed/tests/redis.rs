@@ -45,20 +45,12 @@ async fn a_restart_keeps_what_was_saved_and_nothing_else() {
 
 #[tokio::test]
 async fn a_server_is_shut_down_in_order() {
-    let mut redis = RedisOptions::new()
-        .args(["--maxmemory", "100mb"])
-        .start()
-        .await;
+    let mut redis = RedisOptions::new().args(["--maxmemory", "100mb"]).start().await;
 
     redis.terminate();
     redis.restart().await;
 
-    assert!(
-        redis
-            .command(&["CONFIG", "GET", "maxmemory"])
-            .await
-            .ends_with("104857600")
-    );
+    assert!(redis.command(&["CONFIG", "GET", "maxmemory"]).await.ends_with("104857600"));
 }
 
 #[tokio::test]
@@ -71,11 +63,7 @@ async fn servers_die_when_a_test_panics() {
     });
 
     assert!(panicked.await.unwrap_err().is_panic());
-    assert!(
-        tokio::net::TcpStream::connect(receiver.await.unwrap())
-            .await
-            .is_err()
-    );
+    assert!(tokio::net::TcpStream::connect(receiver.await.unwrap()).await.is_err());
 }
 
 #[tokio::test]

@@ -136,21 +136,13 @@ impl Acquisition<'_> {
         };
         self.doubt |= error.may_have_been_applied();
         self.settle_unless_in_doubt();
-        if error.is_retryable() {
-            Ok(Err(Refusal::Failed(error)))
-        } else {
-            Err(error)
-        }
+        if error.is_retryable() { Ok(Err(Refusal::Failed(error))) } else { Err(error) }
     }
 
     /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let useless = deadline::deadline(sent_at, self.claim.lease().ttl());
-        if self.deadline > sent_at {
-            useless.min(self.deadline)
-        } else {
-            useless
-        }
+        if self.deadline > sent_at { useless.min(self.deadline) } else { useless }
     }
 
     fn granted(&mut self, grant: &Grant, sent_at: Instant, now: Instant) -> Option<Granted> {
@@ -193,9 +185,7 @@ impl Acquisition<'_> {
             return false;
         };
         if self.looks > FREE_LOOKS {
-            self.clock
-                .sleep_until(self.deadline.min(now + LOOK_SPACING))
-                .await;
+            self.clock.sleep_until(self.deadline.min(now + LOOK_SPACING)).await;
         }
         let expiry = match refusal {
             Refusal::Held(Some(holder)) => {
@@ -203,9 +193,7 @@ impl Acquisition<'_> {
             }
             Refusal::Held(None) | Refusal::Failed(_) => None,
         };
-        let look_at = expiry
-            .map_or(pause_ends, |expiry| expiry.min(pause_ends))
-            .min(self.deadline);
+        let look_at = expiry.map_or(pause_ends, |expiry| expiry.min(pause_ends)).min(self.deadline);
         clock::until(self.clock, look_at, self.watch.changed()).await;
         self.clock.now() < self.deadline
     }

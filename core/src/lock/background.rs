@@ -35,11 +35,8 @@ impl Background {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
-        let (watchdog, reaper, backend) = (
-            Arc::clone(watchdog),
-            Arc::clone(reaper),
-            Arc::clone(backend),
-        );
+        let (watchdog, reaper, backend) =
+            (Arc::clone(watchdog), Arc::clone(reaper), Arc::clone(backend));
         *task = Some(runtime.spawn(async move {
             tokio::select! {
                 () = watchdog.run(&*backend) => {}

@@ -39,11 +39,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(hold: Arc<Hold>, engine: Arc<Engine>) -> Self {
-        Self {
-            hold,
-            engine,
-            gone: false,
-        }
+        Self { hold, engine, gone: false }
     }
 
     /// The key that is held.
@@ -70,11 +66,7 @@ impl LockGuard {
     /// How long until the [deadline](Self::deadline); zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.engine.now();
-        if self.is_held() {
-            self.deadline().since(now)
-        } else {
-            Duration::ZERO
-        }
+        if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
     /// How the lease stands, from what is known here and without I/O.
@@ -164,14 +156,12 @@ impl LockGuard {
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
         let reply = backend.renew(renewing.lease());
-        let reply = clock::until(clock, self.deadline(), reply)
-            .await
-            .unwrap_or_else(|| {
-                let message = "no reply before the deadline";
-                Err(Error::new(ErrorKind::Indeterminate, message)
-                    .with_operation(Operation::Renew)
-                    .with_key(self.key()))
-            });
+        let reply = clock::until(clock, self.deadline(), reply).await.unwrap_or_else(|| {
+            let message = "no reply before the deadline";
+            Err(Error::new(ErrorKind::Indeterminate, message)
+                .with_operation(Operation::Renew)
+                .with_key(self.key()))
+        });
         renewing.settle(&reply, clock.now());
         self.engine.watchdog().file(&self.hold);
         match self.hold.loss(clock.now()) {
@@ -220,14 +210,8 @@ impl LockGuard {
             return Err(self.lost_error(reason, Operation::Release));
         }
         let Some(debt) = debt else { return Ok(()) };
-        let settled = debt
-            .settle(self.engine.backend(), self.engine.clock())
-            .await;
-        settled.map_err(|error| {
-            error
-                .with_operation(Operation::Release)
-                .with_key(self.key())
-        })
+        let settled = debt.settle(self.engine.backend(), self.engine.clock()).await;
+        settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 
     /// Runs `work`, then releases. A release that gets no answer does not take the result away.
@@ -247,9 +231,7 @@ impl LockGuard {
     }
 
     fn lost_error(&self, reason: LossReason, operation: Operation) -> Error {
-        Error::lost(reason)
-            .with_operation(operation)
-            .with_key(self.key())
+        Error::lost(reason).with_operation(operation).with_key(self.key())
     }
 
     /// Ends this guard's part in the lease. The last one owes the store a release.

@@ -53,6 +53,8 @@ struct State {
     due: Instant,
     /// How many guards share it.
     depth: u32,
+    /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
+    alone: bool,
     /// A renewal is under way. Two at once could reach the store in either order.
     renewing: bool,
     /// There was news of the key since the last renewal began.
@@ -100,16 +102,8 @@ impl Hold {
         turn: Turn,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
-        let Granted {
-            lease,
-            token,
-            sent_at,
-            ttl,
-            watch,
-        } = granted;
-        let max_until = options
-            .max_hold
-            .map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
+        let Granted { lease, token, sent_at, ttl, watch } = granted;
+        let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
@@ -117,6 +111,7 @@ impl Hold {
             capped: false,
             due: sent_at,
             depth: 1,
+            alone: false,
             renewing: false,
             news: false,
             turn: Some(turn),
@@ -183,6 +178,11 @@ impl Hold {
         self.update(now, |state| state.is_over())
     }
 
+    /// Whether its next renewal is to keep no others waiting.
+    pub(crate) fn renews_alone(&self) -> bool {
+        lock(&self.state).alone
+    }
+
     /// Whether no guard is left.
     pub(crate) fn is_abandoned(&self) -> bool {
         lock(&self.state).depth == 0
@@ -211,11 +211,7 @@ impl Hold {
                 Ok(true)
             }
         })
-        .map_err(|error| {
-            error
-                .with_operation(Operation::Acquire)
-                .with_key(self.lease.key())
-        })
+        .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
     }
 
     /// Takes a guard away.
@@ -261,11 +257,7 @@ impl Hold {
     /// When time alone may change it next.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        if state.is_over() {
-            Instant::FAR_FUTURE
-        } else {
-            state.deadline
-        }
+        if state.is_over() { Instant::FAR_FUTURE } else { state.deadline }
     }
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
@@ -370,20 +362,13 @@ impl State {
 
     fn expire(&mut self, now: Instant) {
         if !self.is_over() && now >= self.deadline {
-            let reason = if self.capped {
-                LossReason::MaxHold
-            } else {
-                LossReason::Expired
-            };
+            let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
         }
     }
 
     fn let_go(&mut self) -> (Option<Turn>, KeyWatch) {
-        (
-            self.turn.take(),
-            std::mem::replace(&mut self.watch, KeyWatch::silent()),
-        )
+        (self.turn.take(), std::mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 
     fn due_only_at_deadline(&self, renewal: RenewalMode) -> bool {
@@ -402,6 +387,7 @@ impl State {
     /// The store put `ttl` in force no earlier than `sent_at`.
     fn renewed(&mut self, sent_at: Instant, ttl: Duration, max: Instant, renewal: RenewalMode) {
         self.phase = Phase::Held;
+        self.alone = false;
         self.deadline = deadline::deadline(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
@@ -434,12 +420,7 @@ pub(crate) struct Renewing {
 impl Renewing {
     fn new(hold: &Arc<Hold>, sent_at: Instant, ttl: Duration) -> Self {
         let lease = hold.lease.clone().with_ttl(ttl);
-        Self {
-            hold: Arc::clone(hold),
-            lease,
-            sent_at,
-            settled: false,
-        }
+        Self { hold: Arc::clone(hold), lease, sent_at, settled: false }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -454,12 +435,23 @@ impl Renewing {
         self.sent_at
     }
 
+    /// Takes note that no reply came in time.
+    pub(crate) fn give_up(self, now: Instant) {
+        lock(&self.hold.state).alone = true;
+        let message = "no reply in time";
+        let error = Error::new(ErrorKind::Indeterminate, message)
+            .with_operation(Operation::Renew)
+            .with_key(self.lease.key());
+        self.settle(&Err(error), now);
+    }
+
     /// Takes note of the store's reply. What comes after the lease is over revives nothing.
     pub(crate) fn settle(mut self, reply: &Result<Renewal, Error>, now: Instant) {
+        if let Err(error) = reply {
+            tracing::debug!(%error, "lease not renewed, will try again");
+        }
         self.settled = true;
-        let Hold {
-            max_until, renewal, ..
-        } = *self.hold;
+        let Hold { max_until, renewal, .. } = *self.hold;
         self.hold.update(now, |state| {
             state.renewing = false;
             if state.is_over() {

@@ -30,10 +30,7 @@ pub(crate) struct Turn(Option<(Arc<LocalQueue>, LockKey)>);
 
 impl LocalQueue {
     pub(crate) fn new(max_waiters: usize) -> Self {
-        Self {
-            keys: Mutex::default(),
-            max_waiters,
-        }
+        Self { keys: Mutex::default(), max_waiters }
     }
 
     /// Waits for our turn; `None` if it did not come within `wait`.
@@ -63,10 +60,7 @@ impl LocalQueue {
         let mut keys = lock(&self.keys);
         let Some(waiters) = keys.get_mut(key) else {
             keys.insert(key.clone(), Waiters::new());
-            return Ok(Some(Joined::Turn(Turn(Some((
-                Arc::clone(self),
-                key.clone(),
-            ))))));
+            return Ok(Some(Joined::Turn(Turn(Some((Arc::clone(self), key.clone()))))));
         };
         if matches!(wait, Wait::No) {
             return Ok(None);
@@ -75,10 +69,8 @@ impl LocalQueue {
             waiters.retain(|waiter| !waiter.is_closed());
         }
         if waiters.len() >= self.max_waiters {
-            let message = format!(
-                "{} callers of this process wait for it already",
-                self.max_waiters
-            );
+            let message =
+                format!("{} callers of this process wait for it already", self.max_waiters);
             return Err(Error::new(ErrorKind::TooManyWaiters, message)
                 .with_operation(Operation::Acquire)
                 .with_key(key));
@@ -142,10 +134,7 @@ mod tests {
     use crate::clock::{Instant, TokioClock};
 
     fn queue(max_waiters: usize) -> (Arc<LocalQueue>, LockKey) {
-        (
-            Arc::new(LocalQueue::new(max_waiters)),
-            LockKey::new("k").unwrap(),
-        )
+        (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
     }
 
     const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
@@ -196,13 +185,7 @@ mod tests {
 
         assert!(queue.turn(&key, Wait::No, &clock).await.unwrap().is_none());
         let deadline = clock.now() + Duration::from_secs(5);
-        assert!(
-            queue
-                .turn(&key, Wait::Until(deadline), &clock)
-                .await
-                .unwrap()
-                .is_none()
-        );
+        assert!(queue.turn(&key, Wait::Until(deadline), &clock).await.unwrap().is_none());
         assert_eq!(clock.now(), deadline);
     }
 

@@ -64,10 +64,7 @@ pub(crate) struct Debt {
 impl Unwanted {
     /// A lease whose key may be open as soon as it has ended.
     pub(crate) fn new(lease: &Lease) -> Self {
-        Self {
-            lease: lease.clone(),
-            closed_until: Instant::from_zero(Duration::ZERO),
-        }
+        Self { lease: lease.clone(), closed_until: Instant::from_zero(Duration::ZERO) }
     }
 
     /// Keeps the key closed until then.
@@ -87,10 +84,7 @@ impl Unwanted {
             return backend.release(&self.lease).await;
         }
         let closed_for = closed_for.max(backend.capabilities().min_ttl());
-        match backend
-            .renew(&self.lease.clone().with_ttl(closed_for))
-            .await?
-        {
+        match backend.renew(&self.lease.clone().with_ttl(closed_for)).await? {
             Renewal::Renewed => Ok(Release::Released),
             Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
         }
@@ -100,11 +94,7 @@ impl Unwanted {
 impl Debt {
     /// Owes nothing yet.
     pub(crate) fn new(unwanted: Unwanted, reaper: &Arc<Reaper>) -> Self {
-        Self {
-            unwanted,
-            owed: false,
-            reaper: Arc::clone(reaper),
-        }
+        Self { unwanted, owed: false, reaper: Arc::clone(reaper) }
     }
 
     /// From now on the store may have the lease.
@@ -161,12 +151,7 @@ impl Drop for Debt {
 
 impl Reaper {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self {
-            clock,
-            queue: Mutex::default(),
-            pushed: Notify::new(),
-            settled: Notify::new(),
-        }
+        Self { clock, queue: Mutex::default(), pushed: Notify::new(), settled: Notify::new() }
     }
 
     /// Takes over the release of a lease. Never blocks, and needs no runtime.
@@ -227,10 +212,7 @@ impl Reaper {
         // Whatever happens here, the store frees the key by itself at about that time.
         let free_anyway = self.clock.now() + unwanted.lease.ttl();
         let settled = self.insist(&unwanted, backend);
-        if clock::until(&*self.clock, free_anyway, settled)
-            .await
-            .is_none()
-        {
+        if clock::until(&*self.clock, free_anyway, settled).await.is_none() {
             tracing::debug!(key = %unwanted.lease.key(), "release given up, the TTL has freed the key");
         }
         lock(&self.queue).unsettled -= 1;

@@ -62,12 +62,8 @@ impl HoldTable {
         clock: &dyn Clock,
     ) -> Result<Option<Entry>, Error> {
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
-        let mut entering = Entering {
-            slot: None,
-            table: Arc::clone(self),
-            key: key.clone(),
-            owner,
-        };
+        let mut entering =
+            Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
         let deadline = wait.deadline(clock.now());
         let Some(slot) = clock::until(clock, deadline, slot.lock_owned()).await else {
             return Ok(None);
@@ -134,9 +130,7 @@ mod tests {
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
         let enter = |wait| table.enter(&key, owner, 9, wait, &clock);
-        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else {
-            panic!()
-        };
+        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else { panic!() };
 
         assert!(enter(Wait::No).await.unwrap().is_none());
         let mut second = Box::pin(enter(FOR_EVER));

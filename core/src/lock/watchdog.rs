@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 
 use crate::backend::LockBackend;
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::hold::{Hold, Renewing};
@@ -61,16 +60,9 @@ impl Alarm {
 
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let schedule = Schedule {
-            holds: BTreeMap::new(),
-            next_id: 0,
-            wakes_at: Instant::FAR_FUTURE,
-        };
-        Self {
-            clock,
-            schedule: Mutex::new(schedule),
-            alarm: Arc::default(),
-        }
+        let schedule =
+            Schedule { holds: BTreeMap::new(), next_id: 0, wakes_at: Instant::FAR_FUTURE };
+        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default() }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
@@ -115,10 +107,11 @@ impl Watchdog {
         loop {
             self.answer_alarms();
             while batches.len() < MAX_BATCHES {
-                let Some(batch) = self.next_batch() else {
+                let due = self.take_due();
+                if due.is_empty() {
                     break;
-                };
-                batches.push(self.renew(backend, batch));
+                }
+                batches.extend(self.start(due).into_iter().map(|batch| self.renew(backend, batch)));
             }
             let wakes_at = self.next_look(batches.len());
             tokio::select! {
@@ -137,20 +130,31 @@ impl Watchdog {
         }
     }
 
-    /// The renewals that are due, those with the earliest deadline first. Ends leases that are past theirs.
-    fn next_batch(&self) -> Option<Vec<Renewing>> {
+    fn take_due(&self) -> Vec<Arc<Hold>> {
+        lock(&self.schedule).take_due(self.clock.now())
+    }
+
+    /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
+    ///
+    /// One batch, and one more for each lease whose renewal got no reply the last time.
+    fn start(&self, due: Vec<Arc<Hold>>) -> Vec<Vec<Renewing>> {
         let now = self.clock.now();
-        let due = lock(&self.schedule).take_due(now);
-        if due.is_empty() {
-            return None;
-        }
         let mut batch = Vec::with_capacity(due.len());
+        let mut batches = Vec::new();
         for hold in due {
-            batch.extend(hold.start_renewal(now));
+            let renewing = hold.start_renewal(now);
             self.file(&hold);
+            if hold.renews_alone() {
+                batches.extend(renewing.map(|renewing| vec![renewing]));
+            } else {
+                batch.extend(renewing);
+            }
         }
-        batch.sort_by_key(|renewing| renewing.hold().deadline());
-        Some(batch)
+        if !batch.is_empty() {
+            batch.sort_by_key(|renewing: &Renewing| renewing.hold().deadline());
+            batches.insert(0, batch);
+        }
+        batches
     }
 
     /// When to look again: when the next lease is due, unless there is no room to renew it.
@@ -165,25 +169,17 @@ impl Watchdog {
     }
 
     async fn renew(&self, backend: &dyn LockBackend, batch: Vec<Renewing>) {
-        let Some(give_up) = batch.iter().map(attempt_end).min() else {
-            return;
-        };
-        let leases: Vec<Lease> = batch
-            .iter()
-            .map(|renewing| renewing.lease().clone())
-            .collect();
+        let give_up = batch.iter().map(attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
+        let leases: Vec<Lease> = batch.iter().map(|renewing| renewing.lease().clone()).collect();
         let replies = clock::until(&*self.clock, give_up, backend.renew_all(&leases)).await;
         let now = self.clock.now();
         let mut replies = replies.into_iter().flatten();
         for renewing in batch {
             let hold = Arc::clone(renewing.hold());
-            let reply = replies
-                .next()
-                .unwrap_or_else(|| Err(no_reply(renewing.lease())));
-            if let Err(error) = &reply {
-                tracing::warn!(key = %hold.lease().key(), %error, "lease not renewed, will try again");
+            match replies.next() {
+                Some(reply) => renewing.settle(&reply, now),
+                None => renewing.give_up(now),
             }
-            renewing.settle(&reply, now);
             self.file(&hold);
         }
     }
@@ -191,12 +187,6 @@ impl Watchdog {
 
 fn attempt_end(renewing: &Renewing) -> Instant {
     deadline::attempt_end(renewing.sent_at(), renewing.lease().ttl())
-}
-
-fn no_reply(lease: &Lease) -> Error {
-    Error::new(ErrorKind::Indeterminate, "no reply in time")
-        .with_operation(Operation::Renew)
-        .with_key(lease.key())
 }
 
 impl Schedule {

@@ -105,9 +105,7 @@ impl Machine {
         }
         self.last_token += 1;
         self.put_in_force(claim.lease(), now);
-        Attempt::Granted(Grant::new(
-            NonZeroU64::new(self.last_token).expect("it has grown"),
-        ))
+        Attempt::Granted(Grant::new(NonZeroU64::new(self.last_token).expect("it has grown")))
     }
 
     fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
@@ -147,9 +145,7 @@ impl Machine {
         let ended = in_force.holder(now);
         self.end(key);
         self.last_token += 1;
-        ForcedRelease::new()
-            .with_ended(ended)
-            .with_min_token(self.last_token)
+        ForcedRelease::new().with_ended(ended).with_min_token(self.last_token)
     }
 
     fn in_force(&self, key: &LockKey, now: Instant) -> Option<&InForce> {
@@ -158,13 +154,8 @@ impl Machine {
 
     fn put_in_force(&mut self, lease: &Lease, now: Instant) {
         let ends = now + lease.ttl();
-        let replaced = self.leases.insert(
-            lease.key().clone(),
-            InForce {
-                lease: lease.clone(),
-                ends,
-            },
-        );
+        let replaced =
+            self.leases.insert(lease.key().clone(), InForce { lease: lease.clone(), ends });
         if let Some(replaced) = replaced {
             self.ends.remove(&(replaced.ends, lease.key().clone()));
         }
@@ -182,8 +173,7 @@ impl Machine {
             match self.ends.first() {
                 Some((ends, _)) if *ends <= now => {
                     let expired = self.ends.pop_first();
-                    self.leases
-                        .remove(&expired.expect("it was there just now").1);
+                    self.leases.remove(&expired.expect("it was there just now").1);
                 }
                 _ => return,
             }
