@@ -1,7 +1,7 @@
 //! Local time, as deadlines are counted.
 
 use std::fmt::Debug;
-use std::ops::Add;
+use std::ops::{Add, Sub};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,15 @@ impl Add<Duration> for Instant {
 
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(duration))
+    }
+}
+
+/// Saturates at the clock's zero.
+impl Sub<Duration> for Instant {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(duration))
     }
 }
 

@@ -17,12 +17,10 @@ use crate::retry::Pauses;
 use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 
-/// Attempts that news may cause between two pauses without being held back.
-///
-/// A hand-over takes one or two; more in a row are somebody's flood.
+/// Attempts in a row that may follow news at once. A hand-over takes one or two; more are a flood.
 const FREE_LOOKS: u32 = 8;
 
-/// How long news is held back after that.
+/// How far apart attempts are in a flood of news.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
 
 /// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
@@ -64,7 +62,7 @@ pub(crate) async fn acquire(
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
         pause_ends: None,
-        looks: 0,
+        spaced: started,
         outage_wait: options.outage_wait,
         answered_at: started,
     };
@@ -82,8 +80,8 @@ struct Acquisition<'a> {
     deadline: Instant,
     pauses: Pauses,
     pause_ends: Option<Instant>,
-    /// Attempts since the pause began.
-    looks: u32,
+    /// Where the attempts so far would lie, had they been evenly spaced.
+    spaced: Instant,
     outage_wait: Duration,
     /// When the store last answered.
     answered_at: Instant,
@@ -116,7 +114,7 @@ impl Acquisition<'_> {
     /// One attempt, always with the same claim: if an earlier one was granted unseen, so is this.
     async fn attempt(&mut self) -> Result<Result<Granted, Refusal>, Error> {
         let sent_at = self.clock.now();
-        self.looks += 1;
+        self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.debt.incur();
         let reply = self.backend.try_acquire(self.claim);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
@@ -184,8 +182,9 @@ impl Acquisition<'_> {
         let Some(pause_ends) = self.pause_ends(now) else {
             return false;
         };
-        if self.looks > FREE_LOOKS {
-            self.clock.sleep_until(self.deadline.min(now + LOOK_SPACING)).await;
+        let unhurried = self.spaced - LOOK_SPACING * FREE_LOOKS;
+        if unhurried > now {
+            self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }
         let expiry = match refusal {
             Refusal::Held(Some(holder)) => {
@@ -207,7 +206,6 @@ impl Acquisition<'_> {
         }
         let ends = now + self.pauses.next()?;
         self.pause_ends = Some(ends);
-        self.looks = 0;
         Some(ends)
     }
 }

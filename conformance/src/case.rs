@@ -1,0 +1,109 @@
+//! One case of the suite.
+
+use std::fmt;
+
+use leasehold_core::Feature;
+
+/// A case, ready to be run against one store.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What it is about: the module that it is in.
+    pub group: &'static str,
+    /// What it says: a sentence that can be false.
+    pub name: &'static str,
+    /// Its numbers in the project's catalogue of adversarial cases.
+    pub numbers: &'static [u16],
+    /// What a backend must declare, or a harness offer, for it to run.
+    pub needs: &'static [Need],
+    pub(crate) run: fn() -> Outcome,
+}
+
+impl Case {
+    /// Its group and name, as test runners show it.
+    pub fn path(&self) -> String {
+        format!("{}::{}", self.group, self.name)
+    }
+
+    /// Runs it, on a runtime of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Skipped`] if it cannot be run on this store.
+    ///
+    /// # Panics
+    ///
+    /// If the case fails.
+    pub fn run(&self) -> Outcome {
+        (self.run)()
+    }
+}
+
+/// What running a case comes to, if it does not panic.
+pub type Outcome = Result<(), Skipped>;
+
+/// A case was not run, for want of this.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Skipped(pub Need);
+
+/// What not every backend declares, or not every harness offers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Need {
+    /// [`Harness::advance`](crate::Harness::advance).
+    Advance,
+    /// [`Disturbance::BlackHole`](crate::Disturbance::BlackHole).
+    BlackHole,
+    /// [`Disturbance::Disconnect`](crate::Disturbance::Disconnect).
+    Disconnect,
+    /// [`Feature::ForceRelease`].
+    ForceRelease,
+    /// [`Feature::Inspect`].
+    Inspect,
+    /// [`Disturbance::Pause`](crate::Disturbance::Pause).
+    Pause,
+    /// [`Feature::Push`].
+    Push,
+    /// [`Disturbance::Restart`](crate::Disturbance::Restart).
+    Restart,
+}
+
+impl Need {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Advance,
+        Self::BlackHole,
+        Self::Disconnect,
+        Self::ForceRelease,
+        Self::Inspect,
+        Self::Pause,
+        Self::Push,
+        Self::Restart,
+    ];
+
+    /// The backend's feature that it is; `None` if it is a harness's hook.
+    pub fn feature(self) -> Option<Feature> {
+        match self {
+            Self::ForceRelease => Some(Feature::ForceRelease),
+            Self::Inspect => Some(Feature::Inspect),
+            Self::Push => Some(Feature::Push),
+            Self::Advance | Self::BlackHole | Self::Disconnect | Self::Pause | Self::Restart => {
+                None
+            }
+        }
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Advance => "advance",
+            Self::BlackHole => "black hole",
+            Self::Disconnect => "disconnect",
+            Self::ForceRelease => "force release",
+            Self::Inspect => "inspect",
+            Self::Pause => "pause",
+            Self::Push => "push",
+            Self::Restart => "restart",
+        })
+    }
+}

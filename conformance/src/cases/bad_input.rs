@@ -1,0 +1,168 @@
+//! What cannot be is refused before any request; what is odd is plain data.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Description, ErrorKind, Fencing, LockBackend, LockKey, Operation, RenewalMode, Retry,
+};
+
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+pub(crate) async fn odd_names_are_locks_of_their_own<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    let stem = scene.key().as_str().to_owned();
+    let odd: Vec<Vec<u8>> = [
+        &b"\0"[..],
+        b"\r\n",
+        b"{}",
+        b"{a}b",
+        b"*",
+        b"?[a-z]",
+        b"../..",
+        b"~fence",
+        b"%00",
+        b"\xff\xfe",
+        "\u{1F512}".as_bytes(),
+        b"\"]]..redis.call('flushall')--",
+        b"$6\r\nSELECT\r\n",
+        b"a b\tc",
+    ]
+    .iter()
+    .map(|name| [stem.as_bytes(), name].concat())
+    .collect();
+
+    let mut guards = Vec::new();
+    for name in &odd {
+        let guard = client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap();
+        guards.push(guard.unwrap_or_else(|| panic!("{name:?} is held by another odd name")));
+    }
+    for (name, guard) in odd.iter().zip(guards) {
+        assert!(client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap().is_none());
+        assert!(scene.witness(guard.key()).await.is_some());
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn long_names_are_kept_whole_or_refused<H: Harness>(scene: &Scene<H>) {
+    let (client, faults) = scene.faulty().await;
+    for (byte, other) in [(b'x', b'y'), (0, 1), (b'%', b'{')] {
+        let mut longest = vec![byte; LockKey::MAX_LEN];
+        longest[..16].copy_from_slice(&scene.key().as_str().as_bytes()[12..28]);
+        let guard = client.mutex(longest.as_slice()).unwrap().try_lock().await.unwrap().unwrap();
+        *longest.last_mut().unwrap() = other;
+        let differs = client.mutex(longest.as_slice()).unwrap().try_lock().await.unwrap();
+        differs.expect("names that differ in the last byte differ").release().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    let calls = faults.calls(Operation::Acquire);
+    for name in [vec![], vec![b'x'; LockKey::MAX_LEN + 1], vec![b'x'; 1 << 20]] {
+        assert_eq!(client.mutex(name.as_slice()).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    assert_eq!(faults.calls(Operation::Acquire), calls);
+}
+
+pub(crate) async fn odd_descriptions_are_refused_or_kept_whole<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let long = "x".repeat(Description::MAX_LEN + 1);
+    for text in ["", &long, "a\nb", "\u{1b}[31m", "a\0b"] {
+        assert_eq!(Description::new(text).unwrap_err().kind(), ErrorKind::Invalid, "{text:?}");
+    }
+
+    for text in ["x".repeat(Description::MAX_LEN), "web-1/42 \u{1F512} a:b {c} 'd'".to_owned()] {
+        let description = Description::new(text).unwrap();
+        let client = scene.client_with(scene.options().description(description.clone())).await;
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+        let inspection = client.backend().inspect(&key).await.unwrap();
+        assert_eq!(inspection.holders()[0].description(), Some(&description));
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn impossible_settings_are_refused_before_any_request<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let (client, faults) = scene.faulty().await;
+    let options = scene.options();
+    for impossible in [
+        options.clone().ttl(Duration::ZERO),
+        options.clone().ttl(Duration::from_nanos(1)),
+        options.clone().ttl(Duration::MAX),
+        options.clone().max_hold(Duration::ZERO),
+        options.clone().min_hold(Duration::MAX),
+        options.clone().min_hold(scene.ttl() * 2).max_hold(scene.ttl()),
+        options.clone().reentry_limit(0),
+        options.clone().retry(Retry::unlimited().every(Duration::ZERO)),
+        options.clone().retry(Retry::unlimited().between(scene.ttl(), scene.ttl() / 2)),
+    ] {
+        let mutex = client.mutex(scene.key()).unwrap();
+        let refused = mutex.with_options(impossible.clone()).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{impossible:?}");
+    }
+    if client.backend().capabilities().fencing() < Fencing::Strict {
+        let strict = options.require_fencing(Fencing::Strict);
+        let refused = client.mutex(scene.key()).unwrap().with_options(strict).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    }
+    assert_eq!(faults.calls(Operation::Acquire), 0);
+}
+
+pub(crate) async fn the_longest_durations_do_not_overflow<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let options = scene
+        .options()
+        .wait(Duration::MAX)
+        .outage_wait(Duration::MAX)
+        .max_hold(Duration::MAX)
+        .retry(Retry::unlimited().growing(Duration::from_secs(1), Duration::MAX))
+        .renewal(RenewalMode::Off);
+    let client = scene.client_with(options).await;
+    let mutex = client.mutex(&key).unwrap();
+
+    let guard = mutex.try_lock_for(Duration::MAX).await.unwrap().unwrap();
+
+    assert_eq!(guard.extend(Duration::MAX).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(guard.ensure_held(Duration::MAX).unwrap_err().kind(), ErrorKind::LeaseLost);
+    guard.release().await.unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn lease_ids_stay_secret<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = scene.lease(&key);
+    let secret = lease.id().secret();
+    super::grant(&backend, &lease).await;
+    let contention = super::refusal(&backend, &scene.lease(&key)).await;
+    let client = scene.client().await;
+    let wait = scene.options().wait(Duration::from_millis(20));
+    let mutex = client.mutex(&key).unwrap().with_options(wait).unwrap();
+    let error = mutex.lock().await.unwrap_err();
+
+    let shown =
+        format!("{backend:?} {lease:?} {contention:?} {client:?} {mutex:?} {error} {error:?}");
+
+    assert!(!shown.contains(&secret) && !shown.contains(&secret[..12]), "{shown}");
+    backend.release(&lease).await.unwrap();
+}
+
+pub(crate) async fn a_forced_release_is_the_operators_and_tells_whose_lock_it_was<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let admin = client.admin();
+    assert!(admin.force_release(&key, "nobody holds it").await.unwrap().ended().is_empty());
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    assert!(admin.inspect(&key).await.unwrap().is_held());
+
+    let forced = admin.force_release(&key, "conformance").await.unwrap();
+
+    assert_eq!(forced.ended().len(), 1);
+    let fingerprint = forced.ended()[0].fingerprint().to_string();
+    assert!(format!("{guard:?}").contains(&fingerprint));
+    assert!(!admin.inspect(&key).await.unwrap().is_held());
+    assert!(!client.mutex(&key).unwrap().is_locked().await.unwrap());
+    drop(guard);
+}

@@ -1,0 +1,250 @@
+//! Dropping a future at any point leaks at most one grant for one TTL.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::poll_fn;
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, Operation, Retry};
+use tokio::time::timeout;
+
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// More polls than any operation of the suite takes.
+const MANY: usize = 60;
+
+/// Polls `future` at most `polls` times, then drops it; in every other case only after a reply that
+/// is under way has had time to arrive unseen.
+async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut left = polls;
+    let output = poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    let output = output.await;
+    if output.is_none() && polls % 2 == 1 {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    output
+}
+
+pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    for polls in 0..MANY {
+        let key = scene.key();
+        let mutex = client.mutex(&key).unwrap();
+
+        let completed = polled(polls, mutex.lock()).await;
+
+        let done = completed.is_some();
+        drop(completed);
+        scene.until_free(&key, scene.ttl()).await;
+        if done {
+            return;
+        }
+    }
+    panic!("the acquisition did not complete within {MANY} polls");
+}
+
+pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (holder, client) = (scene.client().await, scene.client().await);
+    let often = Retry::unlimited().every(Duration::from_millis(5));
+    let mutex = client.mutex(&key).unwrap().with_options(scene.options().retry(often)).unwrap();
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+
+    for polls in 0..20 {
+        assert!(polled(polls, mutex.lock()).await.is_none());
+        let queued = polled(polls, mutex.lock());
+        let behind = polled(polls, mutex.lock());
+        let (queued, behind) = tokio::join!(queued, behind);
+        assert!(queued.is_none() && behind.is_none());
+    }
+
+    guard.release().await.unwrap();
+    let next = mutex.try_lock_for(scene.ttl()).await.unwrap();
+    next.expect("those who left are in nobody's way").release().await.unwrap();
+}
+
+pub(crate) async fn a_grant_that_nobody_takes_is_given_back<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let mutex = client.mutex(&key).unwrap();
+    faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
+
+    let gone = timeout(scene.ttl() / 10, mutex.lock()).await;
+
+    assert!(gone.is_err());
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn a_release_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    for polls in 0..MANY {
+        let key = scene.key();
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+        let released = polled(polls, guard.release()).await;
+
+        scene.until_free(&key, Duration::ZERO).await;
+        if let Some(released) = released {
+            return released.unwrap();
+        }
+    }
+    panic!("the release did not complete within {MANY} polls");
+}
+
+pub(crate) async fn an_extension_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    for polls in 0..MANY {
+        let key = scene.key();
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+        let done = polled(polls, guard.extend(scene.ttl() * 2)).await.is_some();
+
+        let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+        assert!(guard.remaining() <= stored, "we believe longer than the store");
+        guard.extend(scene.ttl() * 3).await.expect("the guard is good for another");
+        guard.release().await.unwrap();
+        if done {
+            return;
+        }
+    }
+    panic!("the extension did not complete within {MANY} polls");
+}
+
+pub(crate) async fn a_dropped_waiter_gives_way_to_the_next<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut first = Box::pin(mutex.lock());
+    let mut second = Box::pin(mutex.lock());
+    let mut third = Box::pin(mutex.lock());
+    for waiter in [&mut first, &mut second, &mut third] {
+        assert!(waiter.now_or_never().is_none());
+    }
+
+    drop(first);
+    guard.release().await.unwrap();
+    drop(second);
+
+    let third = timeout(scene.ttl() * 2, third).await.expect("it is served").unwrap();
+    third.release().await.unwrap();
+}
+
+pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let mutex = client.mutex(&key).unwrap();
+    for _ in 0..300 {
+        let patience = Duration::from_micros(fastrand::u64(0..1_500));
+
+        match timeout(patience, mutex.lock()).await {
+            Ok(guard) => guard.unwrap().release().await.unwrap(),
+            Err(_elapsed) => scene.until_free(&key, Duration::ZERO).await,
+        }
+    }
+}
+
+pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (holder, client) = (scene.client().await, scene.client().await);
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let mutex = client.mutex(&key).unwrap();
+    for _ in 0..200 {
+        tokio::select! {
+            locked = mutex.lock() => panic!("{locked:?}"),
+            () = tokio::time::sleep(Duration::from_micros(300)) => {}
+        }
+    }
+
+    guard.release().await.unwrap();
+
+    let next = mutex.try_lock_for(scene.ttl()).await.unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn an_aborted_task_releases_what_it_held<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let (sender, locked) = tokio::sync::oneshot::channel();
+    let holder = tokio::spawn(async move {
+        let _guard = mutex.lock().await.unwrap();
+        sender.send(()).unwrap();
+        std::future::pending::<()>().await;
+    });
+    locked.await.unwrap();
+
+    holder.abort();
+
+    assert!(holder.await.unwrap_err().is_cancelled());
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
+    let holder = scene.client().await;
+    let guard = holder.mutex(&keys[0]).unwrap().lock().await.unwrap();
+    for round in 0..5 {
+        for key in &keys {
+            drop(polled(1 + round % 3, client.mutex(key).unwrap().lock()).await);
+        }
+        assert!(client.mutex(&keys[0]).unwrap().try_lock().await.unwrap().is_none());
+    }
+
+    for key in &keys[1..] {
+        let guard =
+            client.mutex(key).unwrap().try_lock_for(scene.ttl() * 2).await.unwrap().unwrap();
+        assert_eq!(guard.key(), key);
+        let holder = scene.witness(key).await.unwrap();
+        assert!(format!("{guard:?}").contains(&holder.fingerprint().to_string()));
+        guard.release().await.unwrap();
+    }
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scene: &Scene<H>) {
+    let short = scene.ttl() / 10;
+    let faults_to_suffer = [
+        Fault::Fail(ErrorKind::Unavailable),
+        Fault::Fail(ErrorKind::Indeterminate),
+        Fault::Fail(ErrorKind::Unexpected),
+        Fault::LoseReply,
+        Fault::DelayRequest(short),
+        Fault::DelayReply(short),
+        Fault::SwallowRequest,
+        Fault::SwallowReply,
+        Fault::Late(short),
+    ];
+    for operation in [Operation::Acquire, Operation::Renew, Operation::Release] {
+        for fault in faults_to_suffer {
+            let key = scene.key();
+            let (client, faults) = scene.faulty().await;
+            faults.inject(operation, fault, 1);
+
+            let mutex = client.mutex(&key).unwrap();
+            if let Ok(Some(guard)) = mutex.try_lock_for(scene.ttl() / 2).await {
+                drop(guard.extend(scene.ttl()).now_or_never());
+                drop(timeout(scene.ttl() / 2, guard.release()).await);
+            }
+
+            scene.until_free(&key, scene.ttl() * 2).await;
+        }
+    }
+}

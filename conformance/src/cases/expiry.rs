@@ -1,0 +1,174 @@
+//! A lease ends by itself, and belief in it ends before.
+
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, LeaseState, LockBackend, LossReason, Operation, RenewalMode};
+
+use super::{grant, refusal};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// What deadlines allow for: 1 % of the TTL in whole milliseconds, and 2 ms.
+fn drift(ttl: Duration) -> Duration {
+    let percent = u64::try_from((ttl / 100).as_nanos().div_ceil(1_000_000)).unwrap();
+    Duration::from_millis(percent + 2)
+}
+
+pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let granularity = backend.capabilities().ttl_granularity();
+    let sent_at = scene.now();
+    grant(&backend, &scene.lease(&key)).await;
+    let answered_at = scene.now();
+
+    let next = scene.lease(&key);
+    let taken_at = loop {
+        let tried_at = scene.now();
+        let claim = leasehold_core::Claim::new(next.clone());
+        if let leasehold_core::Attempt::Granted(_) = other.try_acquire(&claim).await.unwrap() {
+            break tried_at;
+        }
+        scene.pass(Duration::from_millis(1)).await;
+    };
+
+    // The store rounds to its granularity, and its clock ticks.
+    let earliest = scene.ttl().saturating_sub(Duration::from_millis(1));
+    assert!(scene.now().since(sent_at) >= earliest, "it ended early");
+    let latest = scene.ttl() + granularity + scene.slack();
+    assert!(taken_at.since(answered_at) <= latest, "it ended late");
+    other.release(&next).await.unwrap();
+}
+
+pub(crate) async fn the_deadline_counts_from_before_the_request<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let options = scene.options().renewal(RenewalMode::Off);
+    let (client, faults) = scene.faulty_with(options).await;
+    faults.inject(Operation::Acquire, Fault::DelayRequest(scene.ttl() / 4), 1);
+
+    let asked_at = scene.now();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let latest = asked_at + (scene.ttl() - drift(scene.ttl())) + Duration::from_millis(20);
+    assert!(guard.deadline() <= latest, "{:?} is after {latest:?}", guard.deadline());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_slow_reply_leaves_less_of_the_lease<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
+    let slow = scene.ttl() * 7 / 10;
+    faults.inject(Operation::Acquire, Fault::DelayReply(slow), 1);
+
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert!(guard.remaining() <= scene.ttl() - drift(scene.ttl()) - slow);
+    drop(guard);
+}
+
+pub(crate) async fn a_ttl_that_drift_eats_up_is_refused_before_any_request<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let (client, faults) = scene.faulty().await;
+
+    for ttl in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(4)] {
+        let mutex = client.mutex(scene.key()).unwrap();
+        let refused = mutex.with_options(scene.options().ttl(ttl)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
+    }
+    assert_eq!(faults.calls(Operation::Acquire), 0);
+}
+
+pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let longest = client.backend().capabilities().max_ttl();
+    let mutex = client.mutex(&key).unwrap();
+    let too_long = scene.options().ttl(longest + Duration::from_millis(1));
+    assert_eq!(mutex.clone().with_options(too_long).unwrap_err().kind(), ErrorKind::Invalid);
+
+    let mutex = mutex.with_options(scene.options().ttl(longest)).unwrap();
+    let guard = mutex.lock().await.unwrap();
+
+    let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
+    assert!(remaining <= longest && remaining > longest - scene.slack() - Duration::from_secs(1));
+    assert!(guard.remaining() <= longest - drift(longest));
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_lease<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    // The store renews, and nobody hears of it.
+    faults.inject(Operation::Renew, Fault::SwallowReply, 100);
+    scene.pass(guard.remaining()).await;
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    assert!(scene.witness(&key).await.is_some());
+    assert!(!guard.is_held());
+    drop(guard);
+}
+
+pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let other = scene.backend().await;
+    let next = scene.lease(&key).with_ttl(scene.ttl() * 5);
+
+    // The first try of the release is lost on the way; the second arrives after the successor.
+    faults.inject(Operation::Release, Fault::Late(scene.ttl() * 2), 1);
+    scene.pass(guard.remaining() / 2).await;
+    let outcome = guard.release().await;
+    scene.until_free(&key, scene.ttl()).await;
+    grant(&other, &next).await;
+    scene.pass(scene.ttl() * 2).await;
+
+    assert!(outcome.is_err(), "a release without a reply is not a success");
+    let holder = scene.witness(&key).await.expect("the successor still holds it");
+    assert_eq!(holder.fingerprint(), next.id().fingerprint());
+    other.release(&next).await.unwrap();
+}
+
+pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    scene.pass(scene.ttl()).await;
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.extend(scene.ttl()).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.run(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    scene.until_free(&key, Duration::ZERO).await;
+    assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Expired));
+}
+
+pub(crate) async fn a_holder_that_is_gone_frees_the_key_within_a_ttl<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (gone, next) = (scene.backend().await, scene.client().await);
+    grant(&gone, &scene.lease(&key)).await;
+    drop(gone);
+
+    refusal(next.backend(), &scene.lease(&key)).await;
+    let wait = scene.ttl() + scene.slack();
+    let guard = next.mutex(&key).unwrap().try_lock_for(wait).await.unwrap();
+
+    guard.expect("it is free within a TTL").release().await.unwrap();
+}

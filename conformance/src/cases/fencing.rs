@@ -1,0 +1,162 @@
+//! The token of a grant is larger than that of every earlier one.
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{Fence, LockBackend, LockKey, Operation};
+
+use super::grant;
+use crate::harness::{Disturbance, Harness};
+use crate::scene::Scene;
+
+pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
+    const GRANTS: usize = 10_000;
+
+    let key = scene.key();
+    let mut backends = Vec::new();
+    for _ in 0..8 {
+        backends.push(scene.backend().await);
+    }
+    let mut last = 0;
+    for backend in backends.iter().cycle().take(GRANTS) {
+        let lease = scene.lease(&key);
+        let token = grant(backend, &lease).await.token();
+        assert!(token > last, "{token} after {last}");
+        last = token;
+        backend.release(&lease).await.unwrap();
+    }
+}
+
+pub(crate) async fn tokens_follow_real_time_across_clients<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let clients = [scene.client().await, scene.client().await];
+    let mut last = None;
+    for client in clients.iter().cycle().take(100) {
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+        let token = guard.token().clone();
+        assert!(last.is_none_or(|last| last < token));
+        last = Some(token);
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn tokens_survive_renewals<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let token = guard.token().clone();
+
+    scene.pass(scene.ttl() * 2).await;
+    guard.extend(scene.ttl() * 2).await.unwrap();
+
+    assert_eq!(*guard.token(), token);
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn tokens_increase_after_expiry<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let first = grant(&backend, &scene.lease(&key).with_ttl(scene.ttl() / 10)).await;
+    scene.until_free(&key, scene.ttl() / 10).await;
+
+    let lease = scene.lease(&key);
+    let second = grant(&backend, &lease).await;
+
+    assert!(second.token() > first.token());
+    backend.release(&lease).await.unwrap();
+}
+
+pub(crate) async fn tokens_increase_after_a_forced_release<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let forced = client.admin().force_release(&key, "conformance").await.unwrap();
+
+    assert_eq!(forced.ended().len(), 1);
+    let other = scene.client().await;
+    let next = other.mutex(&key).unwrap().lock().await.unwrap();
+    assert!(next.token() > guard.token());
+    if let Some(min) = forced.min_token() {
+        assert!(guard.token().number() < min, "the former holder is not fenced off");
+        assert!(next.token().number() >= min, "the next holder is fenced off");
+    }
+    next.release().await.unwrap();
+    drop(guard);
+}
+
+pub(crate) async fn a_repeated_request_has_the_token_of_the_live_grant<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let before = client.mutex(&key).unwrap().lock().await.unwrap();
+    let (before, released) = (before.token().clone(), before.release().await);
+    released.unwrap();
+    faults.inject(Operation::Acquire, Fault::LoseReply, 2);
+
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let token = guard.token().clone();
+    guard.release().await.unwrap();
+    let after = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert!(before < token && token < *after.token());
+    after.release().await.unwrap();
+}
+
+pub(crate) async fn tokens_of_different_keys_have_no_order<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    let (one, other) = (scene.key(), scene.key());
+    let one = client.mutex(&one).unwrap().lock().await.unwrap();
+    let other = client.mutex(&other).unwrap().lock().await.unwrap();
+
+    assert_eq!(one.token().partial_cmp(other.token()), None);
+    assert_ne!(one.token(), other.token());
+    one.release().await.unwrap();
+    other.release().await.unwrap();
+}
+
+pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let mut resource = Fence::default();
+    let token = |number| leasehold_core::FencingToken::new(&key, number);
+    let paused = grant(&backend, &scene.lease(&key).with_ttl(scene.ttl() / 10)).await.token();
+    resource.admit(&token(paused)).unwrap();
+    scene.until_free(&key, scene.ttl() / 10).await;
+
+    let lease = scene.lease(&key);
+    let next = grant(&backend, &lease).await.token();
+
+    resource.admit(&token(next)).unwrap();
+    assert!(resource.admit(&token(paused)).is_err(), "the late holder wrote");
+    resource.admit(&token(next)).expect("a holder may write more than once");
+    backend.release(&lease).await.unwrap();
+}
+
+pub(crate) async fn tokens_increase_after_a_restart<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = scene.lease(&key).with_ttl(scene.ttl() / 10);
+    let before = grant(&backend, &lease).await.token();
+
+    scene.disturb(Disturbance::Restart).await;
+
+    let after = token_when_up(scene, &backend, &key).await;
+    assert!(after > before, "{after} after {before}");
+}
+
+async fn token_when_up<H: Harness>(scene: &Scene<H>, backend: &H::Backend, key: &LockKey) -> u64 {
+    let give_up = scene.now() + scene.ttl() * 10;
+    loop {
+        let lease = scene.lease(key);
+        match backend.try_acquire(&leasehold_core::Claim::new(lease.clone())).await {
+            Ok(leasehold_core::Attempt::Granted(grant)) => {
+                backend.release(&lease).await.unwrap();
+                return grant.token();
+            }
+            other => assert!(scene.now() < give_up, "the store does not come back: {other:?}"),
+        }
+        scene.pass(scene.ttl() / 50).await;
+    }
+}

@@ -1,0 +1,178 @@
+//! A loss is signalled honestly, in time, and for good.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
+
+use crate::harness::{Disturbance, Harness};
+use crate::scene::Scene;
+
+pub(crate) async fn a_loss_shows_in_every_way<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let lost = tokio::spawn(guard.lost());
+    let dropped = Arc::new(AtomicBool::new(false));
+    let flag = SetOnDrop(Arc::clone(&dropped));
+
+    client.backend().expire(&key).await.unwrap();
+    let ran = guard.run(async move {
+        let _flag = flag;
+        std::future::pending::<()>().await;
+    });
+    let error = ran.await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::LeaseLost);
+    assert_eq!(error.loss(), Some(LossReason::Vanished));
+    assert!(dropped.load(Ordering::SeqCst), "the work goes on");
+    assert!(!guard.is_held());
+    assert_eq!(lost.await.unwrap(), LossReason::Vanished);
+    assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+struct SetOnDrop(Arc<AtomicBool>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    scene.disturb(Disturbance::BlackHole).await;
+    let deadline = guard.deadline();
+
+    let reason = guard.lost().await;
+
+    assert_eq!(reason, LossReason::Expired);
+    assert!(scene.now().since(deadline) <= scene.ttl() / 3 + scene.slack());
+    scene.disturb(Disturbance::Heal).await;
+    drop(guard);
+}
+
+pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    scene.disturb(Disturbance::Pause).await;
+
+    let reason = guard.lost().await;
+
+    assert_eq!(reason, LossReason::Expired);
+    scene.disturb(Disturbance::Heal).await;
+    scene.pass(scene.ttl()).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired), "it is revived");
+    drop(guard);
+    // The store answers again, and so does the client.
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+    let forced_at = scene.now();
+    let reason = guard.lost().await;
+
+    assert_eq!(reason, LossReason::Vanished);
+    assert!(scene.now().since(forced_at) <= scene.ttl() / 3 + scene.slack());
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 30)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    // Also after a renewal, which has to keep the store telling.
+    guard.extend(scene.ttl() * 30).await.unwrap();
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+    let forced_at = scene.now();
+    guard.lost().await;
+
+    let told = scene.now().since(forced_at);
+    assert!(told <= scene.slack(), "told after {told:?}");
+    drop(guard);
+}
+
+pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    for kind in [ErrorKind::Unavailable, ErrorKind::Indeterminate, ErrorKind::Denied] {
+        faults.inject(Operation::Renew, Fault::Fail(kind), 2);
+
+        scene.pass(scene.ttl()).await;
+
+        assert_eq!(guard.state(), LeaseState::Held, "{kind:?} is taken for a loss");
+    }
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_loss_is_seen_however_late_one_asks<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    client.backend().expire(&key).await.unwrap();
+    let gone = async || !guard.is_held();
+    scene.until("the loss is known", scene.ttl() / 3, gone).await;
+
+    scene.pass(scene.ttl() * 3).await;
+
+    for _ in 0..3 {
+        assert_eq!(guard.lost().await, LossReason::Vanished);
+    }
+    drop(guard);
+}
+
+pub(crate) async fn a_loss_lets_others_of_the_process_in<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let mutex = client.mutex(&key).unwrap();
+    let lost = mutex.lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await.unwrap() }
+    });
+    scene.pass(Duration::from_millis(20)).await;
+
+    client.backend().expire(&key).await.unwrap();
+
+    let next = tokio::time::timeout(scene.ttl() * 2, waiting).await.expect("it is served").unwrap();
+    assert!(!lost.is_held() && next.is_held());
+    assert!(next.token() > lost.token());
+    // The lost guard's end does not touch the new lease.
+    assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    scene.pass(scene.ttl() / 10).await;
+    next.release().await.expect("it was held to the end");
+}
+
+pub(crate) async fn work_that_ends_in_time_is_returned<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let mutex = client.mutex(&key).unwrap();
+
+    let token = mutex.run(async |guard| guard.token().number()).await.unwrap();
+    assert!(token > 0);
+    assert_eq!(scene.witness(&key).await, None);
+
+    let work = mutex.run(async |_guard| {
+        client.backend().expire(&key).await.unwrap();
+        "done while nobody held the lock"
+    });
+    assert_eq!(work.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+}

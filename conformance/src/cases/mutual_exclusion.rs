@@ -1,0 +1,242 @@
+//! At most one holder.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, LockBackend, LockClient, LockKey, Mutex, Operation,
+};
+use tokio::task::JoinSet;
+
+use super::{grant, refusal};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// Increments `counter` in two steps, `times` times, each under the lock.
+async fn increment(mutex: Mutex, counter: Arc<AtomicU64>, times: u64) {
+    for _ in 0..times {
+        let guard = mutex.lock().await.unwrap();
+        let before = counter.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        counter.store(before + 1, Ordering::SeqCst);
+        guard.release().await.unwrap();
+    }
+}
+
+/// Has each of `clients` increment a counter in several tasks, and expects that nothing is lost.
+async fn contend<B: LockBackend>(clients: Vec<LockClient<B>>, key: &LockKey, tasks: u64) {
+    const TIMES: u64 = 25;
+
+    let counter = Arc::new(AtomicU64::new(0));
+    let mut set = JoinSet::new();
+    let all = tasks * u64::try_from(clients.len()).unwrap();
+    for client in &clients {
+        for _ in 0..tasks {
+            set.spawn(increment(client.mutex(key).unwrap(), Arc::clone(&counter), TIMES));
+        }
+    }
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::SeqCst), all * TIMES, "increments were lost");
+}
+
+pub(crate) async fn many_tasks_never_overlap<H: Harness>(scene: &Scene<H>) {
+    contend(vec![scene.client().await], &scene.key(), 32).await;
+}
+
+pub(crate) async fn many_clients_never_overlap<H: Harness>(scene: &Scene<H>) {
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(scene.client().await);
+    }
+
+    contend(clients, &scene.key(), 4).await;
+}
+
+pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let before = scene.witness(&key).await.unwrap();
+
+    let asked_at = scene.now();
+    let other = scene.client().await;
+    let refused = other.mutex(&key).unwrap().try_lock().await.unwrap();
+
+    assert!(refused.is_none());
+    assert!(scene.now().since(asked_at) < scene.ttl());
+    let after = scene.witness(&key).await.unwrap();
+    assert_eq!(before.fingerprint(), after.fingerprint());
+    assert!(after.remaining() <= before.remaining(), "the refusal renewed the holder's lease");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_refusal_tells_who_holds_it_and_for_how_long<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let held = scene.lease(&key);
+    grant(&backend, &held).await;
+
+    let contention = refusal(&other, &scene.lease(&key)).await;
+
+    if let Some(holder) = contention.holder() {
+        assert_eq!(holder.fingerprint(), held.id().fingerprint());
+        assert!(holder.remaining().unwrap() <= scene.ttl());
+    }
+    backend.release(&held).await.unwrap();
+}
+
+pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client().await;
+    let name = scene.key().as_str().to_owned();
+    let mut guards = Vec::new();
+    for similar in [
+        name.clone(),
+        format!("{name}/"),
+        format!("{name}0"),
+        format!("{name} "),
+        format!(" {name}"),
+        name.to_uppercase(),
+        name.replace('/', ":"),
+        name[..name.len() - 1].to_owned(),
+        name.replace('/', "%2F"),
+    ] {
+        let guard = client.mutex(&similar).unwrap().try_lock().await.unwrap();
+        guards.push(guard.unwrap_or_else(|| panic!("{similar:?} is held by a similar name")));
+    }
+
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn one_name_is_one_lock_for_all_clients<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (one, other) = (scene.client().await, scene.client().await);
+    let guard = one.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_none());
+
+    guard.release().await.unwrap();
+    let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().unwrap();
+    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backends = [scene.backend().await, scene.backend().await, scene.backend().await];
+    let short = scene.lease(&key).with_ttl(scene.ttl() / 10);
+    grant(&backends[0], &short).await;
+
+    // Attempts from all sides around the moment of expiry.
+    let mut successors = Vec::new();
+    while successors.is_empty() {
+        for backend in &backends {
+            let lease = scene.lease(&key);
+            if let Attempt::Granted(_) =
+                backend.try_acquire(&Claim::new(lease.clone())).await.unwrap()
+            {
+                successors.push(lease);
+            }
+        }
+        scene.pass(Duration::from_millis(1)).await;
+    }
+
+    assert_eq!(successors.len(), 1, "{successors:?}");
+    backends[0].release(&successors[0]).await.unwrap();
+}
+
+pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2);
+    let other = scene.client().await;
+    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert_eq!(scene.witness(&key).await, None);
+}
+
+pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let late = scene.ttl() / 4;
+    faults.inject(Operation::Acquire, Fault::Late(late), 1);
+    faults.inject(Operation::Release, Fault::SwallowRequest, 9);
+
+    let error = client.mutex(&key).unwrap().try_lock_for(late / 2).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    scene
+        .until("the late request is applied", late, async || scene.witness(&key).await.is_some())
+        .await;
+    scene.until_free(&key, scene.ttl()).await;
+}
+
+pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    faults.inject(Operation::Acquire, Fault::DelayReply(scene.ttl()), 1);
+
+    let error = client.mutex(&key).unwrap().try_lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>) {
+    let (client, other) = (scene.client().await, scene.client().await);
+    let keys: Vec<_> = (0..100).map(|_| scene.key()).collect();
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(client.mutex(key).unwrap().lock().await.unwrap());
+    }
+
+    for (key, guard) in keys.iter().zip(&guards) {
+        assert_eq!(guard.key(), key);
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+    }
+    let holders: HashSet<_> = {
+        let mut holders = HashSet::new();
+        for key in &keys {
+            holders.insert(scene.witness(key).await.unwrap().fingerprint());
+        }
+        holders
+    };
+    assert_eq!(holders.len(), keys.len(), "two locks have one lease id");
+
+    // Releasing some leaves the others.
+    let kept = guards.split_off(50);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    for (key, guard) in keys[50..].iter().zip(kept) {
+        assert!(scene.witness(key).await.is_some());
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_guard_may_be_released_by_another_task<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    tokio::spawn(guard.release()).await.unwrap().unwrap();
+
+    assert_eq!(scene.witness(&key).await, None);
+}

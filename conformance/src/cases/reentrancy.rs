@@ -1,0 +1,172 @@
+//! An owner may enter again what it holds; nobody else may.
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, LossReason, Operation, OwnerId};
+
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+pub(crate) async fn an_owner_enters_again_and_others_wait_for_its_last_guard<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, other) = (scene.client().await, scene.client().await);
+    let (mutex, theirs) = (client.reentrant_mutex(&key).unwrap(), other.mutex(&key).unwrap());
+
+    let outer = mutex.lock().await.unwrap();
+    let inner = mutex.try_lock().await.unwrap().expect("the owner enters again");
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    outer.release().await.unwrap();
+    assert!(theirs.try_lock().await.unwrap().is_none(), "one guard is left");
+    assert!(inner.is_held());
+    inner.release().await.unwrap();
+
+    theirs.try_lock().await.unwrap().expect("the last has gone").release().await.unwrap();
+}
+
+pub(crate) async fn another_owner_in_the_same_task_is_kept_out<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+
+    let refused = OwnerId::new().scope(mutex.try_lock()).await.unwrap();
+    assert!(refused.is_none());
+    let spawned = mutex.clone();
+    let refused = tokio::spawn(async move { spawned.try_lock().await }).await.unwrap().unwrap();
+    assert!(refused.is_none());
+
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn an_owner_may_be_many_tasks<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let owner = OwnerId::new();
+    let guard = owner.scope(mutex.lock()).await.unwrap();
+
+    let again = tokio::spawn(async move { owner.scope(mutex.try_lock()).await });
+    let again = again.await.unwrap().unwrap().expect("it is the same owner");
+
+    assert_eq!(guard.token(), again.token());
+    again.release().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn entering_again_is_no_request_and_no_new_token<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let outer = mutex.lock().await.unwrap();
+
+    let mut inner = Vec::new();
+    for _ in 0..10 {
+        let guard = mutex.lock().await.unwrap();
+        assert_eq!(guard.token(), outer.token());
+        inner.push(guard);
+    }
+    for guard in inner {
+        guard.release().await.unwrap();
+    }
+
+    assert_eq!(faults.calls(Operation::Acquire), 1);
+    assert_eq!(faults.calls(Operation::Release), 0);
+    outer.release().await.unwrap();
+}
+
+pub(crate) async fn an_inner_release_leaves_the_lock_and_its_renewal<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let outer = mutex.lock().await.unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    drop(mutex.lock().await.unwrap());
+
+    scene.pass(scene.ttl() * 2).await;
+
+    assert!(outer.is_held());
+    assert!(scene.witness(&key).await.is_some());
+    outer.release().await.unwrap();
+    assert_eq!(scene.witness(&key).await, None);
+}
+
+pub(crate) async fn the_depth_limit_is_an_error_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().reentry_limit(3)).await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..3 {
+        guards.push(mutex.lock().await.unwrap());
+    }
+
+    let refused = mutex.lock().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::ReentryLimit);
+    guards.pop().unwrap().release().await.unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_loss_is_the_loss_of_all_levels<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let outer = mutex.lock().await.unwrap();
+    let inner = mutex.lock().await.unwrap();
+
+    client.backend().expire(&key).await.unwrap();
+
+    assert_eq!(inner.lost().await, LossReason::Vanished);
+    assert!(!outer.is_held());
+    let refused = mutex.lock().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LeaseLost, "a new lease would hide the loss");
+    for guard in [inner, outer] {
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    }
+    mutex.lock().await.expect("all is over").release().await.unwrap();
+}
+
+pub(crate) async fn a_lost_reply_does_not_spoil_the_count<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    faults.inject(Operation::Acquire, Fault::LoseReply, 2);
+
+    let outer = mutex.lock().await.unwrap();
+    let inner = mutex.lock().await.unwrap();
+    inner.release().await.unwrap();
+    assert!(scene.witness(&key).await.is_some());
+    outer.release().await.unwrap();
+
+    assert_eq!(scene.witness(&key).await, None);
+}
+
+pub(crate) async fn a_plain_mutex_never_enters_again<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().wait(scene.ttl() / 10)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    let refused = mutex.lock().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Timeout);
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn joined_calls_of_one_owner_share_the_lock<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+
+    let (one, other) = tokio::join!(mutex.lock(), mutex.lock());
+    let (one, other) = (one.unwrap(), other.unwrap());
+
+    assert_eq!(one.token(), other.token());
+    one.release().await.unwrap();
+    other.release().await.unwrap();
+    assert_eq!(scene.witness(&key).await, None);
+}

@@ -1,0 +1,244 @@
+//! A lease ends when its holder says so, and only then by anybody's word.
+
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation, Release};
+
+use super::grant;
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let (first, second) = (scene.lease(&key), scene.lease(&key));
+    grant(&backend, &first).await;
+
+    assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+    grant(&other, &second).await;
+    assert_eq!(backend.release(&first).await.unwrap(), Release::NotHeld);
+
+    let holder = scene.witness(&key).await.expect("the second release did nothing");
+    assert_eq!(holder.fingerprint(), second.id().fingerprint());
+    other.release(&second).await.unwrap();
+}
+
+pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::LoseReply, 1);
+
+    let error = guard.release().await.unwrap_err();
+
+    // The second try found nothing: released by the first, or lost before it. Nobody can tell.
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert_eq!(faults.calls(Operation::Release), 2);
+    assert_eq!(scene.witness(&key).await, None);
+}
+
+pub(crate) async fn a_release_that_was_not_sent_is_repeated<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 2);
+
+    guard.release().await.unwrap();
+
+    assert_eq!(scene.witness(&key).await, None);
+}
+
+pub(crate) async fn a_stale_release_leaves_the_successor<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let stale = scene.lease(&key).with_ttl(scene.ttl() / 10);
+    grant(&backend, &stale).await;
+    scene.until_free(&key, scene.ttl() / 10).await;
+    let next = scene.lease(&key);
+    grant(&other, &next).await;
+
+    assert_eq!(backend.release(&stale).await.unwrap(), Release::NotHeld);
+
+    let holder = scene.witness(&key).await.expect("the successor still holds it");
+    assert_eq!(holder.fingerprint(), next.id().fingerprint());
+    other.release(&next).await.unwrap();
+}
+
+pub(crate) async fn a_forged_id_releases_nothing<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = scene.lease(&key);
+    grant(&backend, &lease).await;
+
+    let forged = scene.lease(&key);
+    assert_eq!(backend.release(&forged).await.unwrap(), Release::NotHeld);
+
+    assert!(scene.witness(&key).await.is_some());
+    backend.release(&lease).await.unwrap();
+}
+
+pub(crate) async fn renewals_end_even_if_the_release_fails<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Denied), 100);
+
+    let error = guard.release().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    let renewals = faults.calls(Operation::Renew);
+    scene.until_free(&key, scene.ttl()).await;
+    assert_eq!(faults.calls(Operation::Renew), renewals);
+}
+
+pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 20);
+    let (client, faults) = scene.faulty_with(long).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::SwallowRequest, 1);
+
+    let asked_at = scene.now();
+    let error = guard.release().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    let took = scene.now().since(asked_at);
+    assert!(took <= Duration::from_secs(1) + scene.slack(), "the release took {took:?}");
+    scene.until_free(&key, Duration::from_secs(1)).await;
+}
+
+pub(crate) async fn a_dropped_guard_is_released_in_the_background<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+
+    drop(client.mutex(&key).unwrap().lock().await.unwrap());
+
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn a_background_release_is_repeated_until_it_is_heard<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 3);
+
+    drop(guard);
+
+    scene.until_free(&key, Duration::from_secs(3)).await;
+}
+
+pub(crate) async fn a_guard_dropped_by_a_panic_is_released<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let mutex = client.mutex(&key).unwrap();
+
+    let panicked = tokio::spawn(async move {
+        let _guard = mutex.lock().await.unwrap();
+        std::panic::resume_unwind(Box::new("as a holder's bug does"));
+    });
+
+    assert!(panicked.await.unwrap_err().is_panic());
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    std::thread::spawn(move || drop(guard)).join().expect("the drop does not panic");
+
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn a_guard_may_outlive_its_client<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    drop(client);
+    scene.pass(scene.ttl() * 2).await;
+
+    assert!(guard.is_held());
+    drop(guard);
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn a_release_has_happened_when_it_returns<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, other) = (scene.client().await, scene.client().await);
+    for _ in 0..50 {
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+        guard.release().await.unwrap();
+
+        let guard = other.mutex(&key).unwrap().try_lock().await.unwrap();
+        guard.expect("the release had not happened").release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_shutdown_releases_all_that_it_can<H: Harness>(scene: &Scene<H>) {
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(client.mutex(key).unwrap().lock().await.unwrap());
+    }
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 3);
+
+    client.shutdown(Duration::from_secs(5)).await.unwrap();
+
+    for key in &keys {
+        assert_eq!(scene.witness(key).await, None);
+    }
+    for guard in guards {
+        assert_eq!(guard.lost().await, LossReason::Shutdown);
+        assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Shutdown));
+    }
+    let refused = client.mutex(&keys[0]).unwrap().try_lock().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed);
+}
+
+pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let _guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::SwallowRequest, 100);
+
+    let asked_at = scene.now();
+    let error = client.shutdown(scene.ttl() / 4).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert!(scene.now().since(asked_at) <= scene.ttl() / 4 + scene.slack());
+}
+
+pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let time = scene.ttl() * 2;
+    let client = scene.client_with(scene.options().min_hold(time)).await;
+    let other = scene.client().await;
+    for drops in [false, true] {
+        let locked_at = scene.now();
+        let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+        if drops {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+
+        let next = other.mutex(&key).unwrap().try_lock_for(time * 2).await.unwrap().unwrap();
+
+        let closed = scene.now().since(locked_at);
+        let early = Duration::from_millis(5);
+        assert!(closed + early >= time && closed <= time + scene.slack(), "closed for {closed:?}");
+        next.release().await.unwrap();
+    }
+}

@@ -1,0 +1,356 @@
+//! A lease lasts as long as its guard, unless the store says otherwise.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::fault::Fault;
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, LeaseState, LockBackend, LossReason, Operation, Renewal, RenewalMode,
+};
+
+use super::grant;
+use crate::harness::{Disturbance, Harness};
+use crate::scene::Scene;
+
+pub(crate) async fn a_lock_is_kept_for_many_ttls<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let token = guard.token().clone();
+
+    for _ in 0..10 {
+        scene.pass(scene.ttl()).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+        assert!(scene.witness(&key).await.is_some());
+    }
+
+    assert_eq!(*guard.token(), token);
+    let renewals = faults.calls(Operation::Renew);
+    assert!((20..60).contains(&renewals), "{renewals} renewals in ten TTLs");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+    scene.pass(scene.ttl() * 2).await;
+
+    assert_eq!(guard.state(), LeaseState::Held);
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let deadline = guard.deadline();
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
+
+    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+    assert!(scene.now() < deadline, "there is no time left to finish early");
+    assert!(guard.is_held());
+    assert_eq!(guard.lost().await, LossReason::Expired);
+
+    let late = scene.now().since(deadline);
+    assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
+    drop(guard);
+}
+
+pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 2);
+
+    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+
+    let again = async || guard.state() == LeaseState::Held;
+    scene.until("it is held again", scene.ttl(), again).await;
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn renewals_go_on_over_a_new_connection<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    for _ in 0..3 {
+        scene.disturb(Disturbance::Disconnect).await;
+        scene.pass(scene.ttl()).await;
+    }
+
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_short_silence_costs_no_lock<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    scene.disturb(Disturbance::BlackHole).await;
+    scene.pass(scene.ttl() / 3).await;
+    scene.disturb(Disturbance::Heal).await;
+    scene.pass(scene.ttl() * 2).await;
+
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let thief = client.backend().steal(&key, scene.ttl() * 4).await.unwrap();
+    assert_eq!(guard.lost().await, LossReason::Taken);
+
+    let renewals = faults.calls(Operation::Renew);
+    scene.pass(scene.ttl() * 2).await;
+    assert_eq!(faults.calls(Operation::Renew), renewals, "it renews what it has lost");
+    drop(guard);
+    scene.pass(scene.ttl() / 2).await;
+    let holder = scene.witness(&key).await.expect("the thief's lease was touched");
+    assert_eq!(holder.fingerprint(), thief.id().fingerprint());
+    client.backend().release(&thief).await.unwrap();
+}
+
+pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let deadline = guard.deadline();
+    faults.inject(Operation::Renew, Fault::SwallowReply, 100);
+    faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl()), 1);
+
+    let reason = guard.lost().await;
+
+    assert_eq!(reason, LossReason::Expired);
+    assert!(scene.now() >= deadline);
+    scene.pass(scene.ttl() * 2).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    drop(guard);
+}
+
+pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    for _ in 0..200 {
+        let lease = scene.lease(&key);
+        grant(&backend, &lease).await;
+
+        let leases = [lease.clone()];
+        let (released, renewed) = tokio::join!(backend.release(&lease), backend.renew_all(&leases));
+
+        released.unwrap();
+        assert!(renewed.iter().all(Result::is_ok), "{renewed:?}");
+        assert_eq!(scene.witness(&key).await, None, "the renewal brought the key back");
+    }
+}
+
+pub(crate) async fn nothing_is_renewed_after_its_release<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let mutex = client.mutex(&key).unwrap();
+    for _ in 0..20 {
+        let guard = mutex.lock().await.unwrap();
+        guard.release().await.unwrap();
+        drop(mutex.lock().await.unwrap());
+    }
+    scene.until_free(&key, Duration::ZERO).await;
+
+    let renewals = faults.calls(Operation::Renew);
+    scene.pass(scene.ttl() * 2).await;
+
+    assert_eq!(faults.calls(Operation::Renew), renewals);
+}
+
+pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene<H>) {
+    const LOCKS: usize = 2_000;
+
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 2)).await;
+    let name = scene.key();
+    let mutexes = (0..LOCKS).map(|n| client.mutex(format!("{name}/{n}")).unwrap());
+    let mutexes: Vec<_> = mutexes.collect();
+    let locking = mutexes.iter().map(|mutex| async { mutex.lock().await.unwrap() });
+    let guards = join_all(locking).await;
+
+    scene.pass(scene.ttl() * 5).await;
+
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "of {LOCKS} locks");
+    client.shutdown(scene.ttl() * 10).await.unwrap();
+}
+
+pub(crate) async fn an_old_watchdog_leaves_a_new_lease_alone<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let first = client.mutex(&key).unwrap().lock().await.unwrap();
+    first.release().await.unwrap();
+
+    let unrenewed = scene.options().renewal(RenewalMode::Off);
+    let second = client.mutex(&key).unwrap().with_options(unrenewed).unwrap();
+    let second = second.lock().await.unwrap();
+    scene.pass(scene.ttl()).await;
+
+    assert_eq!(second.state(), LeaseState::Lost(LossReason::Expired));
+    assert_eq!(faults.calls(Operation::Renew), 0);
+    drop(second);
+}
+
+pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock<H: Harness>(scene: &Scene<H>) {
+    let (client, faults) = scene.faulty().await;
+    let stuck = client.mutex(scene.key()).unwrap().lock().await.unwrap();
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(client.mutex(scene.key()).unwrap().lock().await.unwrap());
+    }
+
+    // Whichever lease it hits first, it is alone from then on.
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+    scene.pass(scene.ttl() * 3).await;
+
+    assert!(stuck.is_held());
+    assert!(others.iter().all(leasehold_core::LockGuard::is_held));
+    drop((stuck, others));
+}
+
+pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let limit = scene.ttl() * 2;
+    let client = scene.client_with(scene.options().max_hold(limit)).await;
+    let locked_at = scene.now();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+
+    let held = scene.now().since(locked_at);
+    assert!(held > limit - scene.ttl() / 2 && held < limit + scene.slack(), "held for {held:?}");
+    scene.until_free(&key, limit.saturating_sub(held)).await;
+    drop(guard);
+}
+
+pub(crate) async fn extending_moves_the_lease_in_the_store_and_here<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    for ttl in [scene.ttl() * 10, scene.ttl() * 2] {
+        guard.extend(ttl).await.unwrap();
+
+        let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+        assert!(stored <= ttl && stored + scene.slack() > ttl, "{stored:?} is stored, not {ttl:?}");
+        assert!(guard.remaining() < ttl && guard.remaining() + scene.slack() > ttl * 9 / 10);
+    }
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let options = scene.options().ttl(scene.ttl() * 10).renewal(RenewalMode::Off);
+    let (client, faults) = scene.faulty_with(options).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Renew, Fault::LoseReply, 1);
+
+    let error = guard.extend(scene.ttl()).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert!(guard.remaining() < scene.ttl());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn an_extension_that_fails_takes_nothing_away<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let deadline = guard.deadline();
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+
+    let error = guard.extend(scene.ttl() * 3).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(guard.deadline(), deadline);
+    assert!(guard.is_held());
+    assert!(scene.witness(&key).await.is_some());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_stalled_process_sees_the_loss_first<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.mutex(&key).unwrap();
+    let stall = scene.ttl() * 2;
+    let virtual_time = H::TIME == crate::harness::Time::Virtual;
+
+    let check = async move {
+        let guard = mutex.lock().await.unwrap();
+        // Nothing of this process runs meanwhile.
+        if virtual_time {
+            tokio::time::advance(stall).await;
+        } else {
+            std::thread::sleep(stall);
+        }
+        assert!(!guard.is_held(), "the first check after the stall says that it is held");
+        let ran = guard.run(async { "ran" }).await;
+        assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
+    };
+    if virtual_time {
+        check.await;
+        return;
+    }
+    // A runtime of one thread, so that a stalled task stalls all; the watchdog included.
+    let stalled = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(check);
+    });
+    let join = async || stalled.is_finished();
+    scene.until("the stalled process is through", stall * 2, join).await;
+    stalled.join().unwrap();
+}
+
+pub(crate) async fn without_a_watchdog_nothing_is_written<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert_eq!(guard.lost().await, LossReason::Expired);
+
+    assert_eq!(faults.calls(Operation::Renew), 0);
+    assert_eq!(faults.calls(Operation::Release), 0);
+    drop(guard);
+}
+
+pub(crate) async fn a_renewal_puts_the_full_ttl_in_force<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let lease = scene.lease(&key);
+    grant(&backend, &lease).await;
+
+    for _ in 0..3 {
+        scene.pass(scene.ttl() * 3 / 5).await;
+        assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Renewed);
+    }
+    let claim = Claim::new(scene.lease(&key));
+    assert!(matches!(other.try_acquire(&claim).await.unwrap(), Attempt::Held(_)));
+    backend.release(&lease).await.unwrap();
+
+    assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Vanished);
+    grant(&other, claim.lease()).await;
+    assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Taken);
+    other.release(claim.lease()).await.unwrap();
+}

@@ -1,0 +1,150 @@
+//! Trying again ends, and does no harm.
+
+use std::time::Duration;
+
+use leasehold_core::fault::{Fault, News};
+use leasehold_core::{ErrorKind, LockBackend, Operation, Release, Renewal, Retry};
+
+use super::grant;
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+pub(crate) async fn pauses_grow_and_are_random<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let (min, max) = (Duration::from_millis(2), scene.ttl() / 10);
+    let retry = Retry::unlimited().growing(min, max);
+    let mut attempts = Vec::new();
+    for _ in 0..3 {
+        let (client, faults) = scene.faulty_with(scene.options().retry(retry.clone())).await;
+        faults.set_news(News::Muted);
+        let waited = client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap();
+        assert!(waited.is_none());
+        attempts.push(faults.calls(Operation::Acquire));
+    }
+
+    // About twenty of half the longest pause each; never as many as with the shortest.
+    assert!(attempts.iter().all(|attempts| (8..80).contains(attempts)), "{attempts:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_permanent_error_is_not_repeated<H: Harness>(scene: &Scene<H>) {
+    for kind in [
+        ErrorKind::Denied,
+        ErrorKind::Invalid,
+        ErrorKind::Refused,
+        ErrorKind::Unexpected,
+        ErrorKind::Unsupported,
+        ErrorKind::WrongType,
+    ] {
+        let key = scene.key();
+        let (client, faults) = scene.faulty().await;
+        faults.inject(Operation::Acquire, Fault::Fail(kind), 1);
+
+        let error = client.mutex(&key).unwrap().lock().await.unwrap_err();
+
+        assert_eq!(error.kind(), kind);
+        assert_eq!(faults.calls(Operation::Acquire), 1);
+    }
+}
+
+pub(crate) async fn a_passing_error_is_waited_out<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 3);
+
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 4);
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn an_outage_is_waited_out_only_so_long<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let patience = scene.ttl() / 2;
+    let (client, faults) = scene.faulty_with(scene.options().outage_wait(patience)).await;
+    let mutex = client.mutex(&key).unwrap();
+    faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 10_000);
+
+    let asked_at = scene.now();
+    let error = mutex.lock().await.unwrap_err();
+    let waited = scene.now().since(asked_at);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(waited >= patience && waited <= patience + Duration::from_secs(1) + scene.slack());
+
+    // A shorter wait of the caller comes first, and is no `None`: nobody was seen to hold it.
+    let asked_at = scene.now();
+    let error = mutex.try_lock_for(patience / 2).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(scene.now().since(asked_at) <= patience / 2 + scene.slack());
+    faults.heal();
+}
+
+pub(crate) async fn no_wait_is_one_attempt<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let mutex = client.mutex(&key).unwrap();
+    for kind in [ErrorKind::Unavailable, ErrorKind::Indeterminate] {
+        faults.inject(Operation::Acquire, Fault::Fail(kind), 1);
+        let attempts = faults.calls(Operation::Acquire);
+
+        assert_eq!(mutex.try_lock().await.unwrap_err().kind(), kind);
+
+        assert_eq!(faults.calls(Operation::Acquire), attempts + 1);
+    }
+    let guard = mutex.try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn attempts_can_be_counted<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let pause = scene.ttl() / 20;
+    let retry = Retry::attempts(5).every(pause);
+    let (client, faults) = scene.faulty_with(scene.options().retry(retry)).await;
+    faults.set_news(News::Muted);
+
+    let asked_at = scene.now();
+    let error = client.mutex(&key).unwrap().lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert_eq!(faults.calls(Operation::Acquire), 5);
+    let waited = scene.now().since(asked_at);
+    assert!(waited >= pause * 4 && waited <= pause * 4 + scene.slack(), "waited {waited:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_repeated_request_is_not_in_its_own_way<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = scene.lease(&key);
+    let first = grant(&backend, &lease).await;
+    scene.pass(scene.ttl() / 2).await;
+
+    let again = grant(&backend, &lease).await;
+
+    assert!(again.token() >= first.token());
+    let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
+    assert!(remaining > scene.ttl() / 2, "only {remaining:?} of the TTL are in force");
+    backend.release(&lease).await.unwrap();
+}
+
+pub(crate) async fn releases_and_renewals_may_be_repeated_for_ever<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let (ours, theirs) = (scene.lease(&key), scene.lease(&key));
+    grant(&backend, &ours).await;
+    backend.release(&ours).await.unwrap();
+    grant(&other, &theirs).await;
+
+    for _ in 0..10 {
+        assert_eq!(backend.release(&ours).await.unwrap(), Release::NotHeld);
+        assert_eq!(backend.renew(&ours).await.unwrap(), Renewal::Taken);
+    }
+
+    let holder = scene.witness(&key).await.unwrap();
+    assert_eq!(holder.fingerprint(), theirs.id().fingerprint());
+    other.release(&theirs).await.unwrap();
+}

@@ -1,0 +1,308 @@
+//! Those who wait are woken, or wake by themselves.
+
+use std::time::Duration;
+
+use leasehold_core::fault::{FaultBackend, News};
+use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::grant;
+use crate::harness::{Disturbance, Harness};
+use crate::scene::Scene;
+use leasehold_core::LockBackend;
+
+/// Starts to wait for a lock in another task, and returns once it waits.
+async fn waiter<H: Harness>(
+    scene: &Scene<H>,
+    client: &LockClient<FaultBackend<H::Backend>>,
+    mutex: Mutex,
+) -> JoinHandle<LockGuard> {
+    let faults = client.backend().faults().clone();
+    let attempts = faults.calls(Operation::Acquire);
+    let task = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    let waits = async || faults.calls(Operation::Acquire) > attempts;
+    scene.until("it waits", Duration::ZERO, waits).await;
+    // The attempt was made; give its refusal time to come back.
+    scene.pass(Duration::from_millis(20)).await;
+    task
+}
+
+/// A retry that would not try again by itself for a long time.
+fn rarely() -> Retry {
+    Retry::unlimited().every(Duration::from_secs(600))
+}
+
+pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let holder = scene.client_with(long.clone()).await;
+    let (client, _faults) = scene.faulty_with(long).await;
+    for _ in 0..10 {
+        let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+        let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+
+        guard.release().await.unwrap();
+        let released_at = scene.now();
+        let guard = waiting.await.unwrap();
+
+        let woken = scene.now().since(released_at);
+        assert!(woken < scene.slack(), "woken after {woken:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let holder = scene.client_with(long.clone()).await;
+    let (client, _faults) = scene.faulty_with(long).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+
+    let next = tokio::time::timeout(scene.slack(), waiting).await.expect("it is woken").unwrap();
+    next.release().await.unwrap();
+    drop(guard);
+}
+
+pub(crate) async fn without_any_news_who_waits_polls<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let pause = Duration::from_millis(100);
+    let options = scene.options().ttl(scene.ttl() * 20);
+    let holder = scene.client_with(options.clone()).await;
+    let (client, faults) = scene.faulty_with(options.retry(Retry::unlimited().every(pause))).await;
+    faults.set_news(News::Muted);
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+
+    guard.release().await.unwrap();
+    let released_at = scene.now();
+    let guard = waiting.await.unwrap();
+
+    let woken = scene.now().since(released_at);
+    assert!(woken < pause + scene.slack(), "it looked after {woken:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let (holder, other) = (scene.client_with(long.clone()).await, scene.client_with(long).await);
+    let (ours, theirs) = (holder.mutex(&key).unwrap(), other.mutex(&key).unwrap());
+    for _ in 0..100 {
+        let guard = ours.lock().await.unwrap();
+
+        // The release falls before, into, or after the other's first attempt.
+        let (released, locked) = tokio::join!(guard.release(), theirs.lock());
+
+        released.unwrap();
+        locked.unwrap().release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let holder = scene.client_with(long.clone()).await;
+    let (client, _faults) = scene.faulty_with(long).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+
+    scene.disturb(Disturbance::Disconnect).await;
+    scene.pass(scene.ttl()).await;
+    guard.release().await.unwrap();
+
+    let next = tokio::time::timeout(scene.slack(), waiting).await.expect("it is woken").unwrap();
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn who_waits_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let dead = scene.backend().await;
+    grant(&dead, &scene.lease(&key)).await;
+    let (client, faults) = scene.faulty_with(scene.options().retry(rarely())).await;
+    faults.set_news(News::Muted);
+
+    let asked_at = scene.now();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let waited = scene.now().since(asked_at);
+    let granularity = client.backend().capabilities().ttl_granularity();
+    assert!(waited <= scene.ttl() + granularity + scene.slack(), "waited {waited:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let holder = scene.client().await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let (served, mut waiting) = (tokio::sync::mpsc::unbounded_channel(), JoinSet::new());
+    for _ in 0..6 {
+        let client = scene.client().await;
+        let (mutex, sender) = (client.mutex(&key).unwrap(), served.0.clone());
+        waiting.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            sender.send(guard).unwrap();
+        });
+    }
+    let mut served = served.1;
+    scene.pass(scene.ttl() / 5).await;
+    assert!(served.is_empty());
+
+    guard.release().await.unwrap();
+    for _ in 0..6 {
+        let guard = served.recv().await.unwrap();
+        scene.pass(scene.ttl() / 20).await;
+        assert!(served.is_empty(), "two hold it");
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (holder, client) = (scene.client().await, scene.client().await);
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let wait = scene.ttl() / 4;
+    let mutex = client.mutex(&key).unwrap();
+    let waits = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
+
+    // For the store, and for another caller of the same process.
+    let ours = holder.mutex(&key).unwrap();
+    for mutex in [&mutex, &ours] {
+        let asked_at = scene.now();
+        assert!(mutex.try_lock_for(wait).await.unwrap().is_none());
+        let waited = scene.now().since(asked_at);
+        assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+    }
+    let error = waits.lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    let instant = std::time::Instant::now();
+    assert!(mutex.try_lock_until(instant).await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn one_budget_covers_the_queue_and_the_store<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (holder, client) = (scene.client().await, scene.client().await);
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let mutex = client.mutex(&key).unwrap();
+    let wait = scene.ttl() / 2;
+
+    // The first waits at the store, the second behind it and then at the store too.
+    let asked_at = scene.now();
+    let (first, second) = tokio::join!(mutex.try_lock_for(wait / 2), mutex.try_lock_for(wait));
+
+    assert!(first.unwrap().is_none() && second.unwrap().is_none());
+    let waited = scene.now().since(asked_at);
+    assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_flood_of_news_is_no_busy_loop<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client().await;
+    let (client, faults) = scene.faulty().await;
+    faults.set_news(News::Scripted);
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+
+    let flood_ends = scene.now() + scene.ttl() / 2;
+    while scene.now() < flood_ends {
+        faults.cry_wolf(&key);
+        scene.pass(Duration::from_micros(200)).await;
+    }
+
+    let attempts = faults.calls(Operation::Acquire);
+    // An attempt every 10 ms, and some before the flood is recognized as one.
+    let most = usize::try_from(scene.ttl().as_millis() / 2 / 10).unwrap() + 20;
+    assert!(attempts <= most, "{attempts} attempts, {most} are allowed");
+    assert!(!waiting.is_finished(), "news was taken for a grant");
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store<H: Harness>(
+    scene: &Scene<H>,
+) {
+    const WAITERS: usize = 1_000;
+
+    let key = scene.key();
+    let holder = scene.client().await;
+    let pause = scene.ttl() / 10;
+    let options = scene.options().retry(Retry::unlimited().every(pause));
+    let (client, faults) = scene.faulty_with(options).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..WAITERS {
+        let mutex = client.mutex(&key).unwrap();
+        waiting.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    }
+
+    scene.pass(scene.ttl()).await;
+
+    // One attempt for each pause, and one for each renewal by the holder that the store tells of.
+    let attempts = faults.calls(Operation::Acquire);
+    assert!(attempts <= 30, "{attempts} attempts by {WAITERS} waiters");
+    guard.release().await.unwrap();
+    while let Some(done) = waiting.join_next().await {
+        done.unwrap();
+    }
+}
+
+pub(crate) async fn callers_of_a_process_are_served_in_order<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    let mut waiting = JoinSet::new();
+    for n in 0..10 {
+        let (mutex, sender) = (client.mutex(&key).unwrap(), sender.clone());
+        waiting.spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            sender.send(n).unwrap();
+            guard.release().await.unwrap();
+        });
+        // Each is in the queue before the next comes.
+        scene.pass(Duration::from_millis(5)).await;
+    }
+
+    guard.release().await.unwrap();
+    while let Some(done) = waiting.join_next().await {
+        done.unwrap();
+    }
+
+    drop(sender);
+    let mut order = Vec::new();
+    while let Some(n) = served.recv().await {
+        order.push(n);
+    }
+    assert_eq!(order, (0..10).collect::<Vec<_>>());
+}
+
+pub(crate) async fn too_many_waiters_are_refused_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client().await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let builder = LockClient::builder(scene.backend().await).options(scene.options());
+    let client = builder.max_waiters(2).build().unwrap();
+    let mutex = client.mutex(&key).unwrap();
+    let mut waiting = JoinSet::new();
+    for _ in 0..3 {
+        let mutex = mutex.clone();
+        waiting.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+    }
+    scene.pass(Duration::from_millis(50)).await;
+
+    let refused = mutex.lock().await.unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
+    guard.release().await.unwrap();
+    while let Some(done) = waiting.join_next().await {
+        done.unwrap();
+    }
+}

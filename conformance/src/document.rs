@@ -1,0 +1,89 @@
+//! The suite as a page of documentation, and the check that the page is true.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use leasehold_core::LockBackend;
+
+use crate::case::{Case, Need};
+use crate::harness::Harness;
+use crate::list;
+use crate::scene::Scene;
+
+/// A store in the page's table of stores.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Store {
+    name: String,
+    has: Vec<Need>,
+}
+
+impl Store {
+    /// The store of `H`: what its backend declares and its harness offers.
+    pub fn of<H: Harness>() -> Self {
+        let capabilities = list::runtime::<H>()
+            .block_on(async { Scene::<H>::start().await.backend().await.capabilities() });
+        let has = |need: &Need| match need.feature() {
+            Some(feature) => capabilities.supports(feature),
+            None => H::HOOKS.contains(need),
+        };
+        Self { name: H::NAME.to_owned(), has: Need::ALL.into_iter().filter(has).collect() }
+    }
+
+    /// Its row in the table of stores.
+    pub fn row(&self, cases: &[Case]) -> String {
+        let runs = cases.iter().filter(|case| self.runs(case)).count();
+        let (features, hooks): (Vec<Need>, Vec<Need>) =
+            self.has.iter().partition(|need| need.feature().is_some());
+        format!(
+            "| {} | {} | {} | {runs} | {} |",
+            self.name,
+            join(&features),
+            join(&hooks),
+            cases.len() - runs
+        )
+    }
+
+    /// Reads such a row.
+    pub fn parse(row: &str) -> Option<Self> {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, name, features, hooks, runs, _, _] = cells.as_slice() else { return None };
+        runs.parse::<usize>().ok()?;
+        let named = format!("{features}, {hooks}");
+        let has = Need::ALL
+            .into_iter()
+            .filter(|need| named.split(", ").any(|name| name == need.to_string()));
+        Some(Self { name: (*name).to_owned(), has: has.collect() })
+    }
+
+    fn runs(&self, case: &Case) -> bool {
+        case.needs.iter().all(|need| self.has.contains(need))
+    }
+}
+
+/// The table that says which store runs which case.
+pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
+    let mut table = String::from("| number | case | needs |");
+    for store in stores {
+        write!(table, " {} |", store.name).expect("writing to a String never fails");
+    }
+    table += "\n| --- | --- | --- |";
+    table += &" --- |".repeat(stores.len());
+    for case in cases {
+        let numbers: Vec<_> = case.numbers.iter().map(ToString::to_string).collect();
+        let (path, needs) = (case.path(), join(case.needs));
+        write!(table, "\n| {} | `{path}` | {needs} |", numbers.join(", ")).expect("as above");
+        for store in stores {
+            table += if store.runs(case) { " ✓ |" } else { " – |" };
+        }
+    }
+    table
+}
+
+/// The numbers of the catalogue that cases have.
+pub fn numbers(cases: &[Case]) -> BTreeSet<u16> {
+    cases.iter().flat_map(|case| case.numbers).copied().collect()
+}
+
+fn join(needs: &[Need]) -> String {
+    needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

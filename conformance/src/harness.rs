@@ -1,0 +1,118 @@
+//! What the suite has to know of a store.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Holder, LockBackend, LockKey};
+
+use crate::case::Need;
+
+/// How the suite reaches a store.
+///
+/// Each case starts one of its own, with [`start`](Self::start), and makes as many clients of it as it
+/// likes. A store that is costly to start may be shared: every case uses keys of its own.
+#[async_trait]
+pub trait Harness: Send + Sync + Sized + 'static {
+    /// The backend under test.
+    type Backend: LockBackend;
+
+    /// The store's name in reports.
+    const NAME: &str;
+
+    /// Whose time the store goes by.
+    const TIME: Time = Time::Real;
+
+    /// What may be [done to the store](Self::disturb), and whether [`advance`](Self::advance) works.
+    const HOOKS: &[Need] = &[];
+
+    /// Starts a store, or finds one.
+    async fn start() -> Self;
+
+    /// Makes a new client of the store, with connections of its own.
+    async fn connect(&self) -> Self::Backend;
+
+    /// Who holds `key`, as seen by looking straight into the store, past the backend.
+    async fn witness(&self, key: &LockKey) -> Option<Holder>;
+
+    /// How patient the suite is with the store.
+    fn timing(&self) -> Timing {
+        Timing::default()
+    }
+
+    /// Does something to the store, or to the clients' connections to it.
+    ///
+    /// Only called for what [`HOOKS`](Self::HOOKS) lists.
+    async fn disturb(&self, disturbance: Disturbance) {
+        unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
+    }
+
+    /// Makes all leases of `keys` older by `time`, as if it had passed in the store.
+    ///
+    /// Only called if [`HOOKS`](Self::HOOKS) lists [`Need::Advance`].
+    async fn advance(&self, keys: &[LockKey], time: Duration) {
+        unreachable!("{} cannot advance {keys:?} by {time:?}", Self::NAME);
+    }
+}
+
+/// Whose time a store goes by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Time {
+    /// Its own: cases wait as long as it takes.
+    Real,
+    /// Tokio's, paused: cases that only wait take no time. For stores without I/O, whose clock
+    /// is [`TokioClock`](leasehold_core::clock::TokioClock).
+    Virtual,
+}
+
+/// What may be done to a store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Disturbance {
+    /// Break all connections. New ones can be made at once.
+    Disconnect,
+    /// Hold back all traffic without telling anybody, until [`Disturbance::Heal`].
+    BlackHole,
+    /// Stop the store in its tracks, until [`Disturbance::Heal`].
+    Pause,
+    /// Kill the store and start it again.
+    Restart,
+    /// End whatever goes on.
+    Heal,
+}
+
+/// How patient the suite is with a store.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Timing {
+    /// The TTL of most leases. A third of it must be long compared to hiccups of a busy machine.
+    pub ttl: Duration,
+    /// How late things may happen on a busy machine without being wrong.
+    pub slack: Duration,
+}
+
+impl Timing {
+    /// TTL 1 s, slack 500 ms.
+    pub const fn new() -> Self {
+        Self { ttl: Duration::from_secs(1), slack: Duration::from_millis(500) }
+    }
+
+    /// Sets the TTL of most leases.
+    #[must_use]
+    pub const fn with_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets how late things may happen.
+    #[must_use]
+    pub const fn with_slack(mut self, slack: Duration) -> Self {
+        self.slack = slack;
+        self
+    }
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,57 @@
+//! One suite for every Leasehold backend, yours too.
+//!
+//! Tell it how to reach your store ([`Harness`]) and name it in a test file: `suite!` expands to
+//! one `#[test]` per case, so that your test runner sees each of them.
+//!
+//! ```
+//! use async_trait::async_trait;
+//! use leasehold_conformance::{Harness, suite};
+//! use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
+//!
+//! struct Memory(MemoryBackend);
+//!
+//! #[async_trait]
+//! impl Harness for Memory {
+//!     type Backend = MemoryBackend;
+//!
+//!     const NAME: &str = "memory";
+//!
+//!     async fn start() -> Self {
+//!         Self(MemoryBackend::new())
+//!     }
+//!
+//!     async fn connect(&self) -> MemoryBackend {
+//!         self.0.clone()
+//!     }
+//!
+//!     async fn witness(&self, key: &LockKey) -> Option<Holder> {
+//!         self.0.inspect(key).await.unwrap().holders().first().cloned()
+//!     }
+//! }
+//!
+//! suite!(Memory);
+//! ```
+//!
+//! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
+//! never passed. [`report`] runs the same list and gives the outcome as data.
+//!
+//! The list of cases, and what they need, is outside semantic versioning: it grows with what is learnt.
+
+mod harness;
+mod scene;
+
+mod case;
+mod report;
+
+#[macro_use]
+mod list;
+mod cases;
+mod model;
+
+pub mod document;
+
+pub use case::{Case, Need, Outcome, Skipped};
+pub use harness::{Disturbance, Harness, Time, Timing};
+pub use list::{cases, run_case};
+pub use report::{Report, report};
+pub use scene::Scene;

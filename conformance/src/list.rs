@@ -1,0 +1,277 @@
+//! The one list of cases.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::Write;
+use std::pin::Pin;
+
+use tokio::runtime::{Builder, Runtime};
+
+use crate::case::{Case, Need, Outcome, Skipped};
+use crate::harness::{Harness, Time};
+use crate::model;
+use crate::scene::Scene;
+use leasehold_core::LockBackend;
+
+/// Turns the list into [`cases`], and into the macro `suite!`.
+macro_rules! cases {
+    ($d:tt $(
+        $group:ident {
+            $($case:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
+        }
+    )+) => {
+        /// All cases, for the store of `H`.
+        pub fn cases<H: Harness>() -> Vec<Case> {
+            vec![
+                $($(Case {
+                    group: stringify!($group),
+                    name: stringify!($case),
+                    numbers: &[$($number),*],
+                    needs: &[$($(Need::$need),+)?],
+                    run: || run::<H>(
+                        &[$($(Need::$need),+)?],
+                        |scene| Box::pin(crate::cases::$group::$case(scene)),
+                    ),
+                },)+)+
+                Case {
+                    group: "model",
+                    name: "agrees_with_the_specification",
+                    numbers: &[],
+                    needs: &[Need::Advance],
+                    run: model::agrees_with_the_specification::<H>,
+                },
+            ]
+        }
+
+        /// Expands to one `#[test]` per case, for a type that implements [`Harness`](crate::Harness).
+        #[macro_export]
+        macro_rules! suite {
+            ($d harness:ty) => {
+                $(mod $group {
+                    use super::*;
+
+                    $(#[test]
+                    fn $case() {
+                        $crate::run_case::<$d harness>(stringify!($group), stringify!($case));
+                    })+
+                })+
+
+                mod model {
+                    use super::*;
+
+                    #[test]
+                    fn agrees_with_the_specification() {
+                        $crate::run_case::<$d harness>("model", "agrees_with_the_specification");
+                    }
+                }
+            };
+        }
+    };
+}
+
+cases! { $
+    mutual_exclusion {
+        many_tasks_never_overlap [1];
+        many_clients_never_overlap [2];
+        a_held_lock_is_refused_at_once [3];
+        a_refusal_tells_who_holds_it_and_for_how_long [];
+        similar_names_are_different_locks [4];
+        one_name_is_one_lock_for_all_clients [5];
+        an_expired_lease_has_one_successor [7];
+        a_grant_whose_reply_is_lost_is_the_same_acquisition [8];
+        a_request_that_arrives_late_is_not_reported_as_held [9];
+        a_grant_that_comes_too_late_is_refused_and_given_back [10, 15];
+        locks_of_one_client_do_not_mix [11];
+        a_guard_may_be_released_by_another_task [12];
+    }
+    expiry {
+        an_unrenewed_lease_ends_after_its_ttl_and_not_before [13];
+        the_deadline_counts_from_before_the_request [14];
+        a_slow_reply_leaves_less_of_the_lease [15];
+        a_ttl_that_drift_eats_up_is_refused_before_any_request [16];
+        the_longest_ttl_is_stored_exactly_and_a_longer_one_refused [17];
+        belief_ends_at_the_deadline_though_the_store_still_has_the_lease [18];
+        a_release_overtaken_by_expiry_leaves_the_successor [19];
+        a_guard_past_its_deadline_only_says_that_it_is_lost [20];
+        a_holder_that_is_gone_frees_the_key_within_a_ttl [21];
+    }
+    renewal {
+        a_lock_is_kept_for_many_ttls [22, 52];
+        a_renewal_puts_the_full_ttl_in_force [];
+        a_renewal_that_hangs_is_repeated_in_time [23];
+        failing_renewals_make_a_lease_unsure_and_then_lost [24];
+        an_unsure_lease_is_held_again_once_a_renewal_succeeds [];
+        renewals_go_on_over_a_new_connection [25] needs Disconnect;
+        a_short_silence_costs_no_lock [25] needs BlackHole;
+        a_definite_no_is_a_loss_at_once_and_the_end_of_renewals [26, 98] needs ForceRelease;
+        an_acknowledgement_after_the_deadline_revives_nothing [27];
+        a_renewal_that_races_a_release_never_brings_the_key_back [28];
+        nothing_is_renewed_after_its_release [29];
+        thousands_of_locks_are_all_renewed [30];
+        an_old_watchdog_leaves_a_new_lease_alone [31];
+        a_renewal_that_always_hangs_costs_no_other_lock [32];
+        max_hold_ends_a_lease_that_is_renewed [33];
+        extending_moves_the_lease_in_the_store_and_here [34];
+        shortening_moves_the_deadline_before_the_store_answers [34];
+        an_extension_that_fails_takes_nothing_away [35];
+        a_stalled_process_sees_the_loss_first [36, 99];
+        without_a_watchdog_nothing_is_written [37];
+    }
+    release {
+        a_released_lock_is_free_and_a_second_release_is_nothing [38];
+        a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody [39];
+        a_release_that_was_not_sent_is_repeated [39];
+        a_stale_release_leaves_the_successor [40];
+        a_forged_id_releases_nothing [41];
+        renewals_end_even_if_the_release_fails [42];
+        a_release_to_a_silent_store_ends_in_time_and_goes_on_behind [43];
+        a_dropped_guard_is_released_in_the_background [44];
+        a_background_release_is_repeated_until_it_is_heard [44];
+        a_guard_dropped_by_a_panic_is_released [45];
+        a_guard_may_be_dropped_outside_of_any_runtime [46];
+        a_guard_may_outlive_its_client [];
+        a_release_has_happened_when_it_returns [47];
+        a_shutdown_releases_all_that_it_can [49];
+        a_shutdown_that_cannot_finish_says_so_in_time [49];
+        min_hold_keeps_the_key_closed_after_the_release [];
+    }
+    fencing {
+        tokens_strictly_increase [50];
+        tokens_follow_real_time_across_clients [51];
+        tokens_survive_renewals [52];
+        tokens_increase_after_expiry [53];
+        tokens_increase_after_a_forced_release [53] needs ForceRelease;
+        a_repeated_request_has_the_token_of_the_live_grant [54];
+        tokens_of_different_keys_have_no_order [55];
+        a_resource_that_checks_tokens_refuses_a_late_holder [56, 99];
+        tokens_increase_after_a_restart [57] needs Restart;
+    }
+    reentrancy {
+        an_owner_enters_again_and_others_wait_for_its_last_guard [62];
+        another_owner_in_the_same_task_is_kept_out [63];
+        an_owner_may_be_many_tasks [62];
+        entering_again_is_no_request_and_no_new_token [52];
+        an_inner_release_leaves_the_lock_and_its_renewal [64];
+        the_depth_limit_is_an_error_at_once [65];
+        a_loss_is_the_loss_of_all_levels [66] needs ForceRelease;
+        a_lost_reply_does_not_spoil_the_count [67];
+        a_plain_mutex_never_enters_again [68];
+        joined_calls_of_one_owner_share_the_lock [];
+    }
+    waiting {
+        a_release_wakes_who_waits [70] needs Push;
+        a_forced_release_wakes_who_waits [70] needs Push, ForceRelease;
+        without_any_news_who_waits_polls [70, 71];
+        a_release_just_before_the_waiting_is_not_missed [72] needs Push;
+        a_lost_connection_costs_who_waits_nothing [73] needs Push, Disconnect;
+        who_waits_is_served_when_a_dead_holder_expires [71, 74];
+        one_release_serves_one_and_the_others_go_on_waiting [75];
+        a_wait_ends_when_it_is_over_and_not_before [76];
+        one_budget_covers_the_queue_and_the_store [76];
+        a_flood_of_news_is_no_busy_loop [77];
+        a_thousand_waiters_of_a_process_are_one_to_the_store [78];
+        callers_of_a_process_are_served_in_order [];
+        too_many_waiters_are_refused_at_once [79];
+    }
+    cancellation {
+        an_acquisition_may_be_dropped_at_any_point [82];
+        a_wait_may_be_dropped_at_any_point [82, 86];
+        a_grant_that_nobody_takes_is_given_back [83];
+        a_release_may_be_dropped_at_any_point [84];
+        an_extension_may_be_dropped_at_any_point [85];
+        a_dropped_waiter_gives_way_to_the_next [86];
+        a_timeout_that_races_the_grant_leaves_a_guard_or_nothing [88];
+        a_loop_that_starts_over_leaves_nothing_behind [89];
+        an_aborted_task_releases_what_it_held [92];
+        dropped_calls_do_not_mix_up_later_replies [93];
+        any_fault_at_any_step_leaves_the_key_usable [94];
+    }
+    lost {
+        a_loss_shows_in_every_way [95] needs ForceRelease;
+        a_silent_network_is_a_loss_by_the_deadline [96] needs BlackHole;
+        a_frozen_store_is_a_loss_by_the_deadline [96] needs Pause;
+        a_deleted_key_is_a_loss_by_the_next_renewal [97] needs ForceRelease;
+        a_stolen_key_is_a_loss_at_once_where_the_store_tells [97, 98] needs Push, ForceRelease;
+        passing_errors_are_no_loss [100];
+        a_loss_is_seen_however_late_one_asks [101] needs ForceRelease;
+        a_loss_lets_others_of_the_process_in [] needs ForceRelease;
+        work_that_ends_in_time_is_returned [95] needs ForceRelease;
+    }
+    retry {
+        pauses_grow_and_are_random [103];
+        a_permanent_error_is_not_repeated [104];
+        a_passing_error_is_waited_out [105];
+        an_outage_is_waited_out_only_so_long [105, 106];
+        no_wait_is_one_attempt [106];
+        attempts_can_be_counted [106];
+        a_repeated_request_is_not_in_its_own_way [107];
+        releases_and_renewals_may_be_repeated_for_ever [108];
+    }
+    bad_input {
+        odd_names_are_locks_of_their_own [190, 191];
+        long_names_are_kept_whole_or_refused [190];
+        odd_descriptions_are_refused_or_kept_whole [192] needs Inspect;
+        impossible_settings_are_refused_before_any_request [193];
+        the_longest_durations_do_not_overflow [183];
+        lease_ids_stay_secret [198];
+        a_forced_release_is_the_operators_and_tells_whose_lock_it_was [201] needs ForceRelease, Inspect;
+    }
+}
+
+/// Runs the case `group::name` on the store of `H`, and notes the outcome in the file that the
+/// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
+///
+/// # Panics
+///
+/// If the case fails, or there is no such case.
+pub fn run_case<H: Harness>(group: &str, name: &str) {
+    let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
+    let outcome = match case.run() {
+        Ok(()) => "passed".to_owned(),
+        Err(Skipped(need)) => {
+            println!("skipped: {} has no {need}", H::NAME);
+            format!("skipped: no {need}")
+        }
+    };
+    if let Some(path) = std::env::var_os("LEASEHOLD_CONFORMANCE_LOG") {
+        let line = format!("{}\t{}\t{outcome}\n", H::NAME, case.path());
+        let log = File::options().create(true).append(true).open(path);
+        log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log can be written");
+    }
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+fn run<H: Harness>(needs: &[Need], case: for<'a> fn(&'a Scene<H>) -> Running<'a>) -> Outcome {
+    runtime::<H>().block_on(async {
+        let scene = Scene::start().await;
+        require(&scene, needs).await?;
+        case(&scene).await;
+        scene.epilogue().await;
+        Ok(())
+    })
+}
+
+pub(crate) fn runtime<H: Harness>() -> Runtime {
+    let mut builder = match H::TIME {
+        Time::Real => Builder::new_multi_thread(),
+        Time::Virtual => Builder::new_current_thread(),
+    };
+    builder.worker_threads(2).enable_all().start_paused(H::TIME == Time::Virtual);
+    builder.build().expect("a runtime can be made")
+}
+
+/// Tells what is missing.
+pub(crate) async fn require<H: Harness>(scene: &Scene<H>, needs: &[Need]) -> Outcome {
+    for need in needs {
+        let met = match need.feature() {
+            Some(feature) => scene.backend().await.capabilities().supports(feature),
+            None => H::HOOKS.contains(need),
+        };
+        if !met {
+            return Err(Skipped(*need));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! The outcome of the suite as data.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use crate::case::{Case, Skipped};
+use crate::harness::Harness;
+use crate::list::cases;
+
+/// Cases that run at once. Most of them wait most of the time.
+const AT_ONCE: usize = 8;
+
+/// What each case came to on one store.
+#[derive(Debug)]
+pub struct Report {
+    store: &'static str,
+    verdicts: Vec<(Case, Verdict)>,
+}
+
+#[derive(Debug)]
+enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped(Skipped),
+}
+
+/// Runs all cases on the store of `H`, several at once.
+///
+/// Call it outside of a runtime: each case makes one. Cases that fail also print why when they do.
+///
+/// # Panics
+///
+/// If a thread cannot be started.
+pub fn report<H: Harness>() -> Report {
+    let cases = cases::<H>();
+    let next = AtomicUsize::new(0);
+    let verdicts = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let verdict = judge(case);
+                    verdicts
+                        .lock()
+                        .expect("nothing panics while it is held")
+                        .push((*case, verdict));
+                }
+            });
+        }
+    });
+    let mut verdicts = verdicts.into_inner().expect("nothing panics while it is held");
+    verdicts.sort_by_key(|(case, _)| cases.iter().position(|other| other.path() == case.path()));
+    Report { store: H::NAME, verdicts }
+}
+
+fn judge(case: &Case) -> Verdict {
+    match catch_unwind(AssertUnwindSafe(|| case.run())) {
+        Ok(Ok(())) => Verdict::Passed,
+        Ok(Err(skipped)) => Verdict::Skipped(skipped),
+        Err(panic) => Verdict::Failed(message(&*panic)),
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "panicked".to_owned())
+}
+
+impl Report {
+    /// How many cases passed.
+    pub fn passed(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Passed))
+    }
+
+    /// How many cases failed.
+    pub fn failed(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Failed(_)))
+    }
+
+    /// How many cases were skipped.
+    pub fn skipped(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Skipped(_)))
+    }
+
+    /// The cases that failed, and how.
+    pub fn failures(&self) -> impl Iterator<Item = (Case, &str)> {
+        self.verdicts.iter().filter_map(|(case, verdict)| match verdict {
+            Verdict::Failed(message) => Some((*case, message.as_str())),
+            Verdict::Passed | Verdict::Skipped(_) => None,
+        })
+    }
+
+    fn count(&self, counts: impl Fn(&Verdict) -> bool) -> usize {
+        self.verdicts.iter().filter(|(_, verdict)| counts(verdict)).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut group = "";
+        for (case, verdict) in &self.verdicts {
+            if case.group != group {
+                group = case.group;
+                writeln!(f, "{group}")?;
+            }
+            match verdict {
+                Verdict::Passed => writeln!(f, "  ok       {}", case.name)?,
+                Verdict::Failed(message) => writeln!(f, "  FAILED   {}: {message}", case.name)?,
+                Verdict::Skipped(Skipped(need)) => {
+                    writeln!(f, "  skipped  {}: no {need}", case.name)?;
+                }
+            }
+        }
+        let (passed, failed, skipped) = (self.passed(), self.failed(), self.skipped());
+        write!(f, "{}: {passed} passed, {failed} failed, {skipped} skipped", self.store)
+    }
+}

@@ -1,0 +1,153 @@
+//! What a case acts on: one store, clients of it, keys of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::clock::{Clock, Instant, SystemClock, TokioClock};
+use leasehold_core::fault::{FaultBackend, Faults};
+use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockKey, LockOptions};
+
+use crate::harness::{Disturbance, Harness, Time};
+
+/// A store and what a case needs around it.
+#[derive(Debug)]
+pub struct Scene<H> {
+    harness: H,
+    clock: Arc<dyn Clock>,
+    keys: Mutex<Vec<LockKey>>,
+}
+
+impl<H: Harness> Scene<H> {
+    pub(crate) async fn start() -> Self {
+        let clock: Arc<dyn Clock> = match H::TIME {
+            Time::Real => Arc::new(SystemClock),
+            Time::Virtual => Arc::new(TokioClock::new()),
+        };
+        Self { harness: H::start().await, clock, keys: Mutex::default() }
+    }
+
+    /// The harness.
+    pub fn harness(&self) -> &H {
+        &self.harness
+    }
+
+    /// A key that nobody else uses. When the case is over, nothing may be left under it.
+    pub fn key(&self) -> LockKey {
+        let key = LockKey::new(format!("conformance/{:016x}", fastrand::u64(..)));
+        let key = key.expect("it is short and plain");
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+        key
+    }
+
+    /// A new client of the store, bare.
+    pub async fn backend(&self) -> H::Backend {
+        self.harness.connect().await
+    }
+
+    /// A new client of the store, with the layers, and with the suite's options.
+    pub async fn client(&self) -> LockClient<H::Backend> {
+        self.client_with(self.options()).await
+    }
+
+    /// A new client of the store, with the layers, and with these options.
+    pub async fn client_with(&self, options: LockOptions) -> LockClient<H::Backend> {
+        self.layers(self.backend().await, options)
+    }
+
+    /// A new client of the store whose backend fails on command.
+    pub async fn faulty(&self) -> (LockClient<FaultBackend<H::Backend>>, Faults) {
+        self.faulty_with(self.options()).await
+    }
+
+    /// The same, with these options.
+    pub async fn faulty_with(
+        &self,
+        options: LockOptions,
+    ) -> (LockClient<FaultBackend<H::Backend>>, Faults) {
+        let backend = FaultBackend::new(self.backend().await);
+        let faults = backend.faults().clone();
+        (self.layers(backend, options), faults)
+    }
+
+    fn layers<B: LockBackend>(&self, backend: B, options: LockOptions) -> LockClient<B> {
+        let builder = LockClient::builder(backend).clock(Arc::clone(&self.clock));
+        builder.options(options).build().expect("the suite's options suit every store")
+    }
+
+    /// The defaults with the suite's TTL.
+    pub fn options(&self) -> LockOptions {
+        LockOptions::new().ttl(self.ttl())
+    }
+
+    /// The TTL of most leases.
+    pub fn ttl(&self) -> Duration {
+        self.harness.timing().ttl
+    }
+
+    /// How late things may happen.
+    pub fn slack(&self) -> Duration {
+        self.harness.timing().slack
+    }
+
+    /// A lease to be asked for without the layers.
+    pub fn lease(&self, key: &LockKey) -> Lease {
+        Lease::new(key, self.ttl())
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Lets time pass.
+    pub async fn pass(&self, time: Duration) {
+        self.clock.sleep_until(self.now() + time).await;
+    }
+
+    /// Who holds `key`, straight from the store.
+    pub async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        self.harness.witness(key).await
+    }
+
+    /// Does something to the store.
+    pub async fn disturb(&self, disturbance: Disturbance) {
+        self.harness.disturb(disturbance).await;
+    }
+
+    /// Waits until `condition` holds, and fails the case if it does not `within` that time and slack.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    pub async fn until(&self, what: &str, within: Duration, condition: impl AsyncFn() -> bool) {
+        let give_up = self.now() + within + self.slack();
+        while !condition().await {
+            assert!(self.now() < give_up, "not within {within:?}: {what}");
+            self.pass(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until the store shows nobody under `key`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not `within` that time and slack.
+    pub async fn until_free(&self, key: &LockKey, within: Duration) {
+        let condition = async || self.witness(key).await.is_none();
+        self.until("the key is free", within, condition).await;
+    }
+
+    /// What must hold after every case: its keys can be locked within a TTL, and nothing is left under them.
+    pub(crate) async fn epilogue(&self) {
+        let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let client = self.client().await;
+        let wait = self.ttl() + Duration::from_secs(1) + self.slack();
+        for key in keys {
+            let mutex = client.mutex(&key).expect("the key was good before");
+            let guard = mutex.try_lock_for(wait).await.expect("the store answers");
+            let guard = guard.unwrap_or_else(|| panic!("{key} is still held after the case"));
+            guard.release().await.expect("the store answers");
+            assert_eq!(self.witness(&key).await, None, "something is left under {key}");
+        }
+    }
+}

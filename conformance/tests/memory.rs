@@ -1,0 +1,102 @@
+//! The suite on the memory backend: in real time, behind `dyn`, and behind the fault decorator.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_conformance::{Harness, Need, Time, suite};
+use leasehold_core::clock::TokioClock;
+use leasehold_core::fault::FaultBackend;
+use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
+
+async fn witness(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
+    store.inspect(key).await.unwrap().holders().first().cloned()
+}
+
+struct Memory(MemoryBackend);
+
+#[async_trait]
+impl Harness for Memory {
+    type Backend = MemoryBackend;
+
+    const NAME: &str = "memory";
+
+    async fn start() -> Self {
+        Self(MemoryBackend::new())
+    }
+
+    async fn connect(&self) -> MemoryBackend {
+        self.0.clone()
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+}
+
+mod real_time {
+    use super::*;
+
+    suite!(Memory);
+}
+
+struct Erased(MemoryBackend);
+
+#[async_trait]
+impl Harness for Erased {
+    type Backend = Arc<dyn LockBackend>;
+
+    const NAME: &str = "memory, dyn";
+    const TIME: Time = Time::Virtual;
+    const HOOKS: &[Need] = &[Need::Advance];
+
+    async fn start() -> Self {
+        Self(MemoryBackend::with_clock(TokioClock::new()))
+    }
+
+    async fn connect(&self) -> Arc<dyn LockBackend> {
+        Arc::new(self.0.clone())
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+
+    async fn advance(&self, _keys: &[LockKey], time: Duration) {
+        tokio::time::advance(time).await;
+    }
+}
+
+mod erased {
+    use super::*;
+
+    suite!(Erased);
+}
+
+struct Decorated(MemoryBackend);
+
+#[async_trait]
+impl Harness for Decorated {
+    type Backend = FaultBackend<MemoryBackend>;
+
+    const NAME: &str = "memory, faults";
+    const TIME: Time = Time::Virtual;
+
+    async fn start() -> Self {
+        Self(MemoryBackend::with_clock(TokioClock::new()))
+    }
+
+    async fn connect(&self) -> FaultBackend<MemoryBackend> {
+        FaultBackend::new(self.0.clone())
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+}
+
+mod decorated {
+    use super::*;
+
+    suite!(Decorated);
+}
