@@ -13,7 +13,7 @@ use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
 use crate::options::LockOptions;
-use crate::retry::Pauses;
+use crate::retry::{Pauses, Retry};
 use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 
@@ -62,6 +62,7 @@ pub(crate) async fn acquire(
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
         pause_ends: None,
+        outage_pauses: Retry::default().pauses(),
         spaced: started,
         outage_wait: options.outage_wait,
         answered_at: started,
@@ -80,6 +81,8 @@ struct Acquisition<'a> {
     deadline: Instant,
     pauses: Pauses,
     pause_ends: Option<Instant>,
+    /// Those between attempts that failed: whatever the caller's own, an outage may be over soon.
+    outage_pauses: Pauses,
     /// Where the attempts so far would lie, had they been evenly spaced.
     spaced: Instant,
     outage_wait: Duration,
@@ -127,6 +130,7 @@ impl Acquisition<'_> {
             Some(Ok(Attempt::Held(contention))) => {
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
+                self.outage_pauses = Retry::default().pauses();
                 return Ok(Err(Refusal::Held(contention.holder().cloned())));
             }
             Some(Err(error)) => error,
@@ -186,13 +190,14 @@ impl Acquisition<'_> {
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }
-        let expiry = match refusal {
-            Refusal::Held(Some(holder)) => {
-                holder.remaining().map(|left| now + left + EXPIRY_MARGIN)
+        let hint = match refusal {
+            Refusal::Held(holder) => {
+                let remaining = holder.as_ref().and_then(Holder::remaining);
+                remaining.map(|remaining| now + remaining + EXPIRY_MARGIN)
             }
-            Refusal::Held(None) | Refusal::Failed(_) => None,
+            Refusal::Failed(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
-        let look_at = expiry.map_or(pause_ends, |expiry| expiry.min(pause_ends)).min(self.deadline);
+        let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends)).min(self.deadline);
         clock::until(self.clock, look_at, self.watch.changed()).await;
         self.clock.now() < self.deadline
     }
