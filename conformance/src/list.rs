@@ -6,6 +6,7 @@ use std::io::Write;
 use std::pin::Pin;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::case::{Case, Need, Outcome, Skipped};
 use crate::harness::{Harness, Time};
@@ -241,14 +242,22 @@ pub fn run_case<H: Harness>(group: &str, name: &str) {
     }
 }
 
+/// No case takes longer, in TTLs: a store that never answers fails it.
+const CASE_TTLS: u32 = 120;
+
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 fn run<H: Harness>(needs: &[Need], case: for<'a> fn(&'a Scene<H>) -> Running<'a>) -> Outcome {
     runtime::<H>().block_on(async {
         let scene = Scene::start().await;
         require(&scene, needs).await?;
-        case(&scene).await;
-        scene.epilogue().await;
+        let limit = scene.ttl() * CASE_TTLS;
+        let whole = async {
+            case(&scene).await;
+            scene.epilogue().await;
+        };
+        let in_time = timeout(limit, whole).await;
+        assert!(in_time.is_ok(), "the case does not end, after {limit:?}");
         Ok(())
     })
 }
