@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::sync::Arc;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::ServerError;
@@ -61,7 +62,12 @@ pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
     }
 }
 
+/// Whether one side did not like what the other said of itself.
 fn is_tls(error: &RedisError) -> bool {
-    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    // The client crate shares its causes, and so hides their types one level deeper.
+    let cause = error
+        .source()
+        .and_then(|source| source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>());
+    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }

@@ -150,6 +150,11 @@ impl Redis {
         self.certificates.as_ref().expect("it was started with TLS")
     }
 
+    /// Its folder, with what it saves.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Its Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("redis.sock")

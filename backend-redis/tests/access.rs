@@ -1,0 +1,210 @@
+//! Users, passwords, rights and TLS.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Claim, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey, Retry,
+};
+use leasehold_redis::RedisBackend;
+use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather};
+
+const SECRET: &str = "S3CR3T-CANARY";
+
+/// The rules that the documentation gives.
+const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* \
+    +evalsha +eval +get +set +del +pexpire +pttl +time +client|tracking";
+
+async fn redis_with(rules: &str) -> Redis {
+    let user = format!("user locker on >{SECRET} {rules}");
+    RedisOptions::new().acl("user default off").acl(user).start().await
+}
+
+fn url(redis: &Redis, user: &str, password: &str) -> String {
+    format!("redis://{user}:{password}@{}", redis.address())
+}
+
+async fn all_operations(backend: &RedisBackend) -> Result<(), Error> {
+    let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
+    backend.try_acquire(&Claim::new(lease.clone())).await?;
+    backend.renew(&lease).await?;
+    backend.inspect(lease.key()).await?;
+    backend.force_release(lease.key()).await?;
+    backend.release(&lease).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_documented_rules_are_enough_and_no_more() {
+    let redis = redis_with(DOCUMENTED).await;
+    let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+
+    all_operations(&backend).await.unwrap();
+    assert!(backend.capabilities().supports(Feature::Push));
+
+    for needless in ["evalsha", "eval", "get", "set", "del", "pexpire", "pttl", "time"] {
+        let redis = redis_with(&format!("{DOCUMENTED} -{needless}")).await;
+        let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+        let error = all_operations(&backend).await.expect_err(needless);
+        assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn without_the_right_to_news_those_who_wait_poll() {
+    let redis = redis_with(&DOCUMENTED.replace("+client|tracking", "")).await;
+    let connect = async || {
+        LockClient::new(RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap())
+    };
+    let (holder, client) = (connect().await, connect().await);
+    assert!(!client.backend().capabilities().supports(Feature::Push));
+    let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+    let poll = client.options().retry(Retry::unlimited().every(Duration::from_millis(20)));
+    let mutex = client.mutex("job").unwrap().with_options(poll).unwrap();
+
+    let waiting = tokio::spawn(async move { mutex.try_lock_for(Duration::from_secs(10)).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    guard.release().await.unwrap();
+
+    waiting.await.unwrap().unwrap().expect("it polls").release().await.unwrap();
+}
+
+#[tokio::test]
+async fn wrong_credentials_and_rights_are_denied_at_once() {
+    let redis = redis_with(DOCUMENTED).await;
+    for (user, password) in [("locker", "wrong"), ("nobody", SECRET), ("", "")] {
+        let url = match user {
+            "" => redis.url(),
+            user => url(&redis, user, password),
+        };
+        let error = RedisBackend::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{user}: {error}");
+        assert!(!error.is_retryable());
+    }
+
+    // A server that has another prefix for us.
+    let redis = redis_with(&DOCUMENTED.replace("~lock:*", "~other:*")).await;
+    let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let error = all_operations(&backend).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn rights_that_are_taken_away_are_missed_and_those_given_back_used() {
+    let redis = RedisOptions::new()
+        .acl("user default on nopass ~* &* +@all")
+        .acl(format!("user locker on >{SECRET} {DOCUMENTED}"))
+        .start()
+        .await;
+    let client =
+        LockClient::new(RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+    redis.command(&["ACL", "SETUSER", "locker", "-pexpire"]).await;
+
+    let error = guard.extend(Duration::from_secs(60)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(guard.is_held(), "a refused renewal is no loss");
+
+    redis.command(&["ACL", "SETUSER", "locker", "+pexpire"]).await;
+    guard.extend(Duration::from_secs(60)).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_error_and_no_debug_output_shows_the_password() {
+    let redis = redis_with(DOCUMENTED).await;
+    let proxy = FaultProxy::start(redis.address()).await;
+    let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=50", proxy.address());
+    let backend = RedisBackend::connect(&with_proxy).await.unwrap();
+    let client = LockClient::new(backend.clone());
+    let mut shown = vec![format!("{backend:?} {client:?} {:?}", client.mutex("job").unwrap())];
+    let mut show = |error: Error| {
+        let source = std::error::Error::source(&error).map(|source| format!("{source} {source:?}"));
+        shown.push(format!("{error} {error:?} {error:#?} {source:?}"));
+    };
+
+    for weather in [Weather::BlackHole, Weather::Reset] {
+        proxy.set_weather(weather);
+        for _ in 0..5 {
+            show(all_operations(&backend).await.unwrap_err());
+        }
+    }
+    for url in [
+        url(&redis, "locker", &format!("{SECRET}x")),
+        url(&redis, SECRET, "wrong"),
+        format!("redis://:{SECRET}@127.0.0.1:1"),
+        format!("redis://:{SECRET}@no.such.host.invalid"),
+        format!("redis://:{SECRET}@{}/99", redis.address()),
+        format!("redis://:{SECRET}@{}/x", redis.address()),
+        format!("rediss://:{SECRET}@{}", redis.address()),
+    ] {
+        show(RedisBackend::connect(&url).await.unwrap_err());
+    }
+
+    for text in shown {
+        assert!(!text.contains(SECRET), "{text}");
+    }
+}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use super::*;
+
+    fn trusting(redis: &Redis) -> String {
+        format!("{}?ca={}", redis.tls_url(), redis.certificates().authority().display())
+    }
+
+    async fn refusal(url: &str) -> Error {
+        RedisBackend::connect(url).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_server_with_a_trusted_certificate_is_used() {
+        let redis = RedisOptions::new().tls().start().await;
+        let backend = RedisBackend::connect(&trusting(&redis)).await.unwrap();
+
+        all_operations(&backend).await.unwrap();
+        assert!(backend.capabilities().supports(Feature::Push));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_trusted_is_refused() {
+        let (redis, other) = (RedisOptions::new().tls(), RedisOptions::new().tls());
+        let (redis, other) = (redis.start().await, other.start().await);
+        let authority = other.certificates().authority();
+
+        let unknown_to_the_system = refusal(&redis.tls_url()).await;
+        let wrong_authority =
+            refusal(&format!("{}?ca={}", redis.tls_url(), authority.display())).await;
+        let wrong_name = refusal(&trusting(&redis).replace("localhost", "127.0.0.1")).await;
+
+        for error in [unknown_to_the_system, wrong_authority, wrong_name] {
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_without_tls_is_not_spoken_to_in_the_clear() {
+        let redis = Redis::start().await;
+
+        let error = refusal(&format!("rediss://:{SECRET}@{}", redis.address())).await;
+
+        assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_asks_for_a_certificate_gets_ours() {
+        let redis = RedisOptions::new().tls_with_client_certificates().start().await;
+        let files = redis.certificates();
+        let (cert, key) = (files.client_certificate(), files.client_key());
+
+        let with = format!("{}&cert={}&key={}", trusting(&redis), cert.display(), key.display());
+        let backend = RedisBackend::connect(&with).await.unwrap();
+        all_operations(&backend).await.unwrap();
+
+        let without = refusal(&trusting(&redis)).await;
+        assert!(
+            matches!(without.kind(), ErrorKind::Denied | ErrorKind::Unavailable),
+            "{without:?}"
+        );
+    }
+}

@@ -1,0 +1,430 @@
+//! Servers that are down, hung, busy, full, forgetful, or not Redis at all.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions,
+    LossReason, Release, Renewal,
+};
+use leasehold_redis::{RedisBackend, RedisConfig};
+use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout};
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn backend(redis: &Redis) -> RedisBackend {
+    RedisBackend::connect(&redis.url()).await.unwrap()
+}
+
+fn lease(name: &str) -> Lease {
+    Lease::new(&LockKey::new(name).unwrap(), LONG)
+}
+
+async fn acquire(backend: &RedisBackend, lease: &Lease) -> Result<(), leasehold_core::Error> {
+    backend.try_acquire(&Claim::new(lease.clone())).await.map(|_attempt| ())
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_an_error_at_once_and_every_time() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let refused = RedisBackend::connect(&url).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+
+    let lazy = RedisConfig::from_url(&url).unwrap().connect_lazily();
+    for _ in 0..20 {
+        let start = Instant::now();
+        let error = acquire(&lazy, &lease("job")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(start.elapsed() < Duration::from_millis(900), "it took {:?}", start.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_swallows_connections_is_an_error_in_time_for_all_callers() {
+    // A listener that never accepts: the kernel completes connections until its backlog is full.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", silent.local_addr().unwrap());
+    let backend = RedisConfig::from_url(&url).unwrap().connect_lazily();
+
+    let start = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..50 {
+        let backend = backend.clone();
+        calls.spawn(async move { acquire(&backend, &lease(&n.to_string())).await.unwrap_err() });
+    }
+    while let Some(error) = calls.join_next().await {
+        assert_eq!(error.unwrap().kind(), ErrorKind::Unavailable);
+    }
+
+    assert!(start.elapsed() < Duration::from_millis(1_900), "it took {:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn a_restarted_server_is_found_again() {
+    let mut redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    for round in 0..3 {
+        redis.kill();
+        let error = acquire(&backend, &lease("job")).await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+
+        redis.restart().await;
+
+        acquire(&backend, &lease("job")).await.unwrap_or_else(|error| panic!("{round}: {error}"));
+    }
+}
+
+#[tokio::test]
+async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
+    let redis = Redis::start().await;
+    let proxy = FaultProxy::start(redis.address()).await;
+    let url = format!("redis://{}?timeout-ms=200", proxy.address());
+    let backend = RedisBackend::connect(&url).await.unwrap();
+    acquire(&backend, &lease("before")).await.unwrap();
+
+    // This connection is dead for ever, without anybody having been told; new ones work.
+    proxy.set_weather(Weather::BlackHole);
+    let start = Instant::now();
+    for n in 0..3 {
+        let error = acquire(&backend, &lease(&n.to_string())).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    }
+    let took = start.elapsed();
+    assert!(took >= Duration::from_millis(600) && took < Duration::from_millis(1_200), "{took:?}");
+    let error = acquire(&backend, &lease("while")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "it is still on the dead connection");
+
+    proxy.set_weather(Weather::Fair);
+    acquire(&backend, &lease("after")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_paused_server_is_waited_out_and_what_it_did_meanwhile_is_cleaned_up() {
+    let redis = Redis::start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let mutex = client.mutex("job").unwrap();
+    redis.pause();
+
+    let error = mutex.try_lock_for(Duration::from_millis(700)).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+
+    // The abandoned request lies in the server's socket, and is carried out now.
+    redis.resume();
+    let start = Instant::now();
+    while redis.command(&["EXISTS", "lock:job"]).await == ":1" {
+        assert!(start.elapsed() < Duration::from_secs(5), "nobody cleans up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_everything_ends_the_lease_at_the_next_renewal() {
+    let mut redis = Redis::start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    redis.restart().await;
+
+    let lost = timeout(Duration::from_secs(5), guard.lost()).await.expect("it looks at once");
+    assert_eq!(lost, LossReason::Vanished);
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_server_that_saves_everything_keeps_the_lease_over_a_crash() {
+    let mut redis = RedisOptions::new().append_only().start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    redis.restart().await;
+    guard.extend(LONG).await.unwrap();
+
+    assert_eq!(guard.state(), LeaseState::Held);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_full_server_grants_nothing_and_still_renews_and_releases() {
+    let redis = Redis::start().await;
+    let (backend, ours) = (backend(&redis).await, lease("ours"));
+    acquire(&backend, &ours).await.unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    let error = acquire(&backend, &lease("new")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(
+        error.to_string().contains("OOM") && error.to_string().contains("maxmemory"),
+        "{error}"
+    );
+    assert_eq!(redis.command(&["EXISTS", "lock:new"]).await, ":0");
+
+    assert_eq!(backend.renew(&ours).await.unwrap(), Renewal::Renewed);
+    assert!(backend.inspect(ours.key()).await.unwrap().is_held());
+    assert_eq!(backend.release(&ours).await.unwrap(), Release::Released);
+    redis.command(&["SET", "lock:theirs", "x"]).await;
+    assert!(backend.force_release(&LockKey::new("theirs").unwrap()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_full_server_lets_inner_and_outer_guards_go() {
+    let redis = Redis::start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let mutex = client.reentrant_mutex("job").unwrap();
+    let (outer, inner) = (mutex.lock().await.unwrap(), mutex.lock().await.unwrap());
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    inner.release().await.unwrap();
+    outer.release().await.unwrap();
+
+    assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_save_says_so() {
+    let redis = RedisOptions::new().args(["--save", "3600 1"]).start().await;
+    let (backend, ours) = (backend(&redis).await, lease("ours"));
+    acquire(&backend, &ours).await.unwrap();
+    // A snapshot into a folder that is none fails, and from then on writes are refused.
+    redis.command(&["CONFIG", "SET", "dbfilename", "dump.rdb"]).await;
+    std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
+    redis.command(&["BGSAVE"]).await;
+    let start = Instant::now();
+    while !redis.command(&["SET", "probe", "x"]).await.starts_with("-MISCONF") {
+        assert!(start.elapsed() < Duration::from_secs(10), "the snapshot does not fail");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    let error = acquire(&backend, &lease("new")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    assert!(error.to_string().contains("MISCONF"), "{error}");
+    let error = backend.release(&ours).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "a failed release is no success");
+}
+
+#[tokio::test]
+async fn a_replica_takes_no_locks() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("READONLY"), "{error}");
+    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+    acquire(&backend, &lease("job")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_without_its_primary_takes_no_locks_either() {
+    let options = RedisOptions::new().args(["--replica-serve-stale-data", "no"]);
+    let redis = options.start().await;
+    let backend = backend(&redis).await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("MASTERDOWN"), "{error}");
+}
+
+#[tokio::test]
+async fn a_primary_that_wants_replicas_refuses_for_now() {
+    let redis = RedisOptions::new().args(["--min-replicas-to-write", "1"]).start().await;
+
+    let error = acquire(&backend(&redis).await, &lease("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+}
+
+#[tokio::test]
+async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_lost() {
+    let redis = RedisOptions::new().args(["--busy-reply-threshold", "50"]).start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+    let spinning = tokio::spawn({
+        let address = redis.address();
+        async move {
+            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+            stream.write_all(b"EVAL \"while true do end\" 0\r\n").await.unwrap();
+            drop(stream.read_u8().await);
+        }
+    });
+
+    let start = Instant::now();
+    let error = loop {
+        let error = acquire(client.backend(), &lease("new")).await;
+        if let Err(error) = error
+            && error.kind() == ErrorKind::Unavailable
+        {
+            break error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "the server does not get busy");
+    };
+    assert!(error.to_string().contains("BUSY"), "{error}");
+    let error = guard.extend(LONG).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(guard.is_held());
+
+    redis.command(&["SCRIPT", "KILL"]).await;
+    guard.extend(LONG).await.unwrap();
+    guard.release().await.unwrap();
+    spinning.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_loading_is_not_ready_yet() {
+    // A real one loads too fast to be caught; this one says what it says while it loads.
+    let url = canned("-LOADING Redis is loading the dataset in memory\r\n").await;
+
+    let error = RedisBackend::connect(&url).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("LOADING"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_node_asks_for_another_connection() {
+    for reply in ["-MOVED 3999 127.0.0.1:6381\r\n", "-CROSSSLOT Keys in request don't hash\r\n"] {
+        let url = canned_after_handshake(reply).await;
+        let backend = RedisBackend::connect(&url).await.unwrap();
+
+        let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("cluster"), "{error}");
+    }
+    let url = canned_after_handshake("-CLUSTERDOWN The cluster is down\r\n").await;
+    let backend = RedisBackend::connect(&url).await.unwrap();
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_recognized() {
+    for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
+        let url = canned(garbage).await;
+
+        let error = RedisBackend::connect(&url).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Unexpected, "{garbage:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn replies_of_another_form_are_errors_and_no_panic() {
+    for reply in [
+        "+OK\r\n",
+        ":7\r\n",
+        "$-1\r\n",
+        "_\r\n",
+        "#t\r\n",
+        "*0\r\n",
+        "*2\r\n:1\r\n$1\r\nx\r\n",
+        "*2\r\n:1\r\n:5\r\n",
+        "*3\r\n:0\r\n+soon\r\n$1\r\nx\r\n",
+        "%1\r\n+granted\r\n#t\r\n",
+    ] {
+        let url = canned_after_handshake(reply).await;
+        let backend = RedisBackend::connect(&url).await.unwrap();
+
+        let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Unexpected, "{reply:?}: {error}");
+    }
+    for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
+        let url = canned_after_handshake(broken).await;
+        let backend = RedisBackend::connect(&url).await.unwrap();
+
+        let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{broken:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_resp3_is_spoken_to_in_resp2() {
+    let redis = Redis::start().await;
+    let url = format!("{}?protocol=resp2", redis.url());
+    let forced = RedisBackend::connect(&url).await.unwrap();
+    assert!(!forced.capabilities().supports(Feature::Push));
+    acquire(&forced, &lease("job")).await.unwrap();
+
+    let url = canned("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n").await;
+    let fallen_back = RedisBackend::connect(&url).await.unwrap();
+    assert!(!fallen_back.capabilities().supports(Feature::Push));
+}
+
+#[tokio::test]
+async fn a_closed_backend_says_so() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+
+    backend.close().await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn connections_that_an_operator_kills_are_made_anew() {
+    let redis = Redis::start().await;
+    let options = LockOptions::new().ttl(Duration::from_secs(2));
+    let client = LockClient::builder(backend(&redis).await).options(options).build().unwrap();
+    for _ in 0..20 {
+        let guard = client.mutex("job").unwrap().lock().await.unwrap();
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        guard.extend(Duration::from_secs(2)).await.or_else(retryable).unwrap();
+        redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        assert!(guard.is_held());
+        guard.release().await.or_else(retryable).unwrap();
+    }
+    assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
+}
+
+fn retryable(error: leasehold_core::Error) -> Result<(), leasehold_core::Error> {
+    if error.is_retryable() { Ok(()) } else { Err(error) }
+}
+
+/// The URL of a server that answers each command of the handshake with `reply`, and hangs up.
+async fn canned(reply: &'static str) -> String {
+    serve(move |_request| Some(reply.repeat(3))).await
+}
+
+/// The URL of a server that answers the handshake as Redis does, and then hangs up after `reply`.
+async fn canned_after_handshake(reply: &'static str) -> String {
+    serve(move |request| {
+        (!request.contains("HELLO") && !request.contains("TRACKING")).then(|| reply.to_owned())
+    })
+    .await
+}
+
+/// Serves connections: what `last` answers is the end of one, everything else is fine.
+async fn serve(last: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let last = last.clone();
+            tokio::spawn(async move {
+                let mut request = [0; 4_096];
+                while let Ok(len @ 1..) = stream.read(&mut request).await {
+                    let text = String::from_utf8_lossy(&request[..len]).into_owned();
+                    if let Some(reply) = last(&text) {
+                        drop(stream.write_all(reply.as_bytes()).await);
+                        return;
+                    }
+                    // HELLO comes with two CLIENT SETINFO.
+                    let replies = if text.contains("HELLO") { 3 } else { 1 };
+                    drop(stream.write_all("+OK\r\n".repeat(replies).as_bytes()).await);
+                }
+            });
+        }
+    });
+    url
+}

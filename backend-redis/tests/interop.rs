@@ -1,0 +1,374 @@
+//! What lies in the server, and how it goes with other clients of the same locks.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, Description, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
+    LockKey, LockOptions, LossReason, Release, RenewalMode, Retry,
+};
+use leasehold_redis::{RedisBackend, RedisConfig};
+use leasehold_testbed::Redis;
+use tokio::time::{Instant, timeout};
+
+const LONG: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_millis(500);
+
+async fn client(redis: &Redis) -> LockClient<RedisBackend> {
+    let options = LockOptions::new().ttl(LONG).without_description();
+    let backend = RedisBackend::connect(&redis.url()).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+async fn lock(client: &LockClient<RedisBackend>, name: &str) -> LockGuard {
+    client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// A retry that would not try again by itself.
+fn told() -> Retry {
+    Retry::unlimited().every(LONG)
+}
+
+#[tokio::test]
+async fn a_lock_is_the_plain_string_that_set_nx_px_makes() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let description = Description::new("web-1/42 nightly").unwrap();
+    let bare = lock(&client, "bare").await;
+    let options = client.options().description(description);
+    let described = client.mutex("described").unwrap().with_options(options).unwrap();
+    let described = described.lock().await.unwrap();
+
+    assert_eq!(redis.command(&["TYPE", "lock:bare"]).await, "+string");
+    let value = redis.command(&["GET", "lock:bare"]).await;
+    assert!(!value.split_once("\r\n").unwrap().1.contains(' '), "{value}");
+    let value = redis.command(&["GET", "lock:described"]).await;
+    assert_eq!(value.split_once(' ').unwrap().1, "web-1/42 nightly");
+    let remaining = redis.command(&["PTTL", "lock:bare"]).await;
+    let remaining: u64 = remaining.trim_start_matches(':').parse().unwrap();
+    assert!(remaining > 59_000 && remaining <= 60_000);
+    bare.release().await.unwrap();
+    described.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_does_set_nx_px_and_compare_and_delete_shares_our_locks() {
+    const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let set = ["SET", "lock:job", "theirs", "NX", "PX", "60000"];
+    let delete = ["EVAL", COMPARE_AND_DELETE, "1", "lock:job", "theirs"];
+
+    // Ours excludes theirs.
+    let guard = lock(&client, "job").await;
+    assert_eq!(redis.command(&set).await, "$-1");
+    assert_eq!(redis.command(&delete).await, ":0");
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+
+    // Theirs excludes ours, and wakes us when it goes.
+    assert_eq!(redis.command(&set).await, "+OK");
+    let mutex = client.mutex("job").unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(mutex.is_locked().await.unwrap());
+    let patient = mutex.with_options(client.options().retry(told())).unwrap();
+    let waiting = tokio::spawn(async move { patient.lock().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!waiting.is_finished());
+    assert_eq!(redis.command(&delete).await, ":1");
+    let guard = timeout(SOON, waiting).await.expect("their DEL wakes us").unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_foreign_lock_without_a_ttl_is_waited_for_too() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    redis.command(&["SET", "lock:job", "for ever"]).await;
+    let mutex = client.mutex("job").unwrap().with_options(client.options().retry(told())).unwrap();
+
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    redis.command(&["DEL", "lock:job"]).await;
+
+    timeout(SOON, waiting).await.expect("the DEL wakes us").unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn expiry_wakes_who_waits() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    redis.command(&["SET", "lock:job", "theirs", "PX", "300"]).await;
+    let mutex = client.mutex("job").unwrap().with_options(client.options().retry(told())).unwrap();
+
+    let start = Instant::now();
+    let guard = mutex.lock().await.unwrap();
+
+    let waited = start.elapsed();
+    assert!(waited >= Duration::from_millis(290) && waited < Duration::from_millis(300) + SOON);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_learns_at_once_that_somebody_overwrote_or_deleted_its_key() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let spoil = [
+        (vec!["SET", "lock:job", "theirs"], LossReason::Taken),
+        (vec!["DEL", "lock:job"], LossReason::Vanished),
+        (vec!["FLUSHALL"], LossReason::Vanished),
+    ];
+    for renewed in [false, true] {
+        for (command, reason) in &spoil {
+            redis.command(&["DEL", "lock:job"]).await;
+            let guard = lock(&client, "job").await;
+            if renewed {
+                guard.extend(LONG).await.unwrap();
+            }
+
+            redis.command(command).await;
+
+            let lost = timeout(SOON, guard.lost()).await;
+            assert_eq!(lost.unwrap_or_else(|_| panic!("{command:?} is not told")), *reason);
+            drop(guard);
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_grow_over_a_flush_and_over_a_clock_that_went_back() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let guard = lock(&client, "job").await;
+    let mut last = guard.token().number();
+    guard.release().await.unwrap();
+
+    // The counter is lost: the clock takes over.
+    redis.command(&["FLUSHALL"]).await;
+    let guard = lock(&client, "job").await;
+    assert!(guard.token().number() > last);
+    guard.release().await.unwrap();
+
+    // The counter is ahead of the clock, as if that had gone back by a century.
+    let fence = fence_of(&redis).await;
+    last = 4_900_000_000_000_000;
+    redis.command(&["SET", &fence, &last.to_string()]).await;
+    for _ in 0..3 {
+        let guard = lock(&client, "job").await;
+        assert_eq!(guard.token().number(), last + 1);
+        last += 1;
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_exact_up_to_2_to_the_53_and_end_there() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    lock(&client, "job").await.release().await.unwrap();
+    let fence = fence_of(&redis).await;
+    redis.command(&["SET", &fence, "9007199254740989"]).await;
+
+    for expected in [9_007_199_254_740_990, 9_007_199_254_740_991] {
+        let guard = lock(&client, "job").await;
+        assert_eq!(guard.token().number(), expected);
+        guard.release().await.unwrap();
+    }
+
+    let error = client.mutex("job").unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unexpected);
+    assert!(error.to_string().contains("no fencing token is left"), "{error}");
+    assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0", "a lock without a token");
+}
+
+async fn fence_of(redis: &Redis) -> String {
+    let keys = redis.command(&["KEYS", "lock:~fence:*"]).await;
+    keys.lines().find(|line| line.starts_with("lock:~")).expect("there is a fence").to_owned()
+}
+
+#[tokio::test]
+async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    redis.command(&["LPUSH", "lock:list", "a", "b"]).await;
+    let mutex = client.mutex("list").unwrap();
+
+    for error in [
+        mutex.lock().await.unwrap_err(),
+        mutex.is_locked().await.unwrap_err(),
+        client.admin().force_release("list", "test").await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongType);
+        assert!(error.to_string().contains("\"list\""), "{error}");
+    }
+    assert_eq!(redis.command(&["LLEN", "lock:list"]).await, ":2");
+
+    // The same in the place of a lock that we hold.
+    let guard = lock(&client, "job").await;
+    redis.command(&["DEL", "lock:job"]).await;
+    redis.command(&["LPUSH", "lock:job", "a"]).await;
+    assert_eq!(timeout(SOON, guard.lost()).await.unwrap(), LossReason::Taken);
+    drop(guard);
+    assert_eq!(redis.command(&["LLEN", "lock:job"]).await, ":1");
+
+    // And in the place of the fence.
+    let fence = fence_of(&redis).await;
+    redis.command(&["DEL", &fence]).await;
+    redis.command(&["LPUSH", &fence, "a"]).await;
+    redis.command(&["DEL", "lock:job"]).await;
+    let error = client.mutex("job").unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType);
+    redis.command(&["SET", &fence, "a number"]).await;
+    let error = client.mutex("job").unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType);
+    assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0", "a lock without a token");
+}
+
+#[tokio::test]
+async fn prefixes_are_namespaces() {
+    let redis = Redis::start().await;
+    let connect = async |prefix: &str| {
+        let config = RedisConfig::from_url(&redis.url()).unwrap().prefix(prefix).unwrap();
+        LockClient::new(config.connect().await.unwrap())
+    };
+    let (one, other) = (connect("one:").await, connect("other:").await);
+
+    let ours = one.mutex("job").unwrap().lock().await.unwrap();
+    let theirs = other.mutex("job").unwrap().try_lock().await.unwrap().unwrap();
+
+    let keys = redis.command(&["KEYS", "*"]).await;
+    let mut keys: Vec<_> = keys.lines().filter(|line| line.contains(':')).collect();
+    keys.sort_unstable();
+    assert!(keys.iter().all(|key| key.starts_with("one:") || key.starts_with("other:")));
+    assert!(keys.contains(&"one:job") && keys.contains(&"other:job"));
+    ours.release().await.unwrap();
+    theirs.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind_per_key() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    for n in 0..2_000 {
+        lock(&client, &format!("job/{n}")).await.release().await.unwrap();
+    }
+
+    let keys = redis.command(&["KEYS", "*"]).await;
+    let left: Vec<_> = keys.lines().filter(|line| line.contains(':')).collect();
+    assert!(left.iter().all(|key| key.starts_with("lock:~fence:")), "{left:?}");
+    let channels = redis.command(&["PUBSUB", "CHANNELS"]).await;
+    assert_eq!(channels, "*0");
+}
+
+#[tokio::test]
+async fn each_operation_is_one_request_and_nothing_repeats_it() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    // Once for the server to know the scripts.
+    lock(&client, "warm").await.release().await.unwrap();
+    let backend = client.backend();
+    let leases: Vec<_> =
+        (0..100).map(|n| Lease::new(&LockKey::new(format!("job/{n}")).unwrap(), LONG)).collect();
+    backend.renew_all(&leases[..1]).await;
+    redis.command(&["CONFIG", "RESETSTAT"]).await;
+
+    for lease in &leases {
+        let attempt = backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+        assert!(matches!(attempt, Attempt::Granted(_)));
+    }
+    assert_eq!(scripts_run(&redis).await, 100);
+
+    let reads = network_reads(&redis).await;
+    assert!(backend.renew_all(&leases).await.iter().all(Result::is_ok));
+    assert_eq!(scripts_run(&redis).await, 200);
+    let reads = network_reads(&redis).await - reads;
+    // A batch may arrive in a few pieces, and the two looks at the statistics count too.
+    assert!(reads <= 10, "{reads} reads for one batch of renewals");
+
+    for lease in &leases {
+        assert_eq!(backend.release(lease).await.unwrap(), Release::Released);
+    }
+    assert_eq!(scripts_run(&redis).await, 300);
+}
+
+async fn scripts_run(redis: &Redis) -> u64 {
+    let stats = redis.command(&["INFO", "commandstats"]).await;
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+    assert!(!stats.contains("cmdstat_eval:"), "a source was sent again");
+    number_after(line, "calls=")
+}
+
+async fn network_reads(redis: &Redis) -> u64 {
+    number_after(&redis.command(&["INFO", "stats"]).await, "total_reads_processed:")
+}
+
+fn number_after(text: &str, name: &str) -> u64 {
+    let (_, number) = text.split_once(name).unwrap();
+    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
+}
+
+#[tokio::test]
+async fn scripts_that_the_server_forgot_are_sent_again_also_within_batches() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let backend = client.backend();
+    let leases: Vec<_> =
+        (0..10).map(|n| Lease::new(&LockKey::new(format!("job/{n}")).unwrap(), LONG)).collect();
+    for lease in &leases {
+        redis.command(&["SCRIPT", "FLUSH"]).await;
+        backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    }
+
+    redis.command(&["SCRIPT", "FLUSH"]).await;
+    let renewals = backend.renew_all(&leases).await;
+    assert!(renewals.iter().all(Result::is_ok), "{renewals:?}");
+
+    for lease in &leases {
+        redis.command(&["SCRIPT", "FLUSH"]).await;
+        assert_eq!(backend.release(lease).await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn one_bad_key_in_a_batch_leaves_its_neighbours_alone() {
+    let redis = Redis::start().await;
+    let client = client(&redis).await;
+    let guards = [lock(&client, "a").await, lock(&client, "b").await, lock(&client, "c").await];
+    redis.command(&["DEL", "lock:b"]).await;
+    redis.command(&["LPUSH", "lock:b", "not a lock"]).await;
+
+    assert_eq!(timeout(SOON, guards[1].lost()).await.unwrap(), LossReason::Taken);
+
+    assert_eq!(guards[0].state(), LeaseState::Held);
+    assert_eq!(guards[2].state(), LeaseState::Held);
+    drop(guards);
+}
+
+#[tokio::test]
+async fn locks_may_be_taken_through_any_address() {
+    let redis = Redis::start().await;
+    let socket = format!("unix://{}", redis.socket().display());
+    let over_socket = LockClient::new(RedisBackend::connect(&socket).await.unwrap());
+    let theirs = redis_client(&redis);
+    let from_client = RedisConfig::from_client(theirs).connect().await.unwrap();
+    let from_client = LockClient::new(from_client);
+    let database = format!("{}/5", redis.url());
+    let in_database = LockClient::new(RedisBackend::connect(&database).await.unwrap());
+
+    let guard = over_socket.mutex("job").unwrap().lock().await.unwrap();
+    assert!(from_client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+    let other = in_database.mutex("job").unwrap().try_lock().await.unwrap();
+    other.expect("databases are apart").release().await.unwrap();
+
+    // News arrives over each of them.
+    let unrenewed = LockOptions::new().renewal(RenewalMode::Off).retry(told());
+    let mutex = from_client.mutex("job").unwrap().with_options(unrenewed).unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    guard.release().await.unwrap();
+    timeout(SOON, waiting).await.expect("it is told").unwrap().release().await.unwrap();
+}
+
+fn redis_client(redis: &Redis) -> leasehold_redis::redis::Client {
+    leasehold_redis::redis::Client::open(redis.url()).unwrap()
+}
