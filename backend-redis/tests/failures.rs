@@ -243,7 +243,7 @@ async fn a_primary_that_wants_replicas_refuses_for_now() {
 
 #[tokio::test]
 async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_lost() {
-    let redis = RedisOptions::new().args(["--busy-reply-threshold", "50"]).start().await;
+    let redis = RedisOptions::new().args(["--lua-time-limit", "50"]).start().await;
     let client = LockClient::new(backend(&redis).await);
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     let spinning = tokio::spawn({
@@ -271,9 +271,9 @@ async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_l
     assert!(guard.is_held());
 
     redis.command(&["SCRIPT", "KILL"]).await;
+    spinning.await.unwrap();
     guard.extend(LONG).await.unwrap();
     guard.release().await.unwrap();
-    spinning.await.unwrap();
 }
 
 #[tokio::test]

@@ -204,8 +204,8 @@ async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
 
     // The same in the place of a lock that we hold.
     let guard = lock(&client, "job").await;
-    redis.command(&["DEL", "lock:job"]).await;
-    redis.command(&["LPUSH", "lock:job", "a"]).await;
+    redis.command(&["LPUSH", "list", "a"]).await;
+    redis.command(&["RENAME", "list", "lock:job"]).await;
     assert_eq!(timeout(SOON, guard.lost()).await.unwrap(), LossReason::Taken);
     drop(guard);
     assert_eq!(redis.command(&["LLEN", "lock:job"]).await, ":1");
@@ -334,8 +334,8 @@ async fn one_bad_key_in_a_batch_leaves_its_neighbours_alone() {
     let redis = Redis::start().await;
     let client = client(&redis).await;
     let guards = [lock(&client, "a").await, lock(&client, "b").await, lock(&client, "c").await];
-    redis.command(&["DEL", "lock:b"]).await;
-    redis.command(&["LPUSH", "lock:b", "not a lock"]).await;
+    redis.command(&["LPUSH", "list", "not a lock"]).await;
+    redis.command(&["RENAME", "list", "lock:b"]).await;
 
     assert_eq!(timeout(SOON, guards[1].lost()).await.unwrap(), LossReason::Taken);
 
