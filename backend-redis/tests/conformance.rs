@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Disturbance, Harness, Need, suite};
 use leasehold_core::{Description, Fingerprint, Holder, LockKey};
 use leasehold_redis::RedisBackend;
@@ -86,3 +87,8 @@ fn bulk(reply: &str) -> Option<String> {
 }
 
 suite!(OneRedis);
+
+#[test]
+fn what_runs_here_is_documented() {
+    assert_documented::<OneRedis>(include_str!("../../docs/conformance.md"));
+}

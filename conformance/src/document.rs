@@ -60,6 +60,16 @@ impl Store {
     }
 }
 
+/// Fails unless `page` has the row of the store of `H`.
+///
+/// # Panics
+///
+/// If it has not, with the row that it should have.
+pub fn assert_documented<H: Harness>(page: &str) {
+    let row = Store::of::<H>().row(&list::cases::<H>());
+    assert!(page.lines().any(|line| line == row), "the page should say:\n{row}");
+}
+
 /// The table that says which store runs which case.
 pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
     let mut table = String::from("| number | case | needs |");
@@ -85,5 +95,8 @@ pub fn numbers(cases: &[Case]) -> BTreeSet<u16> {
 }
 
 fn join(needs: &[Need]) -> String {
+    if needs.is_empty() {
+        return "–".to_owned();
+    }
     needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

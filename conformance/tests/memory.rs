@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Harness, Need, Time, suite};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::FaultBackend;
@@ -99,4 +100,13 @@ mod decorated {
     use super::*;
 
     suite!(Decorated);
+}
+
+#[test]
+fn what_runs_here_is_documented() {
+    const PAGE: &str = include_str!("../../docs/conformance.md");
+
+    assert_documented::<Memory>(PAGE);
+    assert_documented::<Erased>(PAGE);
+    assert_documented::<Decorated>(PAGE);
 }

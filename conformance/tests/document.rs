@@ -1,0 +1,103 @@
+//! The documentation is true.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use leasehold_conformance::document::{Store, case_table, numbers};
+use leasehold_conformance::{Case, Harness, cases};
+use leasehold_core::{Holder, LockKey, MemoryBackend};
+
+/// The list of cases does not depend on the store that it is made for.
+struct AnyStore;
+
+#[async_trait]
+impl Harness for AnyStore {
+    type Backend = MemoryBackend;
+
+    const NAME: &str = "any";
+
+    async fn start() -> Self {
+        Self
+    }
+
+    async fn connect(&self) -> MemoryBackend {
+        MemoryBackend::new()
+    }
+
+    async fn witness(&self, _key: &LockKey) -> Option<Holder> {
+        None
+    }
+}
+
+fn all_cases() -> Vec<Case> {
+    cases::<AnyStore>()
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/conformance.md")).unwrap()
+}
+
+/// What is between two headings.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let start = page.find(&format!("## {heading}\n")).unwrap();
+    let rest = &page[start..];
+    rest[3..].find("\n## ").map_or(rest, |end| &rest[..end + 3])
+}
+
+#[test]
+fn the_table_of_cases_is_true() {
+    let page = page();
+    let stores: Vec<Store> = section(&page, "Stores").lines().filter_map(Store::parse).collect();
+    assert!(!stores.is_empty());
+    let table = case_table(&all_cases(), &stores);
+    if page.contains(&table) {
+        return;
+    }
+
+    if std::env::var_os("LEASEHOLD_BLESS").is_none() {
+        panic!(
+            "docs/conformance.md is stale: run `LEASEHOLD_BLESS=1 cargo test -p leasehold-conformance`"
+        );
+    }
+    let old = section(&page, "Cases");
+    let intro = old.split("\n| ").next().unwrap().trim_end();
+    let blessed = page.replace(old, &format!("{intro}\n\n{table}\n"));
+    fs::write(root().join("docs/conformance.md"), blessed).unwrap();
+}
+
+#[test]
+fn no_case_of_the_catalogue_is_forgotten() {
+    let page = page();
+    let elsewhere = section(&page, "Elsewhere").lines().filter_map(|line| line.split('|').nth(1));
+    let elsewhere: BTreeSet<u16> =
+        elsewhere.flat_map(|cell| cell.split(',')).filter_map(|n| n.trim().parse().ok()).collect();
+    let here = numbers(&all_cases());
+
+    assert_eq!(here.intersection(&elsewhere).collect::<Vec<_>>(), Vec::<&u16>::new());
+    for number in (1..=109).chain(190..=196) {
+        assert!(here.contains(&number) || elsewhere.contains(&number), "number {number}");
+    }
+}
+
+#[test]
+fn every_case_that_the_documentation_names_exists_and_every_promise_has_one() {
+    let paths: BTreeSet<String> = all_cases().iter().map(Case::path).collect();
+    let contract = fs::read_to_string(root().join("core/src/backend.rs")).unwrap();
+    let promises: Vec<&str> =
+        contract.lines().filter_map(|line| line.strip_prefix("/// | P")).collect();
+    assert_eq!(promises.len(), 8);
+    for promise in promises {
+        let named: Vec<&str> =
+            promise.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
+        assert!(!named.is_empty(), "no case shows P{promise}");
+        for name in named {
+            assert!(paths.contains(name), "there is no case {name}");
+        }
+    }
+}
