@@ -132,9 +132,8 @@ impl Lease {
     }
 }
 
-/// How a lease stands, as far as its holder knows.
+/// How a lease stands, as far as its holder knows. There is no fourth way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[non_exhaustive]
 pub enum LeaseState {
     /// In force, and the last renewal that was due succeeded.
     Held,

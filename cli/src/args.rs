@@ -1,0 +1,154 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Runs commands under distributed locks.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+    Release(Release),
+    #[command(hide = true)]
+    Exec(Exec),
+}
+
+/// Where the locks are.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Backend {
+    /// The store: `redis://[user:password@]host[:port][/database]`, `rediss://…` or `unix:///socket`.
+    ///
+    /// Rather set the environment variable if it holds a password: command lines are visible to all.
+    #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
+    pub(crate) url: String,
+}
+
+/// Runs a command while holding a lock.
+///
+/// The lock is renewed for as long as the command runs, and released when it ends. The command finds
+/// the key in `LEASEHOLD_KEY` and the fencing token in `LEASEHOLD_TOKEN`: whatever it writes to
+/// should refuse a token that is smaller than one it has seen. Signals are passed on to it.
+///
+/// Exit status: that of the command (128 and the signal's number if one ended it, 126 or 127 if it
+/// cannot be started); 75 if the lock was not obtained in time; 69 if the store cannot be reached;
+/// 76 if the lease was lost; 64 if the command line makes no sense.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) backend: Backend,
+
+    /// How long the store keeps the lock if this process dies.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub(crate) ttl: Duration,
+
+    /// How long to wait for the lock. Without it: as long as it takes.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+    pub(crate) wait: Option<Duration>,
+
+    /// Give up at once if somebody else holds the lock.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+
+    /// What to do with the command if the lease is lost, or about to be.
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    pub(crate) on_lost: OnLost,
+
+    /// How long the command has to end after it was asked to, before it is killed.
+    ///
+    /// It is asked early enough that this is over before the lease is.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) kill_after: Duration,
+
+    /// The lock's name.
+    pub(crate) key: OsString,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What to do with the command if the lease is lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// Ask it to end (SIGTERM), then kill it, all before somebody else can get the lock.
+    Term,
+    /// Let it run on, unprotected.
+    Ignore,
+}
+
+/// Shows who holds a lock.
+///
+/// Exit status: 0 if it is held, 1 if it is free, 69 if the store cannot be reached, 64 if the
+/// command line makes no sense.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) backend: Backend,
+
+    /// Print one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// The lock's name.
+    pub(crate) key: OsString,
+}
+
+/// Ends somebody else's lease, as an operator.
+///
+/// Its holder learns of it soon, and may go on until then: have whatever it writes to refuse the
+/// tokens below the one that is printed.
+///
+/// Exit status: 0 if a lease was ended, 1 if the lock was free, 69 if the store cannot be reached,
+/// 64 if the command line makes no sense.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Release {
+    #[command(flatten)]
+    pub(crate) backend: Backend,
+
+    /// Yes, it is somebody else's.
+    #[arg(long, required = true)]
+    pub(crate) force: bool,
+
+    /// The lock's name.
+    pub(crate) key: OsString,
+}
+
+/// Becomes a command that dies with the process that supervises it. For `run` itself.
+#[derive(ClapArgs, Debug)]
+pub(crate) struct Exec {
+    /// The process that supervises.
+    pub(crate) supervisor: i32,
+
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound_and_every_option_has_help() {
+        let mut command = Args::command();
+        command.build();
+        command.clone().debug_assert();
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            assert!(verb.get_about().is_some(), "{}", verb.get_name());
+            for arg in verb.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", verb.get_name(), arg.get_id());
+            }
+        }
+    }
+}

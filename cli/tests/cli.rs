@@ -1,0 +1,444 @@
+//! The command, as its users run it, on a real server.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_testbed::{Redis, free_port};
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn leasehold(redis: &Redis) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.env("LEASEHOLD_BACKEND", redis.url()).stdin(Stdio::null());
+    command
+}
+
+/// `leasehold run`, with the shell script `script` as its command.
+fn run(redis: &Redis, options: &[&str], script: &str) -> Command {
+    let mut command = leasehold(redis);
+    command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
+    command
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A command that is killed when the test ends, and what it prints.
+struct Running {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    /// Waits for the next line that it prints.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it ends: its exit code and what it had to complain about.
+    fn end(mut self) -> (Option<i32>, String) {
+        let give_up = Instant::now() + SOON * 2;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < give_up, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut complaint = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        (status.code(), complaint)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn redis() -> Redis {
+    block_on(Redis::start())
+}
+
+fn ask(redis: &Redis, command: &[&str]) -> String {
+    block_on(redis.command(command))
+}
+
+/// Waits until `condition` holds.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let give_up = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < give_up, "it does not come: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn file(folder: &TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+mod run_verb {
+    use super::*;
+
+    #[test]
+    fn the_command_runs_under_the_lock_and_is_told_its_token() {
+        let redis = redis();
+
+        let output = run(&redis, &[], "echo $LEASEHOLD_KEY $LEASEHOLD_TOKEN; exit 7").output();
+        let output = output.unwrap();
+
+        assert_eq!(code(&output), 7);
+        let said = text(&output.stdout);
+        let (key, token) = said.trim().split_once(' ').unwrap();
+        assert_eq!(key, "job");
+        assert!(token.parse::<u64>().unwrap() > 1_000_000_000_000_000);
+        assert_eq!(text(&output.stderr), "");
+        assert_eq!(ask(&redis, &["EXISTS", "lock:job"]), ":0");
+    }
+
+    #[test]
+    fn commands_of_many_shells_never_overlap() {
+        let (redis, folder) = (redis(), TempDir::new().unwrap());
+        let log = file(&folder, "log");
+        let script = format!("echo in >> {0}; sleep 0.02; echo out >> {0}", log.display());
+        let mut shells: Vec<_> =
+            (0..8).map(|_| Running::start(&mut run(&redis, &[], &script))).collect();
+
+        for shell in shells.drain(..) {
+            assert_eq!(shell.end(), (Some(0), String::new()));
+        }
+
+        assert_eq!(std::fs::read_to_string(log).unwrap(), "in\nout\n".repeat(8));
+    }
+
+    #[test]
+    fn clients_that_do_set_nx_px_are_kept_out_and_waited_for() {
+        let redis = redis();
+        let mut holder =
+            Running::start(&mut run(&redis, &[], "echo in; read line < /dev/null; sleep 0.3"));
+        assert_eq!(holder.line(), "in");
+        assert_eq!(ask(&redis, &["SET", "lock:job", "x", "NX", "PX", "1000"]), "$-1");
+        assert_eq!(holder.end().0, Some(0));
+
+        assert_eq!(ask(&redis, &["SET", "lock:job", "theirs", "NX", "PX", "60000"]), "+OK");
+        let mut waiting = Running::start(&mut run(&redis, &[], "echo in"));
+        let refused = run(&redis, &["--no-wait"], "echo in").output().unwrap();
+        assert_eq!(code(&refused), 75);
+        assert!(text(&refused.stderr).contains("not obtained"), "{}", text(&refused.stderr));
+        ask(&redis, &["DEL", "lock:job"]);
+        assert_eq!(waiting.line(), "in");
+        assert_eq!(waiting.end().0, Some(0));
+    }
+
+    #[test]
+    fn the_wait_is_limited() {
+        let redis = redis();
+        ask(&redis, &["SET", "lock:job", "theirs"]);
+
+        let start = Instant::now();
+        let output = run(&redis, &["--wait", "300ms"], "echo in").output().unwrap();
+
+        assert_eq!(code(&output), 75);
+        assert!(start.elapsed() >= Duration::from_millis(300) && start.elapsed() < SOON);
+        assert_eq!(text(&output.stdout), "");
+    }
+
+    #[test]
+    fn a_server_that_hangs_longer_than_the_ttl_stops_the_command_before_the_deadline() {
+        let (redis, folder) = (redis(), TempDir::new().unwrap());
+        let ticks = file(&folder, "ticks");
+        // It would go on for ever, and notes when it still did.
+        let script = format!("while true; do date +%s%3N > {}; sleep 0.01; done", ticks.display());
+        let options = ["--ttl", "2s", "--kill-after", "500ms"];
+        let running = Running::start(&mut run(&redis, &options, &script));
+        until("the command runs", || ticks.exists());
+        let remaining = ask(&redis, &["PTTL", "lock:job"]);
+
+        redis.pause();
+        let paused_at = millis();
+        let (exit, complaint) = running.end();
+
+        let remaining: u128 = remaining.trim_start_matches(':').parse().unwrap();
+        let last: u128 = std::fs::read_to_string(ticks).unwrap().trim().parse().unwrap();
+        assert_eq!(exit, Some(76), "{complaint}");
+        assert!(complaint.contains("the command was stopped"), "{complaint}");
+        assert!(last < paused_at + remaining, "it ran on after its lease");
+        redis.resume();
+    }
+
+    fn millis() -> u128 {
+        std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis()
+    }
+
+    #[test]
+    fn a_command_that_does_not_want_to_end_is_killed() {
+        let redis = redis();
+        let options = ["--ttl", "1s", "--kill-after", "200ms"];
+        let script = "trap 'echo asked' TERM; echo in; while true; do sleep 0.01; done";
+        let mut running = Running::start(&mut run(&redis, &options, script));
+        assert_eq!(running.line(), "in");
+
+        let start = Instant::now();
+        ask(&redis, &["SET", "lock:job", "theirs"]);
+
+        assert_eq!(running.line(), "asked");
+        let (exit, complaint) = running.end();
+        assert_eq!(exit, Some(76), "{complaint}");
+        assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
+        assert!(ask(&redis, &["GET", "lock:job"]).ends_with("theirs"), "their lock was touched");
+    }
+
+    #[test]
+    fn a_command_may_run_on_without_its_lock_if_told_so() {
+        let redis = redis();
+        let options = ["--ttl", "1s", "--on-lost", "ignore"];
+        let mut running =
+            Running::start(&mut run(&redis, &options, "echo in; sleep 0.5; echo out; exit 3"));
+        assert_eq!(running.line(), "in");
+
+        ask(&redis, &["SET", "lock:job", "theirs"]);
+
+        assert_eq!(running.line(), "out");
+        let (exit, complaint) = running.end();
+        assert_eq!(exit, Some(3));
+        assert!(complaint.contains("ran on without the lock"), "{complaint}");
+    }
+
+    #[test]
+    fn a_killed_holder_takes_its_command_along_and_leaves_the_key_for_a_ttl() {
+        let (redis, folder) = (redis(), TempDir::new().unwrap());
+        let ticks = file(&folder, "ticks");
+        let script = format!(
+            "echo $LEASEHOLD_TOKEN; while true; do date +%s%N > {}; sleep 0.01; done",
+            ticks.display()
+        );
+        let mut holder = Running::start(&mut run(&redis, &["--ttl", "1s"], &script));
+        let first: u64 = holder.line().parse().unwrap();
+        until("the command runs", || ticks.exists());
+
+        holder.signal("KILL");
+        let killed_at = Instant::now();
+        let next = run(&redis, &["--ttl", "1s"], "echo $LEASEHOLD_TOKEN").output().unwrap();
+
+        assert!(killed_at.elapsed() < Duration::from_secs(2), "{:?}", killed_at.elapsed());
+        let second: u64 = text(&next.stdout).trim().parse().unwrap();
+        assert!(second > first, "{second} after {first}");
+        let last = std::fs::read_to_string(&ticks).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(std::fs::read_to_string(&ticks).unwrap(), last, "the command runs on");
+    }
+
+    #[test]
+    fn signals_are_passed_on_and_the_command_answers_them_its_own_way() {
+        let redis = redis();
+        for (name, number) in [("TERM", 15), ("INT", 2), ("USR1", 10)] {
+            let script = format!(
+                "trap 'exit {}' {name}; echo in; while true; do sleep 0.01; done",
+                number + 40
+            );
+            let mut running = Running::start(&mut run(&redis, &[], &script));
+            assert_eq!(running.line(), "in");
+
+            running.signal(name);
+
+            assert_eq!(running.end(), (Some(number + 40), String::new()));
+            assert_eq!(ask(&redis, &["EXISTS", "lock:job"]), ":0");
+        }
+        let mut running = Running::start(&mut run(&redis, &[], "echo in; sleep 60"));
+        assert_eq!(running.line(), "in");
+        running.signal("HUP");
+        assert_eq!(running.end().0, Some(128 + 1));
+    }
+
+    #[test]
+    fn a_signal_ends_the_waiting_and_leaves_nothing_behind() {
+        let redis = redis();
+        ask(&redis, &["SET", "lock:job", "theirs"]);
+        let waiting = Running::start(&mut run(&redis, &[], "echo in"));
+        until("it waits", || ask(&redis, &["INFO", "commandstats"]).contains("cmdstat_eval"));
+
+        waiting.signal("TERM");
+
+        assert_eq!(waiting.end().0, Some(128 + 15));
+        assert!(ask(&redis, &["GET", "lock:job"]).ends_with("theirs"));
+    }
+
+    #[test]
+    fn commands_that_cannot_be_started_end_as_in_a_shell() {
+        let redis = redis();
+        for on_lost in ["term", "ignore"] {
+            for (command, expected) in [("/no/such/command", 127), ("/etc/passwd", 126)] {
+                let mut leasehold = leasehold(&redis);
+                let output =
+                    leasehold.args(["run", "--on-lost", on_lost, "job", "--", command]).output();
+                let output = output.unwrap();
+                assert_eq!(code(&output), expected, "{command}");
+                assert!(text(&output.stderr).contains(command), "{}", text(&output.stderr));
+                assert_eq!(ask(&redis, &["EXISTS", "lock:job"]), ":0");
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_and_input_reach_the_command_as_they_are() {
+        let redis = redis();
+        let mut command = leasehold(&redis);
+        command.args(["run", "a b/{c}*", "--", "sh", "-c", "cat; printf '<%s>' \"$@\"", "sh"]);
+        command.args(["--ttl", "two words", "", "*"]).stdin(Stdio::piped());
+        command.stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"input ").unwrap();
+
+        let output = child.wait_with_output().unwrap();
+
+        assert_eq!(text(&output.stdout), "input <--ttl><two words><><*>");
+    }
+}
+
+mod status_and_release {
+    use super::*;
+
+    #[test]
+    fn status_tells_who_holds_it_and_for_how_long() {
+        let redis = redis();
+        let status = |args: &[&str]| leasehold(&redis).arg("status").args(args).output().unwrap();
+        let free = status(&["job"]);
+        assert_eq!((code(&free), text(&free.stdout).trim()), (1, "job: free"));
+
+        let mut holder = Running::start(&mut run(&redis, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));
+        let token = holder.line();
+        let held = status(&["job"]);
+        assert_eq!(code(&held), 0);
+        let said = text(&held.stdout);
+        assert!(said.contains(&format!("/{})", holder.child.id())), "{said}");
+        assert!(said.contains("for another 29.") || said.contains("for another 30."), "{said}");
+        assert!(said.contains(&token), "{said}");
+
+        let json: serde_json::Value =
+            serde_json::from_slice(&status(&["--json", "job"]).stdout).unwrap();
+        assert_eq!(json["held"], true);
+        assert_eq!(json["key"], "job");
+        assert_eq!(json["last_token"].to_string(), token);
+        assert_eq!(json["holders"][0]["lease"].as_str().unwrap().len(), 8);
+        assert!(json["holders"][0]["remaining_ms"].as_u64().unwrap() > 20_000);
+        let value = ask(&redis, &["GET", "lock:job"]);
+        let secret = value.split_once("\r\n").unwrap().1.split(' ').next().unwrap();
+        assert!(!json.to_string().contains(&secret[..16]) && !said.contains(&secret[..16]));
+    }
+
+    #[test]
+    fn a_forced_release_frees_the_lock_and_stops_the_holder() {
+        let redis = redis();
+        let mut holder = Running::start(&mut run(&redis, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));
+        let token: u64 = holder.line().parse().unwrap();
+
+        let forced = leasehold(&redis).args(["release", "--force", "job"]).output().unwrap();
+
+        assert_eq!(code(&forced), 0);
+        let said = text(&forced.stdout);
+        let (_, stale) = said.split_once("tokens below ").unwrap();
+        let stale: u64 = stale.split(' ').next().unwrap().parse().unwrap();
+        assert!(stale > token);
+        let (exit, complaint) = holder.end();
+        assert_eq!(exit, Some(76), "{complaint}");
+        let next = run(&redis, &[], "echo $LEASEHOLD_TOKEN").output().unwrap();
+        assert!(text(&next.stdout).trim().parse::<u64>().unwrap() >= stale);
+
+        let again = leasehold(&redis).args(["release", "--force", "job"]).output().unwrap();
+        assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: was free"));
+        let careless = leasehold(&redis).args(["release", "job"]).output().unwrap();
+        assert_eq!(code(&careless), 64);
+    }
+}
+
+mod bad_usage {
+    use super::*;
+
+    fn fails(command: &mut Command, expected: i32, says: &str) {
+        let output = command.output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(code(&output), expected, "{command:?}: {said}");
+        assert!(said.contains(says), "{command:?}: {said}");
+        assert!(!said.contains("S3CR3T"), "{said}");
+        assert_eq!(text(&output.stdout), "");
+    }
+
+    fn bare() -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.env_remove("LEASEHOLD_BACKEND");
+        command
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_so() {
+        let redis = redis();
+        fails(&mut bare(), 64, "Usage");
+        fails(bare().args(["run", "job", "--", "true"]), 64, "--backend");
+        fails(leasehold(&redis).args(["run", "job"]), 64, "COMMAND");
+        fails(leasehold(&redis).args(["run", "--", "true"]), 64, "KEY");
+        fails(leasehold(&redis).args(["run", "", "--", "true"]), 64, "empty");
+        fails(leasehold(&redis).args(["run", &"x".repeat(513), "--", "true"]), 64, "512");
+        fails(&mut run(&redis, &["--ttl", "soon"], "true"), 64, "--ttl");
+        fails(&mut run(&redis, &["--ttl", "0s"], "true"), 64, "ttl");
+        fails(&mut run(&redis, &["--ttl", "2days"], "true"), 64, "ttl");
+        fails(&mut run(&redis, &["--wait", "1s", "--no-wait"], "true"), 64, "--no-wait");
+        for url in ["S3CR3T", "ftp://S3CR3T", "redis://:S3CR3T@", "redis://:S3CR3T@h?x=1"] {
+            fails(bare().args(["status", "--backend", url, "job"]), 64, "URL");
+        }
+    }
+
+    #[test]
+    fn stores_that_do_not_serve_us_are_said_so() {
+        let redis = redis();
+        let nobody = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());
+        for verb in [&["status"][..], &["release", "--force"], &["run"]] {
+            let mut command = bare();
+            command.args(verb).args(["--backend", &nobody, "job"]);
+            if verb == ["run"] {
+                command.args(["--", "true"]);
+            }
+            fails(&mut command, 69, "cannot be reached");
+        }
+        ask(&redis, &["CONFIG", "SET", "requirepass", "S3CR3T"]);
+        fails(&mut run(&redis, &[], "true"), 69, "NOAUTH");
+        let wrong = format!("redis://:wrong@{}", redis.address());
+        fails(bare().args(["status", "--backend", &wrong, "job"]), 69, "WRONGPASS");
+    }
+
+    #[test]
+    fn help_and_version_are_no_failure() {
+        for args in [&["--help"][..], &["--version"], &["run", "--help"], &["help", "status"]] {
+            let output = bare().args(args).env("LEASEHOLD_BACKEND", "redis://:S3CR3T@h").output();
+            let output = output.unwrap();
+            assert_eq!(code(&output), 0, "{args:?}");
+            assert!(!text(&output.stdout).contains("S3CR3T"));
+        }
+    }
+}
