@@ -1,0 +1,146 @@
+//! A backend of your own, complete, and the suite's report on it: `cargo run --example custom_backend`.
+//!
+//! The store here is a table as a database would have it, and each operation a transaction on it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold::{
+    Attempt, Capabilities, Claim, Contention, Error, Fencing, Fingerprint, Grant, Holder, Lease,
+    LockBackend, LockKey, Release, Renewal,
+};
+use leasehold_conformance::{Harness, Time, report};
+use tokio::time::Instant;
+
+/// A row of the table: whose lease it is, and until when.
+struct Row {
+    lease_id: String,
+    ends: Instant,
+}
+
+impl Row {
+    /// What comes out of the column is all that is known of another client's lease.
+    fn holder(&self) -> Holder {
+        let left = self.ends.saturating_duration_since(Instant::now());
+        Holder::new(Fingerprint::of(self.lease_id.as_bytes())).with_remaining(Some(left))
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    rows: HashMap<String, Row>,
+    last_token: u64,
+}
+
+impl Table {
+    /// `SELECT … WHERE key = $1 AND ends > now()`
+    fn in_force(&self, key: &LockKey) -> Option<&Row> {
+        self.rows.get(key.as_str()).filter(|row| row.ends > Instant::now())
+    }
+
+    /// `INSERT … ON CONFLICT (key) DO UPDATE …`
+    fn put(&mut self, lease: &Lease) {
+        let row = Row { lease_id: lease.id().secret(), ends: Instant::now() + lease.ttl() };
+        self.rows.insert(lease.key().to_string(), row);
+    }
+}
+
+/// The backend: three methods, each one atomic step in the store.
+#[derive(Clone, Default)]
+struct TableBackend(Arc<Mutex<Table>>);
+
+/// Lease ids are secrets: nothing prints them. The suite checks that too.
+impl fmt::Debug for TableBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TableBackend")
+    }
+}
+
+#[async_trait]
+impl LockBackend for TableBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("table", Fencing::Strict)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let mut table = self.0.lock().expect("no transaction panics");
+        match table.in_force(claim.key()) {
+            // A claim whose reply was lost is asked again: it must not be in its own way.
+            Some(row) if row.lease_id != claim.id().secret() => {
+                Ok(Attempt::Held(Contention::new().with_holder(row.holder())))
+            }
+            _ => {
+                table.last_token += 1;
+                table.put(claim.lease());
+                let token = NonZeroU64::new(table.last_token).expect("it has grown");
+                Ok(Attempt::Granted(Grant::new(token)))
+            }
+        }
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let mut table = self.0.lock().expect("no transaction panics");
+        match table.in_force(lease.key()) {
+            None => Ok(Renewal::Vanished),
+            Some(row) if row.lease_id != lease.id().secret() => Ok(Renewal::Taken),
+            Some(_) => {
+                table.put(lease);
+                Ok(Renewal::Renewed)
+            }
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let mut table = self.0.lock().expect("no transaction panics");
+        match table.in_force(lease.key()) {
+            Some(row) if row.lease_id == lease.id().secret() => {
+                table.rows.remove(lease.key().as_str());
+                Ok(Release::Released)
+            }
+            _ => Ok(Release::NotHeld),
+        }
+    }
+}
+
+/// What the suite has to know: how to start a store, how to connect, how to look into it.
+struct OneTable(TableBackend);
+
+#[async_trait]
+impl Harness for OneTable {
+    type Backend = TableBackend;
+
+    const NAME: &str = "table";
+    // This store's clock is tokio's, so nothing has to be waited for.
+    const TIME: Time = Time::Virtual;
+
+    async fn start() -> Self {
+        Self(TableBackend::default())
+    }
+
+    async fn connect(&self) -> TableBackend {
+        self.0.clone()
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        self.0.0.lock().expect("no transaction panics").in_force(key).map(Row::holder)
+    }
+}
+
+fn main() -> Result<(), Error> {
+    let report = report::<OneTable>();
+    println!("{report}");
+    assert_eq!(report.failed(), 0);
+
+    // And this is how it is used.
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
+    runtime.block_on(async {
+        let client = leasehold::LockClient::new(TableBackend::default());
+        let mutex = client.mutex("invoice:42")?;
+        mutex.run(async |guard| println!("held with token {}", guard.token())).await?;
+        client.shutdown(Duration::from_secs(1)).await
+    })
+}

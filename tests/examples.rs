@@ -1,0 +1,43 @@
+//! The examples run, and say what they are to say.
+
+use std::process::Command;
+
+fn run(name: &str) -> String {
+    // Cargo puts examples next to the folder of tests.
+    let here = std::env::current_exe().unwrap();
+    let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
+    let output = Command::new(&program).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}\n{complaint}");
+    said
+}
+
+#[test]
+fn quickstart() {
+    assert!(run("quickstart").contains("3. paid 100 under the lock"));
+}
+
+#[test]
+fn custom_backend_passes_the_suite() {
+    let said = run("custom_backend");
+    let summary = said.lines().find(|line| line.starts_with("table: ")).unwrap();
+    assert!(summary.contains(" 0 failed"), "{said}");
+}
+
+#[test]
+fn fencing_refuses_the_late_holder() {
+    assert!(run("fencing").contains("the first holder is refused"));
+}
+
+#[test]
+fn reentrant() {
+    assert_eq!(run("reentrant").lines().filter(|line| line.contains("under token")).count(), 6);
+}
+
+#[test]
+fn scheduled_job_runs_once() {
+    let said = run("scheduled_job");
+    assert_eq!(said.lines().filter(|line| line.contains("writes the report")).count(), 1);
+}
