@@ -87,13 +87,11 @@ impl Engine {
     ///
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(self: &Arc<Self>, request: Request<'_>) -> Result<Locked, Error> {
-        let mut closed = self.closed.subscribe();
+        let mut closing = self.closed.subscribe();
         let key = request.key;
         let locked = tokio::select! {
             biased;
-            _ = closed.wait_for(|closed| *closed) => {
-                Err(Error::new(ErrorKind::Closed, "the client was shut down"))
-            }
+            _ = closing.wait_for(|closed| *closed) => Err(closed()),
             locked = self.stages(request) => locked,
         };
         locked.map_err(|error| {
@@ -146,7 +144,9 @@ impl Engine {
         if let Some(entering) = entering {
             entering.publish(&hold);
         }
-        Ok(self.guard(hold))
+        let guard = self.guard(hold);
+        // A shutdown that began just now may have counted its leases before this one was filed.
+        if *self.closed.borrow() { Err(closed()) } else { Ok(guard) }
     }
 
     fn guard(self: &Arc<Self>, hold: Arc<Hold>) -> Locked {
@@ -164,6 +164,7 @@ impl Engine {
     async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let now = self.clock.now();
         self.closed.send_replace(true);
+        self.background.ensure_running(&self.watchdog, &self.reaper, &self.backend)?;
         for hold in self.watchdog.holds() {
             if hold.is_over(now) {
                 continue;
@@ -206,6 +207,10 @@ impl Engine {
     pub(crate) fn reaper(&self) -> &Arc<Reaper> {
         &self.reaper
     }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
 /// One id per acquisition, for all its attempts.

@@ -70,6 +70,8 @@ pub enum Fault {
     Late(Duration),
     /// The store applies the request and the call fails with [`ErrorKind::Indeterminate`].
     LoseReply,
+    /// The call panics, and the request never reaches the store.
+    Panic,
     /// The request never reaches the store and the call never ends.
     SwallowRequest,
     /// The store applies the request and the call never ends.
@@ -191,6 +193,7 @@ impl<B: LockBackend> FaultBackend<B> {
                 drop(call(inner).await);
                 Err(self.error(ErrorKind::Indeterminate, operation, key))
             }
+            Some(Fault::Panic) => panic!("injected fault"),
             Some(Fault::SwallowRequest) => pending().await,
             Some(Fault::SwallowReply) => {
                 drop(call(inner).await);

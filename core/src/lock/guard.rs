@@ -162,7 +162,7 @@ impl LockGuard {
                 .with_operation(Operation::Renew)
                 .with_key(self.key()))
         });
-        renewing.settle(&reply, clock.now());
+        renewing.settle(reply.as_ref().ok().copied(), clock.now());
         self.engine.watchdog().file(&self.hold);
         match self.hold.loss(clock.now()) {
             Some(reason) => Err(self.lost_error(reason, Operation::Renew)),

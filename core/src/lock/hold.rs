@@ -263,7 +263,9 @@ impl Hold {
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<Renewing> {
         let ttl = self.update(now, |state| {
-            if state.is_over() || state.renewing || state.due_only_at_deadline(self.renewal) {
+            // A capped lease is renewed only to find out whether it is still ours.
+            let needless = self.renewal == RenewalMode::Off || (state.capped && !state.news);
+            if state.is_over() || state.renewing || needless {
                 return None;
             }
             Some(state.start_renewal(state.ttl))
@@ -438,34 +440,27 @@ impl Renewing {
     /// Takes note that no reply came in time.
     pub(crate) fn give_up(self, now: Instant) {
         lock(&self.hold.state).alone = true;
-        let message = "no reply in time";
-        let error = Error::new(ErrorKind::Indeterminate, message)
-            .with_operation(Operation::Renew)
-            .with_key(self.lease.key());
-        self.settle(&Err(error), now);
+        self.settle(None, now);
     }
 
-    /// Takes note of the store's reply. What comes after the lease is over revives nothing.
-    pub(crate) fn settle(mut self, reply: &Result<Renewal, Error>, now: Instant) {
-        if let Err(error) = reply {
-            tracing::debug!(%error, "lease not renewed, will try again");
-        }
+    /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
+    pub(crate) fn settle(mut self, renewal: Option<Renewal>, now: Instant) {
         self.settled = true;
-        let Hold { max_until, renewal, .. } = *self.hold;
+        let Hold { max_until, renewal: mode, .. } = *self.hold;
         self.hold.update(now, |state| {
             state.renewing = false;
             if state.is_over() {
                 return;
             }
-            match reply {
-                Ok(Renewal::Renewed) => {
-                    state.renewed(self.sent_at, self.lease.ttl(), max_until, renewal);
+            match renewal {
+                Some(Renewal::Renewed) => {
+                    state.renewed(self.sent_at, self.lease.ttl(), max_until, mode);
                 }
-                Ok(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
-                Ok(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),
-                Err(_) => state.not_renewed(now, renewal),
+                Some(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
+                Some(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),
+                None => state.not_renewed(now, mode),
             }
-            if state.news && !state.due_only_at_deadline(renewal) {
+            if state.news && mode == RenewalMode::Watchdog {
                 state.due = now;
             }
         });

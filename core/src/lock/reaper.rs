@@ -1,10 +1,12 @@
 //! Releases what a drop or a cancelled future could not await.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
@@ -211,9 +213,10 @@ impl Reaper {
     async fn settle(&self, unwanted: Unwanted, backend: &dyn LockBackend) {
         // Whatever happens here, the store frees the key by itself at about that time.
         let free_anyway = self.clock.now() + unwanted.lease.ttl();
-        let settled = self.insist(&unwanted, backend);
-        if clock::until(&*self.clock, free_anyway, settled).await.is_none() {
-            tracing::debug!(key = %unwanted.lease.key(), "release given up, the TTL has freed the key");
+        // A backend that panics must not take the releases of others along.
+        let settled = AssertUnwindSafe(self.insist(&unwanted, backend)).catch_unwind();
+        if !matches!(clock::until(&*self.clock, free_anyway, settled).await, Some(Ok(()))) {
+            tracing::debug!(key = %unwanted.lease.key(), "release given up, the TTL frees the key");
         }
         lock(&self.queue).unsettled -= 1;
         self.settled.notify_waiters();

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::mem;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 
@@ -171,16 +173,32 @@ impl Watchdog {
     async fn renew(&self, backend: &dyn LockBackend, batch: Vec<Renewing>) {
         let give_up = batch.iter().map(attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
         let leases: Vec<Lease> = batch.iter().map(|renewing| renewing.lease().clone()).collect();
-        let replies = clock::until(&*self.clock, give_up, backend.renew_all(&leases)).await;
+        // A backend that panics must not take the watchdog of all leases along.
+        let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
+        let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
-        let mut replies = replies.into_iter().flatten();
+        let mut replies = replies.and_then(Result::ok).into_iter().flatten();
+        let (of, mut failed, mut first_error) = (batch.len(), 0, None);
         for renewing in batch {
             let hold = Arc::clone(renewing.hold());
             match replies.next() {
-                Some(reply) => renewing.settle(&reply, now),
-                None => renewing.give_up(now),
+                Some(Ok(renewal)) => renewing.settle(Some(renewal), now),
+                Some(Err(error)) => {
+                    failed += 1;
+                    first_error.get_or_insert(error);
+                    renewing.settle(None, now);
+                }
+                None => {
+                    failed += 1;
+                    renewing.give_up(now);
+                }
             }
             self.file(&hold);
+        }
+        if failed > 0 {
+            let error =
+                first_error.map_or_else(|| "no reply in time".to_owned(), |e| e.to_string());
+            tracing::warn!(failed, of, %error, "leases not renewed, trying until their deadlines");
         }
     }
 }

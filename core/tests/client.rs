@@ -1,0 +1,273 @@
+//! What a client does around its stages: runtimes that come and go, panics, shutdown, memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::clock::TokioClock;
+use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::{
+    ErrorKind, LeaseState, LockBackend, LockClient, LockOptions, LossReason, MemoryBackend, Mutex,
+    Operation, Release,
+};
+use tokio::runtime::{Builder, Runtime};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn client() -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
+    let clock = TokioClock::new();
+    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
+    let faults = backend.faults().clone();
+    let options = LockOptions::new().ttl(TTL);
+    (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
+
+mod runtimes {
+    use super::*;
+
+    #[test]
+    fn a_client_may_be_made_before_there_is_one() {
+        let client = LockClient::new(MemoryBackend::new());
+
+        let token = runtime()
+            .block_on(async { client.mutex("k").unwrap().lock().await.unwrap().token().number() });
+
+        assert_eq!(token, 1);
+    }
+
+    #[test]
+    fn a_client_outlives_them() {
+        let short = LockOptions::new().ttl(Duration::from_millis(300));
+        let client = LockClient::builder(MemoryBackend::new()).options(short).build().unwrap();
+        for _ in 0..3 {
+            runtime().block_on(async {
+                let guard = client.mutex("k").unwrap().lock().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                assert!(guard.is_held(), "nobody renews on the new runtime");
+                guard.release().await.unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_guard_whose_runtime_is_gone_is_honest_and_harmless() {
+        let short = LockOptions::new().ttl(Duration::from_millis(100));
+        let client = LockClient::builder(MemoryBackend::new()).options(short).build().unwrap();
+        let guard = runtime().block_on(async { client.mutex("k").unwrap().lock().await.unwrap() });
+        assert!(guard.is_held());
+
+        std::thread::sleep(guard.remaining());
+
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+        drop(guard);
+        // The next runtime sees to what is left.
+        let next = runtime().block_on(async { client.mutex("k").unwrap().lock().await.unwrap() });
+        assert!(next.is_held());
+    }
+
+    #[test]
+    fn without_one_locking_is_a_clear_error() {
+        let client = LockClient::new(MemoryBackend::new());
+        let mutex = client.mutex("k").unwrap();
+        let mut locking = Box::pin(mutex.try_lock());
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+
+        let std::task::Poll::Ready(Err(error)) = locking.as_mut().poll(&mut cx) else { panic!() };
+
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("tokio runtime"), "{error}");
+    }
+}
+
+mod panics {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_renewal_leave_the_watchdog_of_all_others_running() {
+        let (client, faults) = client();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let other = client.mutex("other").unwrap().lock().await.unwrap();
+        faults.inject(Operation::Renew, Fault::Panic, 2);
+
+        tokio::time::sleep(TTL * 3).await;
+
+        assert!(guard.is_held() && other.is_held());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_release_leave_the_reaper_running() {
+        let (client, faults) = client();
+        let (one, other) = (client.mutex("one").unwrap(), client.mutex("other").unwrap());
+        let guards = (one.lock().await.unwrap(), other.lock().await.unwrap());
+        faults.inject(Operation::Release, Fault::Panic, 1);
+
+        drop(guards);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+
+        let free = async |mutex: &Mutex| mutex.try_lock().await.unwrap().is_some();
+        assert!(free(&one).await || free(&other).await, "both are left to their TTL");
+    }
+}
+
+mod shutdown {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_calls_that_wait_here_and_at_the_store() {
+        let (client, _faults) = client();
+        let _guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let store = client.backend();
+        let foreign = leasehold_core::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
+        store.try_acquire(&leasehold_core::Claim::new(foreign)).await.unwrap();
+        let wait = |name: &str| {
+            let mutex = client.mutex(name).unwrap();
+            tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() })
+        };
+        let (queued, waiting) = (wait("k"), wait("f"));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+
+        client.shutdown(TTL).await.unwrap();
+
+        assert_eq!(queued.await.unwrap(), ErrorKind::Closed);
+        assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn leaves_no_lease_behind_however_it_races_with_locking() {
+        for _ in 0..200 {
+            let store = MemoryBackend::new();
+            let client = LockClient::new(store.clone());
+            let locking: Vec<_> = (0..4)
+                .map(|n| {
+                    let mutex = client.mutex(format!("k{n}")).unwrap();
+                    tokio::spawn(async move { mutex.lock().await })
+                })
+                .collect();
+            tokio::task::yield_now().await;
+
+            client.shutdown(Duration::from_secs(5)).await.unwrap();
+
+            for locked in locking {
+                match locked.await.unwrap() {
+                    Ok(guard) => assert!(!guard.is_held()),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+                }
+            }
+            // A lease that was granted while the shutdown went on is given back right after it.
+            let give_up = tokio::time::Instant::now() + Duration::from_secs(5);
+            while store.keys() > 0 {
+                assert!(tokio::time::Instant::now() < give_up, "a lease is left");
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn of_a_client_that_never_locked_is_nothing_to_wait_for() {
+        let (client, _faults) = client();
+
+        client.shutdown(Duration::ZERO).await.unwrap();
+    }
+}
+
+mod leases {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_alone() {
+        let (client, faults) = client();
+        let capped = LockOptions::new().ttl(TTL).max_hold(TTL);
+        let mutex = client.mutex("k").unwrap().with_options(capped).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        tokio::time::sleep(TTL / 2).await;
+        assert_eq!(faults.calls(Operation::Renew), 0);
+
+        client.backend().expire(mutex.key()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
+        assert_eq!(faults.calls(Operation::Renew), 1);
+    }
+
+    #[tokio::test]
+    async fn of_a_hundred_thousand_names_leave_nothing_behind() {
+        let store = MemoryBackend::new();
+        let client = LockClient::new(store.clone());
+        for n in 0..100_000 {
+            let guard = client.mutex(format!("k{n}")).unwrap().try_lock().await.unwrap().unwrap();
+            guard.release().await.unwrap();
+        }
+
+        assert_eq!(store.keys(), 0);
+        assert!(!format!("{store:?}").contains("keys: 1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_nobody_ends_are_cleared_from_memory_by_what_comes_after() {
+        let clock = TokioClock::new();
+        let store = MemoryBackend::with_clock(clock);
+        for n in 0..1_000 {
+            let key = leasehold_core::LockKey::new(format!("k{n}")).unwrap();
+            let claim = leasehold_core::Claim::new(leasehold_core::Lease::new(&key, TTL));
+            store.try_acquire(&claim).await.unwrap();
+        }
+        assert_eq!(store.keys(), 1_000);
+        tokio::time::sleep(TTL).await;
+
+        let key = leasehold_core::LockKey::new("other").unwrap();
+        let lease = leasehold_core::Lease::new(&key, TTL);
+        for _ in 0..500 {
+            assert_eq!(store.release(&lease).await.unwrap(), Release::NotHeld);
+        }
+
+        assert_eq!(store.keys(), 0);
+    }
+
+    #[tokio::test]
+    async fn are_shared_by_clients_whatever_is_known_of_their_backend() {
+        let store = MemoryBackend::new();
+        let typed: LockClient<MemoryBackend> = LockClient::new(store.clone());
+        let erased: LockClient = LockClient::new(store.clone()).erase();
+        let shared: LockClient<Arc<dyn LockBackend>> =
+            LockClient::new(Arc::new(store) as Arc<dyn LockBackend>);
+
+        let guard = typed.mutex("k").unwrap().lock().await.unwrap();
+
+        assert!(erased.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+        assert!(shared.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+        assert_eq!(typed.backend().keys(), 1);
+        drop(guard);
+    }
+}
+
+#[test]
+fn what_users_hold_may_be_sent_and_shared() {
+    let client = LockClient::new(MemoryBackend::new()).erase();
+    assert_send_sync_static(&client);
+    assert_send_sync_static(&client.mutex("k").unwrap());
+    assert_send_sync_static(&client.reentrant_mutex("k").unwrap());
+    assert_send_sync_static(&client.admin());
+}
+
+/// Futures that users spawn must be `Send`, the closure form included.
+#[tokio::test]
+async fn what_users_await_may_be_spawned() {
+    let client = LockClient::new(MemoryBackend::new());
+    let (mutex, reentrant) = (client.mutex("k").unwrap(), client.reentrant_mutex("r").unwrap());
+
+    let spawned = tokio::spawn(async move {
+        let guard = mutex.lock().await.unwrap();
+        guard.extend(TTL).await.unwrap();
+        guard.run(async {}).await.unwrap();
+        guard.release().await.unwrap();
+        let from_mutex = mutex.run(async |guard| guard.token().number()).await.unwrap();
+        from_mutex + reentrant.run(async |guard| guard.token().number()).await.unwrap()
+    });
+
+    assert!(spawned.await.unwrap() > 0);
+}
