@@ -184,11 +184,11 @@ async fn a_full_server_lets_inner_and_outer_guards_go() {
 
 #[tokio::test]
 async fn a_server_that_cannot_save_says_so() {
-    let redis = RedisOptions::new().args(["--save", "3600 1"]).start().await;
+    let redis = Redis::start().await;
     let (backend, ours) = (backend(&redis).await, lease("ours"));
     acquire(&backend, &ours).await.unwrap();
-    // A snapshot into a folder that is none fails, and from then on writes are refused.
-    redis.command(&["CONFIG", "SET", "dbfilename", "dump.rdb"]).await;
+    // A snapshot in the place of a folder fails, and from then on writes are refused.
+    redis.command(&["CONFIG", "SET", "save", "3600 1"]).await;
     std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
     redis.command(&["BGSAVE"]).await;
     let start = Instant::now();

@@ -12,7 +12,14 @@ pub struct ServerError {
 impl ServerError {
     /// Creates it from the first word of the reply and the rest.
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { code: code.into(), detail: detail.into() }
+        let (code, detail) = (code.into(), detail.into());
+        let (code, detail) = unwrap(&code, &detail).unwrap_or((code, detail));
+        // From inside a script, it ends in a reference to that, which helps nobody.
+        let detail = match detail.rsplit_once(" script: ") {
+            Some((said, reference)) if reference.contains(", on ") => said.to_owned(),
+            _ => detail,
+        };
+        Self { code, detail }
     }
 
     /// Whether the server does not know the script: nothing ran, and the caller sends the source.
@@ -23,10 +30,9 @@ impl ServerError {
     /// What the error means for the caller.
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
-        // Errors from inside a script end in a reference to it, which helps nobody.
-        let detail = self.detail.split(" script: ").next().unwrap_or_default().trim_end();
+        let Self { code, detail } = self;
         let dash = if advice.is_empty() { "" } else { "; " };
-        Error::new(kind, format!("{} {detail}{dash}{advice}", self.code))
+        Error::new(kind, format!("{code} {}{dash}{advice}", detail.trim_end()))
     }
 
     fn classify(&self) -> (ErrorKind, &'static str) {
@@ -68,8 +74,8 @@ impl ServerError {
         let has = |part: &str| text.contains(part);
         if has("max number of clients") {
             (ErrorKind::Unavailable, "")
-        } else if has("user executing the script") || has("No permissions") {
-            // How NOPERM arrives from inside a script, on 7.0.
+        } else if has("user executing the script") || has("ACL failure") {
+            // How NOPERM arrives from inside a script, up to 7.0 and later.
             (ErrorKind::Denied, "see the ACL rules in the documentation")
         } else if has("AUTH") || has("invalid password") {
             (ErrorKind::Denied, "the server wants no password, or another one")
@@ -81,6 +87,19 @@ impl ServerError {
             (ErrorKind::Unexpected, "")
         }
     }
+}
+
+/// What a command inside a script failed with, which up to Redis 6.2 is wrapped in an error of the script:
+/// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
+fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {
+    if code != "ERR" || !detail.starts_with("Error running script") {
+        return None;
+    }
+    let (_, inner) = detail.rsplit_once("@user_script")?;
+    let inner = inner.trim_start_matches(|c: char| !c.is_ascii_alphabetic());
+    let (code, detail) = inner.split_once(' ')?;
+    let is_code = code.bytes().all(|byte| byte.is_ascii_uppercase());
+    is_code.then(|| (code.to_owned(), detail.to_owned()))
 }
 
 #[cfg(test)]
@@ -111,6 +130,23 @@ mod tests {
                 "ERR",
                 "The user executing the script can't run this command or subcommand script: 0a, on @user_script:1.",
                 ErrorKind::Denied,
+            ),
+            (
+                "ERR",
+                "ACL failure in script: User locker has no permissions to run the 'get' command \
+                 script: 0a, on @user_script:1.",
+                ErrorKind::Denied,
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_0a): @user_script:21: @user_script: 21: -READONLY \
+                 You can't write against a read only replica.",
+                ErrorKind::Unavailable,
+            ),
+            (
+                "ERR",
+                "Error running script (call to f_0a): @user_script:3: WRONGTYPE Operation against",
+                ErrorKind::WrongType,
             ),
             ("ERR", "AUTH <password> called without any password configured", ErrorKind::Denied),
             ("ERR", "DB index is out of range", ErrorKind::Invalid),

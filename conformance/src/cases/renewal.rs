@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::fault::Fault;
+use leasehold_core::fault::{Fault, News};
 use leasehold_core::{
     Attempt, Claim, ErrorKind, LeaseState, LockBackend, LossReason, Operation, Renewal, RenewalMode,
 };
@@ -109,6 +109,8 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: H
 ) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
+    // So that it is the renewal that finds out, and not before the thief is done.
+    faults.set_news(News::Muted);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let thief = client.backend().steal(&key, scene.ttl() * 4).await.unwrap();
