@@ -80,6 +80,7 @@ cases! { $
         one_name_is_one_lock_for_all_clients [5];
         an_expired_lease_has_one_successor [7];
         a_grant_whose_reply_is_lost_is_the_same_acquisition [8];
+        a_grant_that_nobody_heard_of_is_given_back [8];
         a_request_that_arrives_late_is_not_reported_as_held [9];
         a_grant_that_comes_too_late_is_refused_and_given_back [10, 15];
         locks_of_one_client_do_not_mix [11];

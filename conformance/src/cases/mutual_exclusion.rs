@@ -168,6 +168,19 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harne
     assert_eq!(scene.witness(&key).await, None);
 }
 
+pub(crate) async fn a_grant_that_nobody_heard_of_is_given_back<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+    faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
+
+    // What comes after the first attempt says nothing about that.
+    let error = client.mutex(&key).unwrap().try_lock_for(scene.ttl() / 4).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
 pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harness>(
     scene: &Scene<H>,
 ) {
