@@ -32,12 +32,35 @@ impl RedisBackend {
     ///
     /// # Errors
     ///
-    /// Those of [`RedisConfig::from_url`] and [`RedisConfig::connect`].
+    /// Those of [`RedisConfig::from_url`] and [`RedisBackend::connect_with`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        RedisConfig::from_url(url)?.connect().await
+        Self::connect_with(RedisConfig::from_url(url)?).await
     }
 
-    pub(crate) fn new(config: RedisConfig) -> Self {
+    /// Connects to the server of `config`, to find out now whether it is there and lets us in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached,
+    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect_with(config: RedisConfig) -> Result<Self, Error> {
+        let backend = Self::connect_lazily(config);
+        let connected = backend.connection.ensure().await;
+        connected
+            .map_err(|error| error.with_operation(Operation::Connect).with_backend(BACKEND))?;
+        Ok(backend)
+    }
+
+    /// Connects to the server of `config` when the first lock is taken. Nothing is checked before.
+    pub fn connect_lazily(config: RedisConfig) -> Self {
         let address = config.address().into();
         if config.exposes_password() {
             tracing::warn!(%address, "the password crosses the network in the clear: use rediss://");
@@ -46,11 +69,6 @@ impl RedisBackend {
         let news = Arc::new(News::new(layout.clone()));
         let connection = Connection::new(config, Arc::clone(&news));
         Self { address, layout, news, connection }
-    }
-
-    pub(crate) async fn ping(&self) -> Result<(), Error> {
-        let connected = self.connection.ensure().await;
-        connected.map_err(|error| error.with_operation(Operation::Connect).with_backend(BACKEND))
     }
 
     async fn call<T>(

@@ -1,14 +1,14 @@
 //! Which server, and how to speak to it.
 
+mod url;
+
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::Layout;
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion};
-use url::Url;
+use redis::{Client, ConnectionAddr, ProtocolVersion};
 
-use crate::backend::RedisBackend;
 use crate::error;
 
 /// Which server to use, and how. `Debug` shows neither user nor password.
@@ -47,29 +47,14 @@ impl RedisConfig {
     /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
     /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        let url = Url::parse(url).map_err(|error| invalid(format!("the URL: {error}")))?;
-        let params = Params::read(&url)?;
-        let mut config = Self::from_client(client(url, &params)?);
-        if let Some(prefix) = params.prefix {
-            config = config.prefix(prefix)?;
-        }
-        if let Some(timeout) = params.timeout {
-            config = config.timeout(timeout)?;
-        }
-        if params.push == Some(Push::Off) {
-            config = config.without_push();
-        }
-        if params.protocol == ProtocolVersion::RESP2 {
-            config = config.resp2();
-        }
-        Ok(config)
+        url::read(url)
     }
 
     /// Takes the address, credentials and TLS settings of `client`, with a connection of our own.
     pub fn from_client(client: Client) -> Self {
         if matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. }) {
             // Without the feature, whoever made the client has seen to it.
-            drop(ensure_tls());
+            drop(url::ensure_tls());
         }
         Self {
             client,
@@ -121,22 +106,6 @@ impl RedisConfig {
         self
     }
 
-    /// Connects, to find out now whether the server is there and lets us in.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it does not let us in.
-    pub async fn connect(self) -> Result<RedisBackend, Error> {
-        let backend = self.connect_lazily();
-        backend.ping().await?;
-        Ok(backend)
-    }
-
-    /// Connects when the first lock is taken, and again whenever that is needed.
-    pub fn connect_lazily(self) -> RedisBackend {
-        RedisBackend::new(self)
-    }
-
     /// Where the server is, without credentials.
     pub(crate) fn address(&self) -> String {
         self.client.get_connection_info().addr().to_string()
@@ -165,138 +134,7 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// The parameters of a URL that are ours.
-struct Params {
-    prefix: Option<String>,
-    timeout: Option<Duration>,
-    push: Option<Push>,
-    protocol: ProtocolVersion,
-    tls: TlsFiles,
-}
-
-/// Paths of PEM files.
-#[derive(Default)]
-struct TlsFiles {
-    authority: Option<String>,
-    certificate: Option<String>,
-    key: Option<String>,
-}
-
-impl TlsFiles {
-    fn is_empty(&self) -> bool {
-        self.authority.is_none() && self.certificate.is_none() && self.key.is_none()
-    }
-}
-
-impl Params {
-    fn read(url: &Url) -> Result<Self, Error> {
-        let mut params = Self {
-            prefix: None,
-            timeout: None,
-            push: None,
-            protocol: ProtocolVersion::RESP3,
-            tls: TlsFiles::default(),
-        };
-        for (name, value) in url.query_pairs() {
-            let value = value.into_owned();
-            match &*name {
-                "prefix" => params.prefix = Some(value),
-                "timeout-ms" => params.timeout = Some(millis(&value)?),
-                "push" => params.push = Some(push(&value)?),
-                "protocol" => params.protocol = protocol(&value)?,
-                "ca" => params.tls.authority = Some(value),
-                "cert" => params.tls.certificate = Some(value),
-                "key" => params.tls.key = Some(value),
-                // Those of the client crate.
-                "db" | "user" | "pass" => {}
-                _ => {
-                    return Err(invalid(format!(
-                        "the URL has an unknown parameter {name:?}; known are prefix, timeout-ms, push, \
-                         protocol, ca, cert, key, db, user, pass"
-                    )));
-                }
-            }
-        }
-        if url.fragment().is_some() {
-            return Err(invalid("the URL must not have a part after #"));
-        }
-        Ok(params)
-    }
-}
-
-fn millis(value: &str) -> Result<Duration, Error> {
-    let millis = value.parse().map_err(|_| invalid("timeout-ms in the URL must be a number"))?;
-    Ok(Duration::from_millis(millis))
-}
-
-fn push(value: &str) -> Result<Push, Error> {
-    match value {
-        "on" => Ok(Push::Wanted),
-        "off" => Ok(Push::Off),
-        _ => Err(invalid("push in the URL must be on or off")),
-    }
-}
-
-fn protocol(value: &str) -> Result<ProtocolVersion, Error> {
-    match value {
-        "resp2" => Ok(ProtocolVersion::RESP2),
-        "resp3" => Ok(ProtocolVersion::RESP3),
-        _ => Err(invalid("protocol in the URL must be resp2 or resp3")),
-    }
-}
-
-fn client(url: Url, params: &Params) -> Result<Client, Error> {
-    let secure = matches!(url.scheme(), "rediss" | "valkeys");
-    if secure {
-        ensure_tls()?;
-    }
-    let info = url.into_connection_info().map_err(error::config)?;
-    if params.tls.is_empty() {
-        return Client::open(info).map_err(error::config);
-    }
-    if !secure {
-        return Err(invalid("ca, cert and key in the URL need rediss://"));
-    }
-    client_with_files(info, &params.tls)
-}
-
-#[cfg(feature = "tls")]
-fn ensure_tls() -> Result<(), Error> {
-    // The client crate takes the process's provider of cryptography and panics if there is none. An
-    // error means that the application has installed one already, which is then used.
-    drop(rustls::crypto::ring::default_provider().install_default());
-    Ok(())
-}
-
-#[cfg(not(feature = "tls"))]
-fn ensure_tls() -> Result<(), Error> {
-    let message = "TLS needs the Cargo feature `tls` of leasehold-redis (`redis-tls` of leasehold)";
-    Err(Error::new(ErrorKind::Unsupported, message))
-}
-
-#[cfg(feature = "tls")]
-fn client_with_files(info: redis::ConnectionInfo, files: &TlsFiles) -> Result<Client, Error> {
-    let read = |path: &String| {
-        std::fs::read(path)
-            .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
-    };
-    let client_tls = match (&files.certificate, &files.key) {
-        (Some(certificate), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
-        }
-        (None, None) => None,
-        _ => return Err(invalid("cert and key in the URL need each other")),
-    };
-    let root_cert = files.authority.as_ref().map(read).transpose()?;
-    let certificates = redis::TlsCertificates { client_tls, root_cert };
-    Client::build_with_tls(info, certificates).map_err(error::config)
-}
-
-#[cfg(not(feature = "tls"))]
-fn client_with_files(_: redis::ConnectionInfo, _: &TlsFiles) -> Result<Client, Error> {
-    unreachable!("TLS was refused before")
-}
-
+/// Of a setting that cannot be.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(error::BACKEND)
 }

@@ -32,7 +32,7 @@ async fn a_server_that_is_down_is_an_error_at_once_and_every_time() {
     let refused = RedisBackend::connect(&url).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
 
-    let lazy = RedisConfig::from_url(&url).unwrap().connect_lazily();
+    let lazy = RedisBackend::connect_lazily(RedisConfig::from_url(&url).unwrap());
     for _ in 0..20 {
         let start = Instant::now();
         let error = acquire(&lazy, &lease("job")).await.unwrap_err();
@@ -46,7 +46,7 @@ async fn a_host_that_swallows_connections_is_an_error_in_time_for_all_callers() 
     // A listener that never accepts: the kernel completes connections until its backlog is full.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    let backend = RedisConfig::from_url(&url).unwrap().connect_lazily();
+    let backend = RedisBackend::connect_lazily(RedisConfig::from_url(&url).unwrap());
 
     let start = Instant::now();
     let mut calls = tokio::task::JoinSet::new();

@@ -228,7 +228,7 @@ async fn prefixes_are_namespaces() {
     let redis = Redis::start().await;
     let connect = async |prefix: &str| {
         let config = RedisConfig::from_url(&redis.url()).unwrap().prefix(prefix).unwrap();
-        LockClient::new(config.connect().await.unwrap())
+        LockClient::new(RedisBackend::connect_with(config).await.unwrap())
     };
     let (one, other) = (connect("one:").await, connect("other:").await);
 
@@ -350,7 +350,8 @@ async fn locks_may_be_taken_through_any_address() {
     let socket = format!("unix://{}", redis.socket().display());
     let over_socket = LockClient::new(RedisBackend::connect(&socket).await.unwrap());
     let theirs = redis_client(&redis);
-    let from_client = RedisConfig::from_client(theirs).connect().await.unwrap();
+    let config = RedisConfig::from_client(theirs);
+    let from_client = RedisBackend::connect_with(config).await.unwrap();
     let from_client = LockClient::new(from_client);
     let database = format!("{}/5", redis.url());
     let in_database = LockClient::new(RedisBackend::connect(&database).await.unwrap());

@@ -7,8 +7,8 @@ use leasehold_core::LockBackend;
 
 use crate::case::{Case, Need};
 use crate::harness::Harness;
-use crate::list;
 use crate::scene::Scene;
+use crate::{list, run};
 
 /// A store in the page's table of stores.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Store {
 impl Store {
     /// The store of `H`: what its backend declares and its harness offers.
     pub fn of<H: Harness>() -> Self {
-        let capabilities = list::runtime::<H>()
+        let capabilities = run::runtime::<H>()
             .block_on(async { Scene::<H>::start().await.backend().await.capabilities() });
         let has = |need: &Need| match need.feature() {
             Some(feature) => capabilities.supports(feature),

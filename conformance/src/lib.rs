@@ -41,17 +41,19 @@ mod harness;
 mod scene;
 
 mod case;
-mod report;
-
-#[macro_use]
-mod list;
 mod cases;
 mod model;
+mod run;
+
+mod list;
+mod report;
+mod test;
 
 pub mod document;
 
 pub use case::{Case, Need, Outcome, Skipped};
 pub use harness::{Disturbance, Harness, Time, Timing};
-pub use list::{cases, run_case};
+pub use list::cases;
 pub use report::{Report, report};
 pub use scene::Scene;
+pub use test::run_case;

@@ -1,18 +1,8 @@
 //! The one list of cases.
 
-use std::fs::File;
-use std::future::Future;
-use std::io::Write;
-use std::pin::Pin;
-
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
-
-use crate::case::{Case, Need, Outcome, Skipped};
-use crate::harness::{Harness, Time};
-use crate::model;
-use crate::scene::Scene;
-use leasehold_core::LockBackend;
+use crate::case::{Case, Need};
+use crate::harness::Harness;
+use crate::{model, run};
 
 /// Turns the list into [`cases`], and into the macro `suite!`.
 macro_rules! cases {
@@ -29,7 +19,7 @@ macro_rules! cases {
                     name: stringify!($case),
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
-                    run: || run::<H>(
+                    run: || run::on_scene::<H>(
                         &[$($(Need::$need),+)?],
                         |scene| Box::pin(crate::cases::$group::$case(scene)),
                     ),
@@ -218,70 +208,4 @@ cases! { $
         lease_ids_stay_secret [198];
         a_forced_release_is_the_operators_and_tells_whose_lock_it_was [201] needs ForceRelease, Inspect;
     }
-}
-
-/// Runs the case `group::name` on the store of `H`, and notes the outcome in the file that the
-/// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
-///
-/// # Panics
-///
-/// If the case fails, or there is no such case.
-pub fn run_case<H: Harness>(group: &str, name: &str) {
-    let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
-    let outcome = match case.run() {
-        Ok(()) => "passed".to_owned(),
-        Err(Skipped(need)) => {
-            println!("skipped: {} has no {need}", H::NAME);
-            format!("skipped: no {need}")
-        }
-    };
-    if let Some(path) = std::env::var_os("LEASEHOLD_CONFORMANCE_LOG") {
-        let line = format!("{}\t{}\t{outcome}\n", H::NAME, case.path());
-        let log = File::options().create(true).append(true).open(path);
-        log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log can be written");
-    }
-}
-
-/// No case takes longer, in TTLs: a store that never answers fails it.
-const CASE_TTLS: u32 = 120;
-
-type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-fn run<H: Harness>(needs: &[Need], case: for<'a> fn(&'a Scene<H>) -> Running<'a>) -> Outcome {
-    runtime::<H>().block_on(async {
-        let scene = Scene::start().await;
-        require(&scene, needs).await?;
-        let limit = scene.ttl() * CASE_TTLS;
-        let whole = async {
-            case(&scene).await;
-            scene.epilogue().await;
-        };
-        let in_time = timeout(limit, whole).await;
-        assert!(in_time.is_ok(), "the case does not end, after {limit:?}");
-        Ok(())
-    })
-}
-
-pub(crate) fn runtime<H: Harness>() -> Runtime {
-    let mut builder = match H::TIME {
-        Time::Real => Builder::new_multi_thread(),
-        Time::Virtual => Builder::new_current_thread(),
-    };
-    builder.worker_threads(2).enable_all().start_paused(H::TIME == Time::Virtual);
-    builder.build().expect("a runtime can be made")
-}
-
-/// Tells what is missing.
-pub(crate) async fn require<H: Harness>(scene: &Scene<H>, needs: &[Need]) -> Outcome {
-    for need in needs {
-        let met = match need.feature() {
-            Some(feature) => scene.backend().await.capabilities().supports(feature),
-            None => H::HOOKS.contains(need),
-        };
-        if !met {
-            return Err(Skipped(*need));
-        }
-    }
-    Ok(())
 }

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::case::{Need, Outcome};
 use crate::harness::Harness;
-use crate::list;
+use crate::run;
 use crate::scene::Scene;
 
 /// Time in the model goes in steps of this. Long compared to what the operations themselves take,
@@ -52,11 +52,11 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
 pub(crate) fn agrees_with_the_specification<H: Harness>() -> Outcome {
-    let runtime = list::runtime::<H>();
+    let runtime = run::runtime::<H>();
     let (scene, backend) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;
         let needs = [Need::Advance, Need::ForceRelease, Need::Inspect];
-        list::require(&scene, &needs).await?;
+        run::require(&scene, &needs).await?;
         let backend = scene.backend().await;
         Ok((scene, backend))
     })?;

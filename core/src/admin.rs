@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::ForcedRelease;
-use crate::client::Engine;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::holder::Inspection;
 use crate::key::LockKey;

@@ -6,7 +6,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use crate::key::LockKey;
-use crate::lease::LossReason;
+use crate::loss::LossReason;
 
 /// Why an operation failed: a [kind](ErrorKind) to match on, and the context to print.
 ///

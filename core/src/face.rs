@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Engine, Locked, Request};
 use crate::clock::Instant;
+use crate::engine::{Engine, Locked, Request};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Holder;
 use crate::key::LockKey;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::holder::Description;
+use crate::description::Description;
 use crate::key::LockKey;
 
 /// What the store compares to tell one grant from every other: a random id, drawn per acquisition.
@@ -129,45 +129,6 @@ impl Lease {
     /// Who holds it, in words.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
-    }
-}
-
-/// How a lease stands, as far as its holder knows. There is no fourth way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum LeaseState {
-    /// In force, and the last renewal that was due succeeded.
-    Held,
-    /// In force until the deadline, but the last renewal failed or was not answered.
-    Unsure,
-    /// Ended before its holder released it. Final.
-    Lost(LossReason),
-}
-
-/// Why a lease ended before its holder released it.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The deadline passed without a confirmed renewal.
-    Expired,
-    /// It was held for as long as [`LockOptions::max_hold`](crate::LockOptions::max_hold) allows.
-    MaxHold,
-    /// The client was shut down.
-    Shutdown,
-    /// The store says that another holds the key.
-    Taken,
-    /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or revoked.
-    Vanished,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its deadline passed without a confirmed renewal",
-            Self::MaxHold => "it was held for as long as max_hold allows",
-            Self::Shutdown => "the client was shut down",
-            Self::Taken => "the store says that another holds the key",
-            Self::Vanished => "the store no longer has it (expired, deleted or revoked)",
-        })
     }
 }
 

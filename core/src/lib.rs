@@ -20,15 +20,18 @@ mod options;
 mod owner;
 mod retry;
 
+mod engine;
 mod lock;
 
 mod backend;
 mod capabilities;
 mod claim;
+mod description;
 mod error;
 mod holder;
 mod key;
 mod lease;
+mod loss;
 mod token;
 mod watch;
 
@@ -43,11 +46,13 @@ pub use backend::{Attempt, Contention, ForcedRelease, Grant, LockBackend, Releas
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use client::{Builder, LockClient};
+pub use description::Description;
 pub use error::{Error, ErrorKind, Operation};
-pub use holder::{Description, Holder, Inspection};
+pub use holder::{Holder, Inspection};
 pub use key::LockKey;
-pub use lease::{Fingerprint, Lease, LeaseId, LeaseState, LossReason};
+pub use lease::{Fingerprint, Lease, LeaseId};
 pub use lock::guard::LockGuard;
+pub use loss::{LeaseState, LossReason};
 pub use memory::MemoryBackend;
 pub use mutex::Mutex;
 pub use options::{LockOptions, RenewalMode};

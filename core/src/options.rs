@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Fencing};
+use crate::description::Description;
 use crate::error::{Error, ErrorKind};
-use crate::holder::Description;
 use crate::lock::deadline;
 use crate::retry::Retry;
 

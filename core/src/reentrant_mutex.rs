@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::client::Engine;
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::Face;
 use crate::key::LockKey;

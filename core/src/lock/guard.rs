@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::client::Engine;
 use crate::clock::{self, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
-use crate::lease::{LeaseState, LossReason};
 use crate::lock::hold::{Hold, Leave};
 use crate::lock::queue::Turn;
 use crate::lock::reaper::{Debt, Unwanted};
+use crate::lock::upkeep::Upkeep;
+use crate::loss::{LeaseState, LossReason};
 use crate::options;
 use crate::token::FencingToken;
 
@@ -33,13 +33,13 @@ use crate::token::FencingToken;
 #[must_use = "dropping a guard releases its lock"]
 pub struct LockGuard {
     hold: Arc<Hold>,
-    engine: Arc<Engine>,
+    upkeep: Arc<Upkeep>,
     gone: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Arc<Hold>, engine: Arc<Engine>) -> Self {
-        Self { hold, engine, gone: false }
+    pub(crate) fn new(hold: Arc<Hold>, upkeep: Arc<Upkeep>) -> Self {
+        Self { hold, upkeep, gone: false }
     }
 
     /// The key that is held.
@@ -65,13 +65,13 @@ impl LockGuard {
 
     /// How long until the [deadline](Self::deadline); zero once the lease is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.engine.now();
+        let now = self.upkeep.now();
         if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
     /// How the lease stands, from what is known here and without I/O.
     pub fn state(&self) -> LeaseState {
-        self.hold.state(self.engine.now())
+        self.hold.state(self.upkeep.now())
     }
 
     /// Whether the lease is in force, from what is known here and without I/O.
@@ -110,11 +110,11 @@ impl LockGuard {
     /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
         let hold = Arc::clone(&self.hold);
-        let engine = Arc::clone(&self.engine);
+        let upkeep = Arc::clone(&self.upkeep);
         async move {
-            let mut wait = pin!(hold.wait_lost(engine.clock()));
+            let mut wait = pin!(hold.wait_lost(upkeep.clock()));
             // The clock is read at every poll: a runtime that was stalled may run us before its timers.
-            poll_fn(|cx| match hold.loss(engine.now()) {
+            poll_fn(|cx| match hold.loss(upkeep.now()) {
                 Some(reason) => Poll::Ready(reason),
                 None => wait.as_mut().poll(cx),
             })
@@ -128,7 +128,7 @@ impl LockGuard {
     ///
     /// Safe to drop.
     pub async fn unsure(&self) -> LeaseState {
-        self.hold.wait_unsure(self.engine.clock()).await
+        self.hold.wait_unsure(self.upkeep.clock()).await
     }
 
     /// Renews the lease now, with another TTL from now on.
@@ -147,9 +147,9 @@ impl LockGuard {
     ///
     /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let backend = self.engine.backend();
+        let backend = self.upkeep.backend();
         options::check_ttl("ttl", ttl, &backend.capabilities())?;
-        let clock = self.engine.clock();
+        let clock = self.upkeep.clock();
         let renewing = self
             .hold
             .start_extension(ttl, clock)
@@ -163,7 +163,7 @@ impl LockGuard {
                 .with_key(self.key()))
         });
         renewing.settle(reply.as_ref().ok().copied(), clock.now());
-        self.engine.watchdog().file(&self.hold);
+        self.upkeep.watchdog().file(&self.hold);
         match self.hold.loss(clock.now()) {
             Some(reason) => Err(self.lost_error(reason, Operation::Renew)),
             None => reply.map(|_renewed| ()),
@@ -210,7 +210,7 @@ impl LockGuard {
             return Err(self.lost_error(reason, Operation::Release));
         }
         let Some(debt) = debt else { return Ok(()) };
-        let settled = debt.settle(self.engine.backend(), self.engine.clock()).await;
+        let settled = debt.settle(self.upkeep.backend(), self.upkeep.clock()).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 
@@ -237,13 +237,13 @@ impl LockGuard {
     /// Ends this guard's part in the lease. The last one owes the store a release.
     fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
         self.gone = true;
-        let (state, turn) = match self.hold.leave(self.engine.now()) {
+        let (state, turn) = match self.hold.leave(self.upkeep.now()) {
             Leave::Inner(state) => return (state, None),
             Leave::Last(state, turn) => (state, turn),
         };
-        self.engine.forget(&self.hold);
+        self.upkeep.forget(&self.hold);
         let unwanted = Unwanted::new(self.hold.lease()).closed_until(self.hold.min_until());
-        let mut debt = Debt::new(unwanted, self.engine.reaper());
+        let mut debt = Debt::new(unwanted, self.upkeep.reaper());
         match state {
             // The store does not have it, or it was given back already.
             LeaseState::Lost(LossReason::Taken | LossReason::Vanished | LossReason::Shutdown) => {}

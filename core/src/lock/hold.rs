@@ -1,5 +1,10 @@
 //! One lease as this process sees it: Held, Unsure or Lost, and how many guards share it.
 
+mod renewing;
+
+pub(crate) use renewing::Renewing;
+
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -7,13 +12,12 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::Renewal;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::lease::{Lease, LeaseState, LossReason};
+use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::queue::Turn;
-use crate::lock::watchdog::{Alarm, Filed};
+use crate::loss::{LeaseState, LossReason};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
 use crate::sync::lock;
@@ -38,7 +42,41 @@ pub(crate) struct Hold {
     /// Notified of every change that somebody may wait for.
     changed: Notify,
     alarm: Arc<Alarm>,
-    filed: Filed,
+    /// Where the watchdog has filed it; locked only while its schedule is.
+    filed: Mutex<Option<Place>>,
+}
+
+/// A place in the watchdog's schedule: when, and which of those at that time.
+pub(crate) type Place = (Instant, u64);
+
+/// How a hold calls for the watchdog.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    rung_for: Mutex<Vec<Arc<Hold>>>,
+    wake: Notify,
+}
+
+impl Alarm {
+    /// Wakes the watchdog.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Waits until somebody has called for the watchdog since the last time.
+    pub(crate) async fn heard(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Those that it was rung for.
+    pub(crate) fn answer(&self) -> Vec<Arc<Hold>> {
+        mem::take(&mut *lock(&self.rung_for))
+    }
+
+    /// Makes the watchdog look at `hold` now.
+    fn ring(&self, hold: Arc<Hold>) {
+        lock(&self.rung_for).push(hold);
+        self.wake();
+    }
 }
 
 #[derive(Debug)]
@@ -128,7 +166,7 @@ impl Hold {
             state: Mutex::new(state),
             changed: Notify::new(),
             alarm,
-            filed: Filed::default(),
+            filed: Mutex::default(),
         })
     }
 
@@ -148,7 +186,7 @@ impl Hold {
         self.min_until
     }
 
-    pub(crate) fn filed(&self) -> &Filed {
+    pub(crate) fn filed(&self) -> &Mutex<Option<Place>> {
         &self.filed
     }
 
@@ -370,7 +408,7 @@ impl State {
     }
 
     fn let_go(&mut self) -> (Option<Turn>, KeyWatch) {
-        (self.turn.take(), std::mem::replace(&mut self.watch, KeyWatch::silent()))
+        (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 
     fn due_only_at_deadline(&self, renewal: RenewalMode) -> bool {
@@ -407,78 +445,5 @@ impl State {
         } else {
             deadline::retry_due(now, self.ttl).min(self.deadline)
         };
-    }
-}
-
-/// A renewal under way. Dropped before it is settled, its outcome is unknown.
-#[derive(Debug)]
-pub(crate) struct Renewing {
-    hold: Arc<Hold>,
-    lease: Lease,
-    sent_at: Instant,
-    settled: bool,
-}
-
-impl Renewing {
-    fn new(hold: &Arc<Hold>, sent_at: Instant, ttl: Duration) -> Self {
-        let lease = hold.lease.clone().with_ttl(ttl);
-        Self { hold: Arc::clone(hold), lease, sent_at, settled: false }
-    }
-
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
-    }
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    pub(crate) fn sent_at(&self) -> Instant {
-        self.sent_at
-    }
-
-    /// Takes note that no reply came in time.
-    pub(crate) fn give_up(self, now: Instant) {
-        lock(&self.hold.state).alone = true;
-        self.settle(None, now);
-    }
-
-    /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
-    pub(crate) fn settle(mut self, renewal: Option<Renewal>, now: Instant) {
-        self.settled = true;
-        let Hold { max_until, renewal: mode, .. } = *self.hold;
-        self.hold.update(now, |state| {
-            state.renewing = false;
-            if state.is_over() {
-                return;
-            }
-            match renewal {
-                Some(Renewal::Renewed) => {
-                    state.renewed(self.sent_at, self.lease.ttl(), max_until, mode);
-                }
-                Some(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
-                Some(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),
-                None => state.not_renewed(now, mode),
-            }
-            if state.news && mode == RenewalMode::Watchdog {
-                state.due = now;
-            }
-        });
-    }
-}
-
-impl Drop for Renewing {
-    fn drop(&mut self) {
-        if self.settled {
-            return;
-        }
-        let renewal = self.hold.renewal;
-        self.hold.update(self.sent_at, |state| {
-            state.renewing = false;
-            if !state.is_over() {
-                state.not_renewed(self.sent_at, renewal);
-            }
-        });
-        self.hold.alarm.ring(Arc::clone(&self.hold));
     }
 }

@@ -1,4 +1,4 @@
-//! The stages of one `lock()` call, in call order. No stage calls another: `client.rs` calls them all.
+//! The stages of one `lock()` call, in call order. No stage calls another: `engine.rs` calls them all.
 
 pub(crate) mod reentrancy;
 
@@ -10,10 +10,10 @@ pub(crate) mod watchdog;
 
 pub(crate) mod guard;
 
-pub(crate) mod background;
 pub(crate) mod deadline;
 pub(crate) mod hold;
 pub(crate) mod reaper;
+pub(crate) mod upkeep;
 
 use crate::clock::Instant;
 

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind};
-use crate::lease::{Lease, LossReason};
+use crate::lease::Lease;
+use crate::loss::LossReason;
 use crate::retry::Retry;
 use crate::sync::lock;
 

@@ -1,20 +1,17 @@
 //! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
-
-use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Notify;
 
 use crate::backend::LockBackend;
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::deadline;
-use crate::lock::hold::{Hold, Renewing};
+use crate::lock::hold::{Alarm, Hold, Place, Renewing};
 use crate::sync::lock;
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 /// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
 /// batch does not keep a store busy for long (a few hundred microseconds for Redis).
@@ -38,26 +35,6 @@ struct Schedule {
     next_id: u64,
     /// When the task looks again by itself.
     wakes_at: Instant,
-}
-
-type Place = (Instant, u64);
-
-/// Where a hold stands in the schedule; locked only while the schedule is.
-pub(crate) type Filed = Mutex<Option<Place>>;
-
-/// How others call for the watchdog.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    rung_for: Mutex<Vec<Arc<Hold>>>,
-    wake: Notify,
-}
-
-impl Alarm {
-    /// Makes the watchdog look at `hold` now.
-    pub(crate) fn ring(&self, hold: Arc<Hold>) {
-        lock(&self.rung_for).push(hold);
-        self.wake.notify_one();
-    }
 }
 
 impl Watchdog {
@@ -89,7 +66,7 @@ impl Watchdog {
         schedule.insert(due, hold);
         if due < schedule.wakes_at {
             drop(schedule);
-            self.alarm.wake.notify_one();
+            self.alarm.wake();
         }
     }
 
@@ -119,14 +96,13 @@ impl Watchdog {
             tokio::select! {
                 Some(()) = batches.next() => {}
                 () = self.clock.sleep_until(wakes_at) => {}
-                () = self.alarm.wake.notified() => {}
+                () = self.alarm.heard() => {}
             }
         }
     }
 
     fn answer_alarms(&self) {
-        let rung_for = mem::take(&mut *lock(&self.alarm.rung_for));
-        for hold in rung_for {
+        for hold in self.alarm.answer() {
             hold.listen();
             self.file(&hold);
         }

@@ -1,0 +1,188 @@
+//! The page that shows the order: one `lock()` call, top to bottom.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::backend::LockBackend;
+use crate::claim::{Claim, Patience};
+use crate::clock::{self, Clock, Instant};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::Holder;
+use crate::key::LockKey;
+use crate::lease::Lease;
+use crate::lock::Wait;
+use crate::lock::acquire::{self, Acquired};
+use crate::lock::guard::LockGuard;
+use crate::lock::hold::Hold;
+use crate::lock::queue::LocalQueue;
+use crate::lock::reaper::{Debt, Unwanted};
+use crate::lock::reentrancy::Entry;
+use crate::lock::upkeep::Upkeep;
+use crate::loss::LossReason;
+use crate::options::LockOptions;
+use crate::owner::OwnerId;
+
+/// What all clones of a client and all its locks share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    upkeep: Arc<Upkeep>,
+    queue: Arc<LocalQueue>,
+    options: LockOptions,
+    closed: watch::Sender<bool>,
+}
+
+/// What a lock asks of the stages.
+pub(crate) struct Request<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) options: &'a LockOptions,
+    /// Who may enter again, if anybody may.
+    pub(crate) owner: Option<OwnerId>,
+    pub(crate) wait: Wait,
+}
+
+/// What a request came to.
+pub(crate) enum Locked {
+    Guard(LockGuard),
+    /// Others hold the key; who, if the store told.
+    Held(Option<Holder>),
+}
+
+impl Engine {
+    pub(crate) fn new(
+        backend: Arc<dyn LockBackend>,
+        clock: Arc<dyn Clock>,
+        options: LockOptions,
+        max_waiters: usize,
+    ) -> Self {
+        Self {
+            upkeep: Arc::new(Upkeep::new(backend, clock)),
+            queue: Arc::new(LocalQueue::new(max_waiters)),
+            options,
+            closed: watch::Sender::new(false),
+        }
+    }
+
+    /// Takes a lock, through all stages, unless the client is shut down meanwhile.
+    ///
+    /// # Cancel safety
+    ///
+    /// Every stage is safe to drop, so the whole is.
+    pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
+        let mut closing = self.closed.subscribe();
+        let key = request.key;
+        let locked = tokio::select! {
+            biased;
+            _ = closing.wait_for(|closed| *closed) => Err(closed()),
+            locked = self.stages(request) => locked,
+        };
+        locked.map_err(|error| {
+            error
+                .with_operation(Operation::Acquire)
+                .with_key(key)
+                .with_backend(self.backend().capabilities().name())
+        })
+    }
+
+    async fn stages(&self, request: Request<'_>) -> Result<Locked, Error> {
+        let Request { key, options, owner, wait } = request;
+        let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
+        upkeep.ensure_running()?;
+
+        // 1 reentrancy
+        let mut entering = None;
+        if let Some(owner) = owner {
+            let limit = options.reentry_limit;
+            match upkeep.holds().enter(key, owner, limit, wait, clock).await? {
+                None => return Ok(Locked::Held(None)),
+                Some(Entry::Again(hold)) => return Ok(self.guard(hold)),
+                Some(Entry::First(first)) => entering = Some(first),
+            }
+        }
+
+        // 2 queue
+        let Some(turn) = self.queue.turn(key, wait, clock).await? else {
+            return Ok(Locked::Held(None));
+        };
+
+        // 3 acquire
+        let claim = claim(key, options, wait);
+        let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
+        let acquired = acquire::acquire(backend, &claim, wait, options, reaper, clock).await?;
+        let granted = match acquired {
+            Acquired::Granted(granted) => granted,
+            Acquired::Held(holder) => return Ok(Locked::Held(holder)),
+        };
+
+        // 4 watchdog
+        let alarm = Arc::clone(upkeep.watchdog().alarm());
+        let hold = Hold::new(granted, owner, options, turn, alarm);
+        upkeep.watchdog().add(&hold);
+
+        // 5 guard
+        if let Some(entering) = entering {
+            entering.publish(&hold);
+        }
+        let guard = self.guard(hold);
+        // A shutdown that began just now may have counted its leases before this one was filed.
+        if *self.closed.borrow() { Err(closed()) } else { Ok(guard) }
+    }
+
+    fn guard(&self, hold: Arc<Hold>) -> Locked {
+        Locked::Guard(LockGuard::new(hold, Arc::clone(&self.upkeep)))
+    }
+
+    /// Releases everything, tells all who hold or wait, and closes the backend.
+    pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
+        let (upkeep, now) = (&self.upkeep, self.now());
+        self.closed.send_replace(true);
+        upkeep.ensure_running()?;
+        for hold in upkeep.watchdog().holds() {
+            if hold.is_over(now) {
+                continue;
+            }
+            hold.lose(LossReason::Shutdown, now);
+            let unwanted = Unwanted::new(hold.lease()).closed_until(hold.min_until());
+            Debt::new(unwanted, upkeep.reaper()).incur();
+        }
+        let settled = upkeep.reaper().wait_settled();
+        let settled = clock::until(upkeep.clock(), now + within, settled).await;
+        self.backend().close().await;
+        if settled.is_none() {
+            let message = format!(
+                "{} releases were not confirmed within {within:?}; those keys are free after their TTL",
+                upkeep.reaper().unsettled()
+            );
+            return Err(Error::new(ErrorKind::Indeterminate, message)
+                .with_operation(Operation::Shutdown)
+                .with_backend(self.backend().capabilities().name()));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    pub(crate) fn backend(&self) -> &dyn LockBackend {
+        self.upkeep.backend()
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.upkeep.now()
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was shut down")
+}
+
+/// One id per acquisition, for all its attempts.
+fn claim(key: &LockKey, options: &LockOptions, wait: Wait) -> Claim {
+    let lease = Lease::new(key, options.first_ttl()).with_description(options.description.clone());
+    Claim::new(lease).with_patience(match wait {
+        Wait::No => Patience::Leaves,
+        Wait::Until(_) => Patience::Waits,
+    })
+}

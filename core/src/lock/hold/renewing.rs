@@ -1,0 +1,85 @@
+//! A renewal on its way to the store and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Hold, Phase};
+use crate::backend::Renewal;
+use crate::clock::Instant;
+use crate::lease::Lease;
+use crate::loss::LossReason;
+use crate::options::RenewalMode;
+use crate::sync::lock;
+
+/// A renewal under way. Dropped before it is settled, its outcome is unknown.
+#[derive(Debug)]
+pub(crate) struct Renewing {
+    hold: Arc<Hold>,
+    lease: Lease,
+    sent_at: Instant,
+    settled: bool,
+}
+
+impl Renewing {
+    pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, ttl: Duration) -> Self {
+        let lease = hold.lease.clone().with_ttl(ttl);
+        Self { hold: Arc::clone(hold), lease, sent_at, settled: false }
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    pub(crate) fn sent_at(&self) -> Instant {
+        self.sent_at
+    }
+
+    /// Takes note that no reply came in time.
+    pub(crate) fn give_up(self, now: Instant) {
+        lock(&self.hold.state).alone = true;
+        self.settle(None, now);
+    }
+
+    /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
+    pub(crate) fn settle(mut self, renewal: Option<Renewal>, now: Instant) {
+        self.settled = true;
+        let Hold { max_until, renewal: mode, .. } = *self.hold;
+        self.hold.update(now, |state| {
+            state.renewing = false;
+            if state.is_over() {
+                return;
+            }
+            match renewal {
+                Some(Renewal::Renewed) => {
+                    state.renewed(self.sent_at, self.lease.ttl(), max_until, mode);
+                }
+                Some(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
+                Some(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),
+                None => state.not_renewed(now, mode),
+            }
+            if state.news && mode == RenewalMode::Watchdog {
+                state.due = now;
+            }
+        });
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let renewal = self.hold.renewal;
+        self.hold.update(self.sent_at, |state| {
+            state.renewing = false;
+            if !state.is_over() {
+                state.not_renewed(self.sent_at, renewal);
+            }
+        });
+        self.hold.alarm.ring(Arc::clone(&self.hold));
+    }
+}
