@@ -17,7 +17,7 @@ use crate::lock::acquire::{self, Acquired};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 use crate::lock::queue::LocalQueue;
-use crate::lock::reaper::{Debt, Unwanted};
+use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::Entry;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::LossReason;
@@ -143,8 +143,7 @@ impl Engine {
                 continue;
             }
             hold.lose(LossReason::Shutdown, now);
-            let unwanted = Unwanted::new(hold.lease()).closed_until(hold.min_until());
-            Debt::new(unwanted, upkeep.reaper()).incur();
+            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
         }
         let settled = upkeep.reaper().wait_settled();
         let settled = clock::until(upkeep.clock(), now + within, settled).await;

@@ -133,8 +133,9 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Har
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let deadline = guard.deadline();
-    faults.inject(Operation::Renew, Fault::SwallowReply, 100);
-    faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl()), 1);
+    // The third attempt is sent a sixth of the TTL before its end, and confirmed after the deadline.
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
+    faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() * 16 / 100), 1);
 
     let reason = guard.lost().await;
 

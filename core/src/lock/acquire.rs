@@ -90,32 +90,30 @@ struct Acquisition<'a> {
     answered_at: Instant,
 }
 
-/// What one attempt came to, if not a grant.
-enum Refusal {
+/// What one attempt came to.
+enum Attempted {
+    Granted(Granted),
     Held(Option<Holder>),
-    /// Worth another try.
     Failed(Error),
 }
 
 impl Acquisition<'_> {
     async fn run(mut self) -> Result<Acquired, Error> {
         loop {
-            let refusal = match self.attempt().await? {
-                Ok(granted) => return Ok(Acquired::Granted(granted)),
-                Err(refusal) => refusal,
+            let refusal = match self.attempt().await {
+                Attempted::Granted(granted) => return Ok(Acquired::Granted(granted)),
+                Attempted::Failed(error) if !error.is_retryable() => return Err(error),
+                Attempted::Failed(error) => Err(error),
+                Attempted::Held(holder) => Ok(holder),
             };
-            if self.wait_to_look_again(&refusal).await {
-                continue;
+            if !self.wait_to_look_again(&refusal).await {
+                return refusal.map(Acquired::Held);
             }
-            return match refusal {
-                Refusal::Held(holder) => Ok(Acquired::Held(holder)),
-                Refusal::Failed(error) => Err(error),
-            };
         }
     }
 
     /// One attempt, always with the same claim: if an earlier one was granted unseen, so is this.
-    async fn attempt(&mut self) -> Result<Result<Granted, Refusal>, Error> {
+    async fn attempt(&mut self) -> Attempted {
         let sent_at = self.clock.now();
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.debt.incur();
@@ -124,21 +122,21 @@ impl Acquisition<'_> {
         let now = self.clock.now();
         let error = match reply {
             Some(Ok(Attempt::Granted(grant))) => match self.granted(&grant, sent_at, now) {
-                Some(granted) => return Ok(Ok(granted)),
-                None => self.indeterminate("granted too late to be of use"),
+                Some(granted) => return Attempted::Granted(granted),
+                None => indeterminate("granted too late to be of use"),
             },
             Some(Ok(Attempt::Held(contention))) => {
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
-                return Ok(Err(Refusal::Held(contention.holder().cloned())));
+                return Attempted::Held(contention.holder().cloned());
             }
             Some(Err(error)) => error,
-            None => self.indeterminate("no reply in time"),
+            None => indeterminate("no reply in time"),
         };
         self.doubt |= error.may_have_been_applied();
         self.settle_unless_in_doubt();
-        if error.is_retryable() { Ok(Err(Refusal::Failed(error))) } else { Err(error) }
+        Attempted::Failed(error)
     }
 
     /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
@@ -169,18 +167,11 @@ impl Acquisition<'_> {
         }
     }
 
-    fn indeterminate(&self, message: &'static str) -> Error {
-        Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::Acquire)
-    }
-
     /// Waits for news, a pause, or the end of the holder's TTL; `false` if there is no time or no attempt left.
-    async fn wait_to_look_again(&mut self, refusal: &Refusal) -> bool {
+    async fn wait_to_look_again(&mut self, refusal: &Result<Option<Holder>, Error>) -> bool {
         let now = self.clock.now();
-        let in_outage = match refusal {
-            Refusal::Failed(_) => now >= self.answered_at + self.outage_wait,
-            Refusal::Held(_) => false,
-        };
-        if in_outage || now >= self.deadline {
+        let out_for_long = refusal.is_err() && now >= self.answered_at + self.outage_wait;
+        if now >= self.deadline || out_for_long {
             return false;
         }
         let Some(pause_ends) = self.pause_ends(now) else {
@@ -191,11 +182,11 @@ impl Acquisition<'_> {
             self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }
         let hint = match refusal {
-            Refusal::Held(holder) => {
+            Ok(holder) => {
                 let remaining = holder.as_ref().and_then(Holder::remaining);
                 remaining.map(|remaining| now + remaining + EXPIRY_MARGIN)
             }
-            Refusal::Failed(_) => self.outage_pauses.next().map(|pause| now + pause),
+            Err(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
         let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends)).min(self.deadline);
         clock::until(self.clock, look_at, self.watch.changed()).await;
@@ -213,4 +204,8 @@ impl Acquisition<'_> {
         self.pause_ends = Some(ends);
         Some(ends)
     }
+}
+
+fn indeterminate(message: &'static str) -> Error {
+    Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::Acquire)
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lock::hold::{Hold, Leave};
 use crate::lock::queue::Turn;
-use crate::lock::reaper::{Debt, Unwanted};
+use crate::lock::reaper::Debt;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
 use crate::options;
@@ -242,8 +242,7 @@ impl LockGuard {
             Leave::Last(state, turn) => (state, turn),
         };
         self.upkeep.forget(&self.hold);
-        let unwanted = Unwanted::new(self.hold.lease()).closed_until(self.hold.min_until());
-        let mut debt = Debt::new(unwanted, self.upkeep.reaper());
+        let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
         match state {
             // The store does not have it, or it was given back already.
             LeaseState::Lost(LossReason::Taken | LossReason::Vanished | LossReason::Shutdown) => {}

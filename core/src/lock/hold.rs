@@ -17,6 +17,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::queue::Turn;
+use crate::lock::reaper::Unwanted;
 use crate::loss::{LeaseState, LossReason};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
@@ -182,10 +183,6 @@ impl Hold {
         self.owner
     }
 
-    pub(crate) fn min_until(&self) -> Instant {
-        self.min_until
-    }
-
     pub(crate) fn filed(&self) -> &Mutex<Option<Place>> {
         &self.filed
     }
@@ -201,6 +198,12 @@ impl Hold {
     /// How it stands. A deadline that has passed ends it here and now.
     pub(crate) fn state(&self, now: Instant) -> LeaseState {
         self.update(now, |state| state.as_seen())
+    }
+
+    /// What is to be ended in the store once nobody wants it any more.
+    pub(crate) fn unwanted(&self) -> Unwanted {
+        let ttl = lock(&self.state).ttl;
+        Unwanted::new(&self.lease.clone().with_ttl(ttl)).closed_until(self.min_until)
     }
 
     /// Why it was lost, if it was.
@@ -306,7 +309,8 @@ impl Hold {
             if state.is_over() || state.renewing || needless {
                 return None;
             }
-            Some(state.start_renewal(state.ttl))
+            state.start_renewal();
+            Some(state.ttl)
         })?;
         Some(Renewing::new(self, now, ttl.min(self.max_until.since(now))))
     }
@@ -328,9 +332,9 @@ impl Hold {
                 Phase::Lost(reason) => Err(Error::lost(reason)),
                 _ if state.renewing => Ok(false),
                 _ => {
-                    state.start_renewal(ttl);
+                    state.ttl = ttl;
                     state.deadline = state.deadline.min(deadline::deadline(now, capped));
-                    state.due = state.deadline;
+                    state.start_renewal();
                     Ok(true)
                 }
             })?;
@@ -415,13 +419,11 @@ impl State {
         self.capped || renewal == RenewalMode::Off
     }
 
-    fn start_renewal(&mut self, ttl: Duration) -> Duration {
-        self.ttl = ttl;
+    fn start_renewal(&mut self) {
         self.renewing = true;
         self.news = false;
         // Meanwhile only the deadline needs the watchdog.
         self.due = self.deadline;
-        ttl
     }
 
     /// The store put `ttl` in force no earlier than `sent_at`.

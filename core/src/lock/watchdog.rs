@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
 use crate::backend::LockBackend;
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::hold::{Alarm, Hold, Place, Renewing};
 use crate::sync::lock;
-use futures_util::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 
 /// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
 /// batch does not keep a store busy for long (a few hundred microseconds for Redis).
