@@ -193,12 +193,16 @@ impl Connection {
         self.failure_since(asked_at)?;
         let connected = timeout(self.timeout, self.connect()).await;
         let connected = connected.unwrap_or_else(|_elapsed| Err(self.no_connection()));
-        let mut state = self.state();
         match &connected {
-            Ok(link) => state.link = Some(link.clone()),
+            Ok(link) => self.state().link = Some(link.clone()),
             Err(error) => {
-                state.last_failure = Some((Instant::now(), error.kind(), error.to_string()));
+                let failure = (Instant::now(), error.kind(), error.to_string());
+                self.state().last_failure = Some(failure);
             }
+        }
+        if connected.is_ok() {
+            // On this connection the server knows of no key yet that we want to hear of.
+            self.news.interrupted();
         }
         connected
     }

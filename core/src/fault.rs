@@ -49,7 +49,8 @@ pub struct Faults(Arc<Switches>);
 
 #[derive(Debug, Default)]
 struct Switches {
-    pending: Mutex<HashMap<Operation, VecDeque<Fault>>>,
+    /// For calls on one key, or on any.
+    pending: Mutex<HashMap<(Operation, Option<LockKey>), VecDeque<Fault>>>,
     calls: Mutex<HashMap<Operation, usize>>,
     news: Mutex<News>,
     scripted: KeyWatches,
@@ -93,8 +94,17 @@ pub enum News {
 impl Faults {
     /// Makes the next `times` calls of `operation` suffer `fault`, after those it is to suffer already.
     pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
+        self.add(operation, None, fault, times);
+    }
+
+    /// Makes the next `times` calls of `operation` on `key` suffer `fault`, before those that all keys are to suffer.
+    pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
+        self.add(operation, Some(key.clone()), fault, times);
+    }
+
+    fn add(&self, operation: Operation, key: Option<LockKey>, fault: Fault, times: usize) {
         let mut pending = lock(&self.0.pending);
-        pending.entry(operation).or_default().extend(std::iter::repeat_n(fault, times));
+        pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
     /// Ends all faults that were injected and not yet suffered.
@@ -117,9 +127,11 @@ impl Faults {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
-    fn next(&self, operation: Operation) -> Option<Fault> {
+    fn next(&self, operation: Operation, key: &LockKey) -> Option<Fault> {
         *lock(&self.0.calls).entry(operation).or_default() += 1;
-        lock(&self.0.pending).get_mut(&operation)?.pop_front()
+        let mut pending = lock(&self.0.pending);
+        let mut take = |key| pending.get_mut(&(operation, key))?.pop_front();
+        take(Some(key.clone())).or_else(|| take(None))
     }
 }
 
@@ -168,7 +180,7 @@ impl<B: LockBackend> FaultBackend<B> {
         F: Future<Output = Result<T, Error>> + Send,
     {
         let inner = Arc::clone(&self.inner);
-        match self.faults.next(operation) {
+        match self.faults.next(operation, key) {
             None => call(inner).await,
             Some(Fault::DelayRequest(delay)) => {
                 tokio::time::sleep(delay).await;

@@ -363,6 +363,48 @@ mod clocks {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
+        let clock = Skewed::new(100);
+        let store = MemoryBackend::with_clock(clock.clock);
+        let backend = Pausing { inner: store.clone(), clock: clock.clone() };
+        let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+
+        let error = client.mutex("k").unwrap().try_lock().await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        pass(ms(10)).await;
+        assert_eq!(store.keys(), 0, "it was not given back");
+    }
+
+    /// This process is paused for a minute between the store's reply and looking at it.
+    #[derive(Debug)]
+    struct Pausing {
+        inner: MemoryBackend,
+        clock: Skewed,
+    }
+
+    #[async_trait]
+    impl LockBackend for Pausing {
+        fn capabilities(&self) -> Capabilities {
+            self.inner.capabilities()
+        }
+
+        async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+            let attempt = self.inner.try_acquire(claim).await;
+            self.clock.jump_ms.fetch_add(60_000, Ordering::SeqCst);
+            attempt
+        }
+
+        async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+            self.inner.renew(lease).await
+        }
+
+        async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+            self.inner.release(lease).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn that_run_one_percent_slow_believe_no_longer_than_the_store() {
         let clock = Skewed::new(99);
         let unrenewed = options().renewal(RenewalMode::Off);

@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::fault::{Fault, News};
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, LeaseState, LockBackend, LossReason, Operation, Renewal, RenewalMode,
+    Attempt, Claim, ErrorKind, LeaseState, LockBackend, LockGuard, LossReason, Operation, Renewal,
+    RenewalMode,
 };
 
 use super::grant;
@@ -222,12 +223,12 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock<H: Harness>(
         others.push(client.mutex(scene.key()).unwrap().lock().await.unwrap());
     }
 
-    // Whichever lease it hits first, it is alone from then on.
-    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+    // They are renewed together, until one of them keeps the others waiting.
+    faults.inject_on(stuck.key(), Operation::Renew, Fault::SwallowRequest, 1_000);
     scene.pass(scene.ttl() * 3).await;
 
-    assert!(stuck.is_held());
-    assert!(others.iter().all(leasehold_core::LockGuard::is_held));
+    assert!(!stuck.is_held());
+    assert!(others.iter().all(LockGuard::is_held));
     drop((stuck, others));
 }
 
