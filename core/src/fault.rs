@@ -49,12 +49,14 @@ pub struct Faults(Arc<Switches>);
 
 #[derive(Debug, Default)]
 struct Switches {
-    /// For calls on one key, or on any.
-    pending: Mutex<HashMap<(Operation, Option<LockKey>), VecDeque<Fault>>>,
+    pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
     calls: Mutex<HashMap<Operation, usize>>,
     news: Mutex<News>,
     scripted: KeyWatches,
 }
+
+/// Which calls suffer: those of an operation, on one key or on any.
+type Calls = (Operation, Option<LockKey>);
 
 /// What a call suffers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

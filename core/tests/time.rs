@@ -363,6 +363,21 @@ mod clocks {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
+        let clock = Skewed::new(100);
+        let client = client_on(clock.clone());
+        let guard = lock(&client).await;
+
+        let work = guard.run(async {
+            clock.jump_ms.store(60_000, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            "done"
+        });
+
+        assert_eq!(work.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
         let clock = Skewed::new(100);
         let store = MemoryBackend::with_clock(clock.clock);
