@@ -1,7 +1,10 @@
 //! The rules of time, under a driven clock: nothing here sleeps.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -368,13 +371,19 @@ mod clocks {
         let client = client_on(clock.clone());
         let guard = lock(&client).await;
 
-        let work = guard.run(async {
+        let mut polls = 0;
+        let work = guard.run(poll_fn(|_cx| {
+            polls += 1;
             clock.jump_ms.store(60_000, Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            "done"
-        });
+            if polls == 1 { Poll::Pending } else { Poll::Ready("done") }
+        }));
+        let mut work = pin!(work);
+        let mut cx = Context::from_waker(Waker::noop());
 
-        assert_eq!(work.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+        // Polled again by whatever, before any timer has fired.
+        assert!(work.as_mut().poll(&mut cx).is_pending());
+        let Poll::Ready(ran) = work.as_mut().poll(&mut cx) else { panic!("it waits for timers") };
+        assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
     }
 
     #[tokio::test(start_paused = true)]
