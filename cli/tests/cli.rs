@@ -332,8 +332,10 @@ mod on_a_terminal {
     use super::*;
 
     /// `leasehold run` on a terminal of its own.
+    ///
+    /// `exec`, because a shell that stays in between would take the terminal's keys too.
     fn start(redis: &Redis, script: &str) -> Child {
-        let line = format!("{} run job -- sh -c '{script}'", env!("CARGO_BIN_EXE_leasehold"));
+        let line = format!("exec {} run job -- sh -c '{script}'", env!("CARGO_BIN_EXE_leasehold"));
         let mut command = Command::new("script");
         command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
         command.env("LEASEHOLD_BACKEND", redis.url());
