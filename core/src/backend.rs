@@ -69,8 +69,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Safe to drop. The store may have granted the lease: the caller releases it.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error>;
 
-    /// Puts [`Lease::ttl`] in force from now, if this very lease is still in force; it may be
-    /// shorter than what is left.
+    /// Puts what the lease says in force from now, if this very lease is still in force: its TTL, which
+    /// may be shorter than what is left, and, unless its share is [whole](crate::Share::Whole), its
+    /// description and its units, of which it may give some back but take none.
     ///
     /// # Errors
     ///
@@ -81,7 +82,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Safe to drop. The store may have renewed; the local deadline does not move.
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error>;
 
-    /// Ends this very lease. Harmless when repeated or late.
+    /// Ends this very lease, and its claim's place in the queue. Harmless when repeated or late.
     ///
     /// # Errors
     ///
@@ -112,6 +113,15 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         KeyWatch::silent()
     }
 
+    /// Begins to watch for what concerns the holder of `lease`, without I/O of its own: its end by
+    /// others, and requests to [revoke](Self::request_revocation) it.
+    ///
+    /// By default that is any news of the key for a holder of the whole key, and silence for the others,
+    /// who would hear of each other's comings and goings.
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        if lease.share().is_whole() { self.watch(lease.key()) } else { KeyWatch::silent() }
+    }
+
     /// Tells who holds `key`.
     ///
     /// # Errors
@@ -131,6 +141,19 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`Feature::ForceRelease`](crate::Feature::ForceRelease).
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         Err(unsupported(&self.capabilities(), Operation::ForceRelease, key))
+    }
+
+    /// Asks those who hold `key` now to finish early. Their next renewals say so
+    /// ([`Renewal::RevocationRequested`]), and nothing else happens to them.
+    ///
+    /// Those who come to hold it only when it was free in between are not asked.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless the backend declares
+    /// [`Feature::Revocation`](crate::Feature::Revocation).
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        Err(unsupported(&self.capabilities(), Operation::Revoke, key))
     }
 
     /// Closes connections. Calls after it may fail; leases are left to their TTL.
@@ -190,6 +213,7 @@ impl Grant {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
+    retry_after: Option<Duration>,
 }
 
 impl Contention {
@@ -205,14 +229,23 @@ impl Contention {
         self
     }
 
+    /// Says when a lease or a place in the queue that is in the way ends by itself, where that
+    /// may be before the holder's lease does.
+    #[must_use]
+    pub fn with_retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+
     /// One of those who hold the key.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// When the key is free if nobody renews or releases: there is no point in polling later than that.
+    /// When there may be room if nobody renews or releases: there is no point in polling later than that.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.holder.as_ref()?.remaining()
+        let holder = self.holder.as_ref().and_then(Holder::remaining);
+        self.retry_after.into_iter().chain(holder).min()
     }
 }
 
@@ -221,6 +254,8 @@ impl Contention {
 pub enum Renewal {
     /// The TTL is in force from when the store received the request.
     Renewed,
+    /// As [`Renewal::Renewed`], and somebody [asks](LockBackend::request_revocation) the holder to finish early.
+    RevocationRequested,
     /// This lease is not in force, and another is.
     Taken,
     /// This lease is not in force, and none is.
@@ -234,6 +269,15 @@ pub enum Release {
     NotHeld,
     /// This lease was in force and is no more.
     Released,
+}
+
+/// What a request to revoke came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Revocation {
+    /// Nobody holds the key.
+    NotHeld,
+    /// Those who hold the key are asked.
+    Requested,
 }
 
 /// What an operator's forced release came to.
@@ -302,12 +346,20 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
         (**self).watch(key)
     }
 
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        (**self).watch_lease(lease)
+    }
+
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         (**self).inspect(key).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         (**self).force_release(key).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        (**self).request_revocation(key).await
     }
 
     async fn close(&self) {

@@ -49,9 +49,28 @@ pub enum Feature {
     Inspect,
     /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
     Push,
+    /// Claims that [queue](crate::Patience::Queues) are granted first come, first served: fair locks.
+    Queue,
+    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
+    Revocation,
+    /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
+    /// [`Feature::Queue`], reader-writer locks.
+    Units,
 }
 
 impl Feature {
+    /// What it is, in a few words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ForceRelease => "force release",
+            Self::Inspect => "inspect",
+            Self::Push => "push",
+            Self::Queue => "queue",
+            Self::Revocation => "revocation",
+            Self::Units => "units",
+        }
+    }
+
     const fn bit(self) -> u32 {
         1 << self as u32
     }

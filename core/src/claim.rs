@@ -1,7 +1,10 @@
 //! One request for a key.
 
+use std::time::Duration;
+
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
+use crate::share::Share;
 
 /// One request for a key: the lease that is asked for, and how the caller asks.
 ///
@@ -19,8 +22,13 @@ pub struct Claim {
 pub enum Patience {
     /// It goes away if it is refused: a store keeps no place for it.
     Leaves,
-    /// It comes back until it is served or gives up: a store may keep it a place.
+    /// It comes back until it is served or gives up.
     Waits,
+    /// It comes back, and stands in the store's queue meanwhile: nobody who comes after it passes it.
+    ///
+    /// The store keeps its place for this long after its last attempt, so that a waiter who dies
+    /// holds up the others no longer. Releasing the lease leaves the queue at once.
+    Queues(Duration),
 }
 
 impl Claim {
@@ -49,6 +57,19 @@ impl Claim {
     /// The id by which the store knows this claim again.
     pub fn id(&self) -> LeaseId {
         self.lease.id()
+    }
+
+    /// How much of the key is asked for.
+    pub fn share(&self) -> Share {
+        self.lease.share()
+    }
+
+    /// How long the store keeps the caller's place in the queue; `None` if it does not queue.
+    pub fn place(&self) -> Option<Duration> {
+        match self.patience {
+            Patience::Queues(place) => Some(place),
+            Patience::Leaves | Patience::Waits => None,
+        }
     }
 
     /// Whether the caller will wait.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::Admin;
-use crate::backend::LockBackend;
+use crate::backend::{LockBackend, Revocation};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::engine::Engine;
 use crate::error::Error;
@@ -13,6 +13,8 @@ use crate::key::LockKey;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::reentrant_mutex::ReentrantMutex;
+use crate::rw_lock::RwLock;
+use crate::semaphore::Semaphore;
 
 /// Hands out locks by name, over one backend.
 ///
@@ -82,6 +84,57 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Error: From<K::Error>,
     {
         ReentrantMutex::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+    }
+
+    /// The reader-writer lock `key`: many readers, or one writer.
+    ///
+    /// # Errors
+    ///
+    /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
+    /// store has [`Feature::Units`](crate::Feature::Units) and [`Feature::Queue`](crate::Feature::Queue).
+    pub fn rw_lock<K>(&self, key: K) -> Result<RwLock, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        RwLock::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+    }
+
+    /// The semaphore `key` with so many permits.
+    ///
+    /// # Errors
+    ///
+    /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `limit` is 0 or above
+    /// [`Semaphore::MAX_LIMIT`], [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
+    /// store has [`Feature::Units`](crate::Feature::Units).
+    pub fn semaphore<K>(&self, key: K, limit: u32) -> Result<Semaphore, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Semaphore::new(Arc::clone(&self.engine), key.try_into()?, self.options(), limit)
+    }
+
+    /// Asks those who hold `key` now to finish early: their
+    /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) ends.
+    ///
+    /// Nothing else happens to them. To end a lease whether its holder agrees or not is
+    /// [`Admin::force_release`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the store has
+    /// [`Feature::Revocation`](crate::Feature::Revocation); else what the store failed with.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop; they may then be asked or not.
+    pub async fn request_revocation<K>(&self, key: K) -> Result<Revocation, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        self.engine.backend().request_revocation(&key.try_into()?).await
     }
 
     /// What operators may do: look into a key, and end other people's leases.

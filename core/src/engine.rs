@@ -23,6 +23,7 @@ use crate::lock::upkeep::Upkeep;
 use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
+use crate::share::Share;
 
 /// What all clones of a client and all its locks share.
 #[derive(Debug)]
@@ -37,6 +38,10 @@ pub(crate) struct Engine {
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) options: &'a LockOptions,
+    /// How much of the key.
+    pub(crate) share: Share,
+    /// Whether to stand in the store's queue while waiting.
+    pub(crate) queues: bool,
     /// Who may enter again, if anybody may.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) wait: Wait,
@@ -86,7 +91,7 @@ impl Engine {
     }
 
     async fn stages(&self, request: Request<'_>) -> Result<Locked, Error> {
-        let Request { key, options, owner, wait } = request;
+        let Request { key, options, owner, wait, share, .. } = request;
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
         upkeep.ensure_running()?;
 
@@ -94,7 +99,7 @@ impl Engine {
         let mut entering = None;
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
-            match upkeep.holds().enter(key, owner, limit, wait, clock).await? {
+            match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
                 None => return Ok(Locked::Held(None)),
                 Some(Entry::Again(hold)) => return Ok(self.guard(hold)),
                 Some(Entry::First(first)) => entering = Some(first),
@@ -102,12 +107,16 @@ impl Engine {
         }
 
         // 2 queue
-        let Some(turn) = self.queue.turn(key, wait, clock).await? else {
-            return Ok(Locked::Held(None));
-        };
+        let mut turn = None;
+        if request.takes_turns() {
+            turn = self.queue.turn(key, wait, clock).await?;
+            if turn.is_none() {
+                return Ok(Locked::Held(None));
+            }
+        }
 
         // 3 acquire
-        let claim = claim(key, options, wait);
+        let claim = request.claim();
         let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
         let acquired = acquire::acquire(backend, &claim, wait, options, reaper, clock).await?;
         let granted = match acquired {
@@ -117,6 +126,8 @@ impl Engine {
 
         // 4 watchdog
         let alarm = Arc::clone(upkeep.watchdog().alarm());
+        // Where others may come in beside us, it is their turn now.
+        let turn = turn.filter(|_turn| share.is_exclusive());
         let hold = Hold::new(granted, owner, options, turn, alarm);
         upkeep.watchdog().add(&hold);
 
@@ -177,11 +188,28 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
-/// One id per acquisition, for all its attempts.
-fn claim(key: &LockKey, options: &LockOptions, wait: Wait) -> Claim {
-    let lease = Lease::new(key, options.first_ttl()).with_description(options.description.clone());
-    Claim::new(lease).with_patience(match wait {
-        Wait::No => Patience::Leaves,
-        Wait::Until(_) => Patience::Waits,
-    })
+impl Request<'_> {
+    /// Whether it waits for its turn among the callers of this process.
+    ///
+    /// Fair callers all stand in the store's queue instead. And while one caller waits for units there may still be
+    /// some for a smaller request that does not wait: the store knows.
+    fn takes_turns(&self) -> bool {
+        match self.wait {
+            Wait::No => self.share.is_whole(),
+            Wait::Until(_) => !self.options.fair,
+        }
+    }
+
+    /// One id per acquisition, for all its attempts.
+    fn claim(&self) -> Claim {
+        let options = self.options;
+        let lease = Lease::new(self.key, options.first_ttl() + options.lock_delay)
+            .with_share(self.share)
+            .with_description(options.description.clone());
+        Claim::new(lease).with_patience(match self.wait {
+            Wait::No => Patience::Leaves,
+            Wait::Until(_) if self.queues || options.fair => Patience::Queues(options.place_ttl()),
+            Wait::Until(_) => Patience::Waits,
+        })
+    }
 }

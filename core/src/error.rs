@@ -60,7 +60,9 @@ pub enum ErrorKind {
     Unexpected,
     /// The store, or what it declares of itself, cannot do what was asked; nothing was sent.
     Unsupported,
-    /// Something that is not a lock lies under the key; it was left alone.
+    /// The caller would wait for itself: it holds what keeps others, and so itself, out.
+    WouldDeadlock,
+    /// Something that is not a lock, or a lock of another kind, lies under the key; it was left alone.
     WrongType,
 }
 
@@ -80,6 +82,8 @@ pub enum Operation {
     Release,
     /// [`LockBackend::renew`](crate::LockBackend::renew), also in batches.
     Renew,
+    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation).
+    Revoke,
     /// Work done under the lock.
     Run,
     /// [`LockClient::shutdown`](crate::LockClient::shutdown).
@@ -233,6 +237,7 @@ impl fmt::Display for Operation {
             Self::Inspect => "inspect",
             Self::Release => "release",
             Self::Renew => "renew",
+            Self::Revoke => "request revocation of",
             Self::Run => "run",
             Self::Shutdown => "shut down",
         })

@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::capabilities::{Capabilities, Feature};
 use crate::clock::Instant;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::Holder;
+use crate::holder::{Holder, Inspection};
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
-use crate::options::LockOptions;
+use crate::options::{self, LockOptions};
 use crate::owner::OwnerId;
+use crate::share::Share;
 
 /// A lock as its face sees it. Holds no lease.
 #[derive(Clone)]
@@ -20,6 +22,55 @@ pub(crate) struct Face {
     engine: Arc<Engine>,
     key: LockKey,
     options: Arc<LockOptions>,
+    kind: Kind,
+}
+
+/// What a kind of lock asks of the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The whole key.
+    Mutex,
+    /// One unit, or all.
+    RwLock,
+    /// Some units.
+    Semaphore,
+}
+
+/// What one call asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// Who may enter again, if anybody may.
+    pub(crate) owner: Option<OwnerId>,
+    pub(crate) share: Share,
+}
+
+impl Ask {
+    /// The whole key, for nobody in particular.
+    pub(crate) const WHOLE: Self = Self::of(Share::Whole);
+
+    pub(crate) const fn of(share: Share) -> Self {
+        Self { owner: None, share }
+    }
+}
+
+impl Kind {
+    fn check(self, store: &Capabilities) -> Result<(), Error> {
+        match self {
+            Self::Mutex => Ok(()),
+            Self::RwLock => {
+                options::check_feature(Feature::Units, "reader-writer locks", store)?;
+                options::check_feature(Feature::Queue, "reader-writer locks", store)
+            }
+            Self::Semaphore => options::check_feature(Feature::Units, "semaphores", store),
+        }
+    }
+
+    /// Whether those who wait stand in the store's queue in any case.
+    ///
+    /// Otherwise readers who come and go would keep a writer out for ever.
+    fn queues(self) -> bool {
+        matches!(self, Self::RwLock)
+    }
 }
 
 impl Face {
@@ -27,24 +78,26 @@ impl Face {
         engine: Arc<Engine>,
         key: LockKey,
         options: LockOptions,
+        kind: Kind,
     ) -> Result<Self, Error> {
         let store = engine.backend().capabilities();
-        options.validate(&store).map_err(|error| error.with_key(&key))?;
-        Ok(Self { engine, key, options: Arc::new(options) })
+        let possible = kind.check(&store).and_then(|()| options.validate(&store));
+        possible.map_err(|error| error.with_key(&key))?;
+        Ok(Self { engine, key, options: Arc::new(options), kind })
     }
 
     pub(crate) fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        Self::new(self.engine, self.key, options)
+        Self::new(self.engine, self.key, options, self.kind)
     }
 
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }
 
-    pub(crate) async fn lock(&self, owner: Option<OwnerId>) -> Result<LockGuard, Error> {
+    pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {
         let now = self.engine.now();
         let deadline = self.options.wait.map_or(Instant::FAR_FUTURE, |wait| now + wait);
-        match self.request(owner, Wait::Until(deadline)).await? {
+        match self.request(ask, Wait::Until(deadline)).await? {
             Locked::Guard(guard) => Ok(guard),
             Locked::Held(holder) => {
                 Err(self.timeout(holder.as_ref(), self.engine.now().since(now)))
@@ -52,38 +105,40 @@ impl Face {
         }
     }
 
-    pub(crate) async fn try_lock(
-        &self,
-        owner: Option<OwnerId>,
-    ) -> Result<Option<LockGuard>, Error> {
-        self.request(owner, Wait::No).await.map(Locked::guard)
+    pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Option<LockGuard>, Error> {
+        self.request(ask, Wait::No).await.map(Locked::guard)
     }
 
     pub(crate) async fn try_lock_for(
         &self,
-        owner: Option<OwnerId>,
+        ask: Ask,
         wait: Duration,
     ) -> Result<Option<LockGuard>, Error> {
         let deadline = self.engine.now() + wait;
-        self.request(owner, Wait::Until(deadline)).await.map(Locked::guard)
+        self.request(ask, Wait::Until(deadline)).await.map(Locked::guard)
     }
 
     pub(crate) async fn try_lock_until(
         &self,
-        owner: Option<OwnerId>,
+        ask: Ask,
         instant: std::time::Instant,
     ) -> Result<Option<LockGuard>, Error> {
         let wait = instant.saturating_duration_since(std::time::Instant::now());
-        self.try_lock_for(owner, wait).await
+        self.try_lock_for(ask, wait).await
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
-        Ok(self.engine.backend().inspect(&self.key).await?.is_held())
+        Ok(self.inspect().await?.is_held())
     }
 
-    async fn request(&self, owner: Option<OwnerId>, wait: Wait) -> Result<Locked, Error> {
-        let (key, options) = (&self.key, &*self.options);
-        self.engine.lock(Request { key, options, owner, wait }).await
+    pub(crate) async fn inspect(&self) -> Result<Inspection, Error> {
+        self.engine.backend().inspect(&self.key).await
+    }
+
+    async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
+        let (key, options, queues) = (&self.key, &*self.options, self.kind.queues());
+        let Ask { owner, share } = ask;
+        self.engine.lock(Request { key, options, share, queues, owner, wait }).await
     }
 
     fn timeout(&self, holder: Option<&Holder>, waited: Duration) -> Error {

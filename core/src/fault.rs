@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal};
+use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
 use crate::capabilities::Capabilities;
 use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Operation};
@@ -256,6 +256,14 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         }
     }
 
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch_lease(lease),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(lease.key()),
+        }
+    }
+
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
@@ -266,6 +274,12 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.force_release(&sent).await };
         self.suffer(Operation::ForceRelease, key, call).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent).await };
+        self.suffer(Operation::Revoke, key, call).await
     }
 
     async fn close(&self) {

@@ -12,12 +12,13 @@ pub struct Holder {
     fingerprint: Fingerprint,
     description: Option<Description>,
     remaining: Option<Duration>,
+    units: u32,
 }
 
 impl Holder {
     /// Creates the holder whose lease id has `fingerprint`.
     pub fn new(fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, description: None, remaining: None }
+        Self { fingerprint, description: None, remaining: None, units: 1 }
     }
 
     /// Adds who it is, in words.
@@ -34,6 +35,13 @@ impl Holder {
         self
     }
 
+    /// Says how many units of the key it holds, unless that is 1.
+    #[must_use]
+    pub fn with_units(mut self, units: u32) -> Self {
+        self.units = units;
+        self
+    }
+
     /// Names its lease.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -47,6 +55,11 @@ impl Holder {
     /// How long the store keeps its lease without renewal; `None` if for ever.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
+    }
+
+    /// How many units of the key it holds: 1 for a mutex or a reader, all of them for a writer.
+    pub fn units(&self) -> u32 {
+        self.units
     }
 }
 
@@ -68,18 +81,27 @@ impl fmt::Display for Holder {
 pub struct Inspection {
     holders: Vec<Holder>,
     last_token: Option<u64>,
+    units: u64,
 }
 
 impl Inspection {
     /// Creates the inspection of a key that nobody holds.
     pub fn free() -> Self {
-        Self { holders: Vec::new(), last_token: None }
+        Self { holders: Vec::new(), last_token: None, units: 0 }
     }
 
-    /// Adds a lease in force.
+    /// Adds a lease in force, and its units to those in use.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
+        self.units += u64::from(holder.units());
         self.holders.push(holder);
+        self
+    }
+
+    /// Says how many units are in use, where not all holders are listed.
+    #[must_use]
+    pub fn with_units(mut self, units: u64) -> Self {
+        self.units = units;
         self
     }
 
@@ -95,9 +117,14 @@ impl Inspection {
         !self.holders.is_empty()
     }
 
-    /// All leases in force.
+    /// The leases in force, those that end first before the others. A store may leave out the rest of a long list.
     pub fn holders(&self) -> &[Holder] {
         &self.holders
+    }
+
+    /// How many units are in use, by all who hold the key.
+    pub fn units(&self) -> u64 {
+        self.units
     }
 
     /// A number that the token of no grant so far exceeds, where the store keeps one.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::description::Description;
 use crate::key::LockKey;
+use crate::share::Share;
 
 /// What the store compares to tell one grant from every other: a random id, drawn per acquisition.
 ///
@@ -88,13 +89,21 @@ pub struct Lease {
     key: LockKey,
     id: LeaseId,
     ttl: Duration,
+    share: Share,
     description: Option<Description>,
 }
 
 impl Lease {
-    /// Creates the lease that a grant for `key` with a new id would give.
+    /// Creates the lease that a grant of the whole `key` with a new id would give.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
-        Self { key: key.clone(), id: LeaseId::new(), ttl, description: None }
+        Self { key: key.clone(), id: LeaseId::new(), ttl, share: Share::Whole, description: None }
+    }
+
+    /// Says how much of the key it is.
+    #[must_use]
+    pub fn with_share(mut self, share: Share) -> Self {
+        self.share = share;
+        self
     }
 
     /// Says who holds it, for operators and for those who wait.
@@ -124,6 +133,11 @@ impl Lease {
     /// How long the store shall keep it without renewal; a backend rounds up to its granularity.
     pub fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    /// How much of the key it is.
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// Who holds it, in words.

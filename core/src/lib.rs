@@ -15,6 +15,8 @@ mod admin;
 mod face;
 mod mutex;
 mod reentrant_mutex;
+mod rw_lock;
+mod semaphore;
 
 mod options;
 mod owner;
@@ -32,6 +34,7 @@ mod holder;
 mod key;
 mod lease;
 mod loss;
+mod share;
 mod token;
 mod watch;
 
@@ -42,7 +45,9 @@ pub mod memory;
 mod sync;
 
 pub use admin::Admin;
-pub use backend::{Attempt, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal};
+pub use backend::{
+    Attempt, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal, Revocation,
+};
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use client::{Builder, LockClient};
@@ -59,5 +64,8 @@ pub use options::{LockOptions, RenewalMode};
 pub use owner::OwnerId;
 pub use reentrant_mutex::ReentrantMutex;
 pub use retry::Retry;
+pub use rw_lock::{RwLock, WriteGuard};
+pub use semaphore::Semaphore;
+pub use share::Share;
 pub use token::{Fence, FencingToken};
 pub use watch::{KeyWatch, KeyWatches};

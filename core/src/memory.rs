@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
-use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal};
+use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
 use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::claim::Claim;
 use crate::clock::{Clock, SystemClock};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
@@ -42,7 +42,10 @@ use crate::watch::{KeyWatch, KeyWatches};
 pub struct MemoryBackend {
     machine: Arc<Mutex<Machine>>,
     clock: Arc<dyn Clock>,
+    /// Of those who wait or observe.
     watches: KeyWatches,
+    /// Of those who hold.
+    lease_watches: KeyWatches,
 }
 
 impl MemoryBackend {
@@ -53,7 +56,12 @@ impl MemoryBackend {
 
     /// Creates an empty store on `clock`.
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { machine: Arc::default(), clock: Arc::new(clock), watches: KeyWatches::default() }
+        Self {
+            machine: Arc::default(),
+            clock: Arc::new(clock),
+            watches: KeyWatches::default(),
+            lease_watches: KeyWatches::default(),
+        }
     }
 
     /// How many keys the store has an entry for. Those of expired leases go little by little.
@@ -61,9 +69,21 @@ impl MemoryBackend {
         lock(&self.machine).keys()
     }
 
-    fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> T {
-        let outcome = lock(&self.machine).apply(op, self.clock.now());
-        T::try_from(outcome).ok().expect("each operation has its own outcome")
+    fn apply<T: TryFrom<Outcome>>(&self, key: &LockKey, op: Op<'_>) -> Result<T, Error> {
+        let (outcome, changed) = {
+            let mut machine = lock(&self.machine);
+            let before = machine.changes();
+            let outcome = machine.apply(op, self.clock.now());
+            (outcome, machine.changes() != before)
+        };
+        if changed {
+            self.watches.notify(key.as_str());
+        }
+        if outcome == Outcome::WrongType {
+            let message = "it is held as a lock of another kind";
+            return Err(Error::new(ErrorKind::WrongType, message));
+        }
+        Ok(T::try_from(outcome).ok().expect("each operation has its own outcome"))
     }
 }
 
@@ -74,36 +94,45 @@ impl LockBackend for MemoryBackend {
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
             .with(Feature::Push)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Units)
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        Ok(self.apply(Op::TryAcquire(claim)))
+        self.apply(claim.key(), Op::TryAcquire(claim))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        Ok(self.apply(Op::Renew(lease)))
+        self.apply(lease.key(), Op::Renew(lease))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let release = self.apply(Op::Release(lease));
-        if release == Release::Released {
-            self.watches.notify(lease.key().as_str());
-        }
-        Ok(release)
+        self.apply(lease.key(), Op::Release(lease))
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
         self.watches.watch(key)
     }
 
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.lease_watches.watch(lease.key())
+    }
+
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        Ok(self.apply(Op::Inspect(key)))
+        self.apply(key, Op::Inspect(key))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let forced = self.apply(Op::ForceRelease(key));
-        self.watches.notify(key.as_str());
+        let forced = self.apply(key, Op::ForceRelease(key))?;
+        self.lease_watches.notify(key.as_str());
         Ok(forced)
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let revocation = self.apply(key, Op::RequestRevocation(key))?;
+        self.lease_watches.notify(key.as_str());
+        Ok(revocation)
     }
 }
 

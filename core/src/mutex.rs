@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::face::Face;
+use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
@@ -16,7 +16,8 @@ use crate::options::LockOptions;
 /// any process, are the same lock. A caller that already holds it and locks it again waits for
 /// itself: until its wait runs out, or for ever.
 ///
-/// Callers of one process are served first come, first served. Between processes, the store decides.
+/// Callers of one process are served first come, first served. Between processes the store decides,
+/// unless the lock is [fair](LockOptions::fair).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -46,7 +47,7 @@ impl Mutex {
         key: LockKey,
         options: LockOptions,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, options).map(Self)
+        Face::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
     /// The same lock with other options.
@@ -79,7 +80,7 @@ impl Mutex {
     /// Safe to drop: the place in the queue is lost. If the store has granted the lease already, it is
     /// released in the background, at the latest after its TTL.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(None).await
+        self.0.lock(Ask::WHOLE).await
     }
 
     /// Makes one attempt; `None` if the lock is held.
@@ -92,7 +93,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock(None).await
+        self.0.try_lock(Ask::WHOLE).await
     }
 
     /// Waits for the lock for at most `wait`; `None` if it was held throughout.
@@ -105,7 +106,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock_for(None, wait).await
+        self.0.try_lock_for(Ask::WHOLE, wait).await
     }
 
     /// Waits for the lock until `instant`; `None` if it was held throughout.
@@ -118,7 +119,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock_until(None, instant).await
+        self.0.try_lock_until(Ask::WHOLE, instant).await
     }
 
     /// Runs `work` under the lock, and drops it unfinished if the lease is lost.

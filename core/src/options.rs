@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::capabilities::{Capabilities, Fencing};
+use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
 use crate::lock::deadline;
@@ -34,6 +34,8 @@ pub struct LockOptions {
     pub(crate) retry: Retry,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
+    pub(crate) lock_delay: Duration,
+    pub(crate) fair: bool,
     pub(crate) reentry_limit: u32,
     pub(crate) require_fencing: Fencing,
     pub(crate) description: Option<Description>,
@@ -57,6 +59,11 @@ impl LockOptions {
     /// past it a caller is better told.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
+    /// How long the store's queue waits for a caller of whom nothing is heard, unless the TTL is
+    /// shorter: long enough for three attempts over a connection that must be made anew, short enough that a
+    /// dead caller is hardly noticed.
+    pub const PLACE_TTL: Duration = Duration::from_secs(5);
+
     /// Deeper nesting of one lock is a recursion that does not end.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
@@ -70,6 +77,8 @@ impl LockOptions {
             retry: Retry::default(),
             max_hold: None,
             min_hold: None,
+            lock_delay: Duration::ZERO,
+            fair: false,
             reentry_limit: Self::DEFAULT_REENTRY_LIMIT,
             require_fencing: Fencing::BestEffort,
             description: Some(Description::of_this_process()),
@@ -141,6 +150,30 @@ impl LockOptions {
         self
     }
 
+    /// How long the key stays closed after a lease that its holder did not release: the store keeps it for
+    /// the TTL and this much longer. Default: not at all.
+    ///
+    /// For resources that cannot check fencing tokens: what a holder had under way when it died or was cut off has
+    /// that long to arrive. A release opens the key at once, and so does an operator who ends the lease.
+    #[must_use]
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
+    /// Whether callers are served first come, first served across all processes, by a queue in the
+    /// store. Default: each process has its own queue, and between them the store decides.
+    ///
+    /// Nobody passes those who stand in the queue, fair or not, except clients other than Leasehold. A waiter that dies
+    /// holds up those behind it for at most [`LockOptions::PLACE_TTL`], and one that gives up for
+    /// no longer than it takes to tell. Each waiting caller asks the store on its own, so with hundreds of them per key
+    /// this is slower than what it replaces.
+    #[must_use]
+    pub fn fair(mut self, fair: bool) -> Self {
+        self.fair = fair;
+        self
+    }
+
     /// How many times one owner may hold a [`ReentrantMutex`](crate::ReentrantMutex) at once.
     /// Default: [`LockOptions::DEFAULT_REENTRY_LIMIT`].
     #[must_use]
@@ -171,7 +204,12 @@ impl LockOptions {
         self
     }
 
-    /// The TTL to ask for at the grant: not beyond what may be held.
+    /// How long a place in the store's queue is kept for a waiter of whom nothing is heard.
+    pub(crate) fn place_ttl(&self) -> Duration {
+        Self::PLACE_TTL.min(self.ttl)
+    }
+
+    /// The TTL to believe in at the grant: not beyond what may be held.
     pub(crate) fn first_ttl(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
     }
@@ -181,6 +219,17 @@ impl LockOptions {
         check_ttl("ttl", self.ttl, store)?;
         self.retry.validate()?;
         check_ttl("max_hold", self.first_ttl(), store)?;
+        let kept = self.ttl.saturating_add(self.lock_delay);
+        if kept > store.max_ttl() {
+            let message = format!(
+                "lock_delay: with the TTL it is {kept:?}, above the longest TTL of the store, {:?}",
+                store.max_ttl()
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.fair {
+            check_feature(Feature::Queue, "fair locks", store)?;
+        }
         if let Some(time) = self.min_hold
             && time > store.max_ttl()
         {
@@ -230,6 +279,22 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Resu
     check_usable(name, ttl)
 }
 
+/// Refuses what `what` needs and the store does not have.
+pub(crate) fn check_feature(
+    feature: Feature,
+    what: &str,
+    store: &Capabilities,
+) -> Result<(), Error> {
+    if store.supports(feature) {
+        return Ok(());
+    }
+    let message = format!(
+        "{what} need \"{}\", which this store does not have: choose another store",
+        feature.name()
+    );
+    Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()))
+}
+
 /// Refuses a lease of which the allowance for clock drift takes more than half.
 fn check_usable(name: &str, ttl: Duration) -> Result<(), Error> {
     if deadline::validity(ttl) < ttl / 2 {
@@ -269,11 +334,14 @@ mod tests {
             options.clone().max_hold(MS(1)),
             options.clone().min_hold(Duration::MAX),
             options.clone().min_hold(MS(200)).max_hold(MS(100)),
+            options.clone().lock_delay(STORE.max_ttl()),
+            options.clone().lock_delay(Duration::MAX),
             options.clone().reentry_limit(0),
             options.clone().retry(Retry::unlimited().every(Duration::ZERO)),
         ] {
             assert_eq!(refusal(&impossible), ErrorKind::Invalid, "{impossible:?}");
         }
+        assert_eq!(refusal(&options.clone().fair(true)), ErrorKind::Unsupported);
         assert_eq!(refusal(&options.require_fencing(Fencing::Strict)), ErrorKind::Unsupported);
     }
 

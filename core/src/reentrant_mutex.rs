@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::face::Face;
+use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
+use crate::share::Share;
 
 /// A lock that one owner has at a time, and that the same owner may enter again while holding it.
 ///
@@ -46,7 +47,7 @@ impl ReentrantMutex {
         key: LockKey,
         options: LockOptions,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, options).map(Self)
+        Face::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
     /// The same lock with other options.
@@ -76,7 +77,7 @@ impl ReentrantMutex {
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(Some(OwnerId::current())).await
+        self.0.lock(here()).await
     }
 
     /// Enters again, or makes one attempt; `None` if another owner holds the lock.
@@ -89,7 +90,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock(Some(OwnerId::current())).await
+        self.0.try_lock(here()).await
     }
 
     /// Enters again, or waits for at most `wait`; `None` if another owner held the lock throughout.
@@ -102,7 +103,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock_for(Some(OwnerId::current()), wait).await
+        self.0.try_lock_for(here(), wait).await
     }
 
     /// Enters again, or waits until `instant`; `None` if another owner held the lock throughout.
@@ -115,7 +116,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
-        self.0.try_lock_until(Some(OwnerId::current()), instant).await
+        self.0.try_lock_until(here(), instant).await
     }
 
     /// Runs `work` under the lock, and drops it unfinished if the lease is lost.
@@ -139,4 +140,9 @@ impl ReentrantMutex {
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.0.is_locked().await
     }
+}
+
+/// The whole key, for the owner that calls.
+fn here() -> Ask {
+    Ask { owner: Some(OwnerId::current()), share: Share::Whole }
 }

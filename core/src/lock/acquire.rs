@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Grant, LockBackend};
+use crate::backend::{Attempt, Contention, Grant, LockBackend};
 use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -48,8 +48,8 @@ pub(crate) async fn acquire(
     reaper: &Arc<Reaper>,
     clock: &dyn Clock,
 ) -> Result<Acquired, Error> {
-    // Before the first attempt, so that no release between it and the waiting is missed.
-    let watch = backend.watch(claim.key());
+    // Before the first attempt, so that nothing between it and the waiting or holding is missed.
+    let (watch, lease_watch) = (backend.watch(claim.key()), backend.watch_lease(claim.lease()));
     let debt = Debt::new(Unwanted::new(claim.lease()), reaper);
     let started = clock.now();
     let acquisition = Acquisition {
@@ -57,14 +57,17 @@ pub(crate) async fn acquire(
         claim,
         clock,
         watch,
+        lease_watch,
         debt,
         doubt: false,
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
         pause_ends: None,
+        place_due: Instant::FAR_FUTURE,
         outage_pauses: Retry::default().pauses(),
         spaced: started,
         outage_wait: options.outage_wait,
+        lock_delay: options.lock_delay,
         answered_at: started,
     };
     acquisition.run().await
@@ -75,17 +78,22 @@ struct Acquisition<'a> {
     claim: &'a Claim,
     clock: &'a dyn Clock,
     watch: KeyWatch,
+    lease_watch: KeyWatch,
     debt: Debt,
-    /// An earlier attempt may have been granted without our knowing.
+    /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
+    /// a place in its queue.
     doubt: bool,
     deadline: Instant,
     pauses: Pauses,
     pause_ends: Option<Instant>,
+    /// By when the place in the store's queue is to be asked for again.
+    place_due: Instant,
     /// Those between attempts that failed: whatever the caller's own, an outage may be over soon.
     outage_pauses: Pauses,
     /// Where the attempts so far would lie, had they been evenly spaced.
     spaced: Instant,
     outage_wait: Duration,
+    lock_delay: Duration,
     /// When the store last answered.
     answered_at: Instant,
 }
@@ -93,7 +101,7 @@ struct Acquisition<'a> {
 /// What one attempt came to.
 enum Attempted {
     Granted(Granted),
-    Held(Option<Holder>),
+    Held(Contention),
     Failed(Error),
 }
 
@@ -104,10 +112,10 @@ impl Acquisition<'_> {
                 Attempted::Granted(granted) => return Ok(Acquired::Granted(granted)),
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
-                Attempted::Held(holder) => Ok(holder),
+                Attempted::Held(contention) => Ok(contention),
             };
             if !self.wait_to_look_again(&refusal).await {
-                return refusal.map(Acquired::Held);
+                return refusal.map(|contention| Acquired::Held(contention.holder().cloned()));
             }
         }
     }
@@ -117,6 +125,7 @@ impl Acquisition<'_> {
         let sent_at = self.clock.now();
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.debt.incur();
+        self.place_due = Instant::FAR_FUTURE;
         let reply = self.backend.try_acquire(self.claim);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
@@ -126,10 +135,11 @@ impl Acquisition<'_> {
                 None => indeterminate("granted too late to be of use"),
             },
             Some(Ok(Attempt::Held(contention))) => {
+                self.doubt |= self.keeps_place(sent_at);
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
-                return Attempted::Held(contention.holder().cloned());
+                return Attempted::Held(contention);
             }
             Some(Err(error)) => error,
             None => indeterminate("no reply in time"),
@@ -139,15 +149,23 @@ impl Acquisition<'_> {
         Attempted::Failed(error)
     }
 
+    /// Notes by when the claim's place in the queue must be asked for again, if it has one.
+    fn keeps_place(&mut self, sent_at: Instant) -> bool {
+        let Some(place) = self.claim.place() else { return false };
+        self.place_due = deadline::renewal_due(sent_at, place);
+        true
+    }
+
     /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
-        let useless = deadline::deadline(sent_at, self.claim.lease().ttl());
+        let useless = deadline::deadline(sent_at, self.believed(self.claim.lease().ttl()));
         if self.deadline > sent_at { useless.min(self.deadline) } else { useless }
     }
 
     fn granted(&mut self, grant: &Grant, sent_at: Instant, now: Instant) -> Option<Granted> {
         let lease = self.claim.lease();
         let ttl = grant.ttl().map_or(lease.ttl(), |ttl| ttl.min(lease.ttl()));
+        let ttl = self.believed(ttl);
         if now >= deadline::deadline(sent_at, ttl) {
             return None;
         }
@@ -157,8 +175,13 @@ impl Acquisition<'_> {
             token: FencingToken::new(lease.key(), grant.token()),
             sent_at,
             ttl,
-            watch: std::mem::replace(&mut self.watch, KeyWatch::silent()),
+            watch: std::mem::replace(&mut self.lease_watch, KeyWatch::silent()),
         })
+    }
+
+    /// How much of a TTL in the store its holder believes in.
+    fn believed(&self, ttl: Duration) -> Duration {
+        ttl.saturating_sub(self.lock_delay)
     }
 
     fn settle_unless_in_doubt(&mut self) {
@@ -167,8 +190,9 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Waits for news, a pause, or the end of the holder's TTL; `false` if there is no time or no attempt left.
-    async fn wait_to_look_again(&mut self, refusal: &Result<Option<Holder>, Error>) -> bool {
+    /// Waits for news, a pause, the end of what is in the way, or until the place in the queue is to be
+    /// asked for again; `false` if there is no time or no attempt left.
+    async fn wait_to_look_again(&mut self, refusal: &Result<Contention, Error>) -> bool {
         let now = self.clock.now();
         let out_for_long = refusal.is_err() && now >= self.answered_at + self.outage_wait;
         if now >= self.deadline || out_for_long {
@@ -182,13 +206,13 @@ impl Acquisition<'_> {
             self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }
         let hint = match refusal {
-            Ok(holder) => {
-                let remaining = holder.as_ref().and_then(Holder::remaining);
-                remaining.map(|remaining| now + remaining + EXPIRY_MARGIN)
+            Ok(contention) => {
+                contention.retry_after().map(|remaining| now + remaining + EXPIRY_MARGIN)
             }
             Err(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
-        let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends)).min(self.deadline);
+        let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
+        let look_at = look_at.min(self.place_due).min(self.deadline);
         clock::until(self.clock, look_at, self.watch.changed()).await;
         self.clock.now() < self.deadline
     }

@@ -10,12 +10,14 @@ use std::time::Duration;
 use crate::clock::{self, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
+use crate::lease::Lease;
 use crate::lock::hold::{Hold, Leave};
 use crate::lock::queue::Turn;
 use crate::lock::reaper::Debt;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
 use crate::options;
+use crate::share::Share;
 use crate::token::FencingToken;
 
 /// The proof of a lease on a key.
@@ -52,6 +54,11 @@ impl LockGuard {
     /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
     pub fn token(&self) -> &FencingToken {
         self.hold.token()
+    }
+
+    /// How many units of the key are held: 1 for a mutex or a reader.
+    pub fn units(&self) -> u32 {
+        self.hold.share().units()
     }
 
     /// The instant, on the client's [clock](crate::clock::Clock), from which the lease counts as
@@ -131,6 +138,26 @@ impl LockGuard {
         self.hold.wait_unsure(self.upkeep.clock()).await
     }
 
+    /// Waits until somebody [asks](crate::LockClient::request_revocation) the holders of the key to
+    /// finish early.
+    ///
+    /// Nothing else happens: the lease goes on until it is released. The holder learns of it by a renewal, which a store
+    /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. It
+    /// does not borrow the guard, so that other tasks may wait for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a request is never withdrawn, and reported to whoever asks next.
+    pub fn revocation_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+        let hold = Arc::clone(&self.hold);
+        async move { hold.wait_asked_back().await }
+    }
+
+    /// Whether somebody has asked the holders of the key to finish early.
+    pub fn is_revocation_requested(&self) -> bool {
+        self.hold.is_asked_back()
+    }
+
     /// Renews the lease now, with another TTL from now on.
     ///
     /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
@@ -147,12 +174,24 @@ impl LockGuard {
     ///
     /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let backend = self.upkeep.backend();
-        options::check_ttl("ttl", ttl, &backend.capabilities())?;
-        let clock = self.upkeep.clock();
+        options::check_ttl("ttl", ttl, &self.upkeep.backend().capabilities())?;
+        self.amend(|lease| lease.with_ttl(ttl)).await
+    }
+
+    /// Puts a changed lease in force, now and at all later renewals.
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: what was changed is asked for by the next renewal.
+    pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
+        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
         let renewing = self
             .hold
-            .start_extension(ttl, clock)
+            .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
         let reply = backend.renew(renewing.lease());
@@ -214,6 +253,17 @@ impl LockGuard {
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 
+    /// Makes the lease a reader's that was a writer's; others who read may come in at once.
+    pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
+        let sharing = self.hold.start_sharing(Share::READER, self.upkeep.now());
+        drop(sharing.map_err(|error| error.with_key(self.key()))?);
+        match self.amend(|lease| lease).await {
+            // Renewals ask for it from now on.
+            Err(error) if error.is_retryable() => Ok(()),
+            amended => amended,
+        }
+    }
+
     /// Runs `work`, then releases. A release that gets no answer does not take the result away.
     pub(crate) async fn run_and_release<T>(
         self,
@@ -244,9 +294,7 @@ impl LockGuard {
         self.upkeep.forget(&self.hold);
         let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
         match state {
-            // The store does not have it, or it was given back already.
-            LeaseState::Lost(LossReason::Taken | LossReason::Vanished | LossReason::Shutdown) => {}
-            // After a deadline that passed unanswered, the store may still have it.
+            LeaseState::Lost(reason) if !self.hold.is_owed_after(reason) => {}
             _ => debt.incur(),
         }
         (state, Some((turn, debt)))

@@ -21,6 +21,7 @@ use crate::lock::reaper::Unwanted;
 use crate::loss::{LeaseState, LossReason};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
+use crate::share::Share;
 use crate::sync::lock;
 use crate::token::FencingToken;
 use crate::watch::KeyWatch;
@@ -35,6 +36,8 @@ pub(crate) struct Hold {
     token: FencingToken,
     owner: Option<OwnerId>,
     renewal: RenewalMode,
+    /// How much longer than its holder believes in it the store keeps the lease.
+    lock_delay: Duration,
     /// The deadline is never pushed past it.
     max_until: Instant,
     /// The key stays closed until then, also after a release.
@@ -83,8 +86,8 @@ impl Alarm {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// What renewals ask for.
-    ttl: Duration,
+    /// What renewals ask for: the TTL to believe in, the share and the description.
+    wanted: Lease,
     deadline: Instant,
     /// The deadline cannot be pushed any further.
     capped: bool,
@@ -98,6 +101,8 @@ struct State {
     renewing: bool,
     /// There was news of the key since the last renewal began.
     news: bool,
+    /// Somebody asks the holder to finish early.
+    asked_back: bool,
     /// Our turn among the callers of this process, given up with the lease.
     turn: Option<Turn>,
     watch: KeyWatch,
@@ -120,7 +125,7 @@ pub(crate) struct Granted {
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
-    /// News of the key since before the grant.
+    /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
 }
 
@@ -138,14 +143,14 @@ impl Hold {
         granted: Granted,
         owner: Option<OwnerId>,
         options: &LockOptions,
-        turn: Turn,
+        turn: Option<Turn>,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
         let Granted { lease, token, sent_at, ttl, watch } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
-            ttl: options.ttl,
+            wanted: lease.clone().with_ttl(options.ttl),
             deadline: sent_at,
             capped: false,
             due: sent_at,
@@ -153,7 +158,8 @@ impl Hold {
             alone: false,
             renewing: false,
             news: false,
-            turn: Some(turn),
+            asked_back: false,
+            turn,
             watch,
         };
         state.renewed(sent_at, ttl, max_until, options.renewal);
@@ -162,6 +168,7 @@ impl Hold {
             token,
             owner,
             renewal: options.renewal,
+            lock_delay: options.lock_delay,
             max_until,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             state: Mutex::new(state),
@@ -202,8 +209,29 @@ impl Hold {
 
     /// What is to be ended in the store once nobody wants it any more.
     pub(crate) fn unwanted(&self) -> Unwanted {
-        let ttl = lock(&self.state).ttl;
-        Unwanted::new(&self.lease.clone().with_ttl(ttl)).closed_until(self.min_until)
+        let wanted = lock(&self.state).wanted.clone();
+        Unwanted::new(&wanted).closed_until(self.min_until)
+    }
+
+    /// Whether the store may still have it, and is to be told to end it, though it was lost for `reason`.
+    pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
+        match reason {
+            // The store does not have it, or it was given back already.
+            LossReason::Taken | LossReason::Vanished | LossReason::Shutdown => false,
+            // After a deadline that passed unanswered, the store may still have it: it goes now, unless the
+            // key is to stay closed for a while after a loss.
+            LossReason::Expired | LossReason::MaxHold => self.lock_delay.is_zero(),
+        }
+    }
+
+    /// How much of the key it is.
+    pub(crate) fn share(&self) -> Share {
+        lock(&self.state).wanted.share()
+    }
+
+    /// Whether its holder was asked to finish early.
+    pub(crate) fn is_asked_back(&self) -> bool {
+        lock(&self.state).asked_back
     }
 
     /// Why it was lost, if it was.
@@ -239,10 +267,23 @@ impl Hold {
     }
 
     /// Adds a guard of the same owner; `false` if none is left to join.
-    pub(crate) fn enter_again(&self, limit: u32, now: Instant) -> Result<bool, Error> {
+    ///
+    /// It must be at least the share that is asked for: who reads cannot write as well, since two who try wait for each
+    /// other.
+    pub(crate) fn enter_again(
+        &self,
+        share: Share,
+        limit: u32,
+        now: Instant,
+    ) -> Result<bool, Error> {
         self.update(now, |state| match state.phase {
             _ if state.depth == 0 => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
+            _ if share.units() > state.wanted.share().units() => {
+                let message = "its owner reads and cannot become a writer: two readers that try would \
+                               wait for each other; release the reading guard first";
+                Err(Error::new(ErrorKind::WouldDeadlock, message))
+            }
             _ if state.depth >= limit => {
                 let message = format!("its owner holds it {limit} times already");
                 Err(Error::new(ErrorKind::ReentryLimit, message))
@@ -253,6 +294,23 @@ impl Hold {
             }
         })
         .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
+    }
+
+    /// Gives up the local turn and all units but one: from now on others may come in beside it.
+    ///
+    /// The store learns of it by the next renewal. Refused if other guards count on the rest.
+    pub(crate) fn start_sharing(&self, share: Share, now: Instant) -> Result<Option<Turn>, Error> {
+        self.update(now, |state| match state.phase {
+            Phase::Lost(reason) => Err(Error::lost(reason)),
+            _ if state.depth > 1 => {
+                let message = "its owner has other guards that write: release them first";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+            _ => {
+                state.wanted = state.wanted.clone().with_share(share);
+                Ok(state.turn.take())
+            }
+        })
     }
 
     /// Takes a guard away.
@@ -282,6 +340,18 @@ impl Hold {
         }
     }
 
+    /// Waits until its holder is asked to finish early.
+    pub(crate) async fn wait_asked_back(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.is_asked_back() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Waits until it is unsure or lost.
     pub(crate) async fn wait_unsure(&self, clock: &dyn Clock) -> LeaseState {
         loop {
@@ -303,43 +373,45 @@ impl Hold {
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<Renewing> {
-        let ttl = self.update(now, |state| {
+        let wanted = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
             let needless = self.renewal == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
             state.start_renewal();
-            Some(state.ttl)
+            Some(state.wanted.clone())
         })?;
-        Some(Renewing::new(self, now, ttl.min(self.max_until.since(now))))
+        let ttl = wanted.ttl().min(self.max_until.since(now));
+        Some(Renewing::new(self, now, wanted, ttl))
     }
 
-    /// Begins a renewal that puts another TTL in force, after the one that is under way.
+    /// Begins a renewal that puts something else in force, after the one that is under way.
     ///
-    /// If `ttl` is shorter, the deadline moves before anything is sent: the store may act on it and the reply be lost.
-    pub(crate) async fn start_extension(
+    /// From now on, all renewals ask for that. If it is a shorter TTL, the deadline moves before anything
+    /// is sent: the store may act on it and the reply be lost.
+    pub(crate) async fn start_change(
         self: &Arc<Self>,
-        ttl: Duration,
+        change: impl Fn(Lease) -> Lease,
         clock: &dyn Clock,
     ) -> Result<Renewing, Error> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
             let now = clock.now();
-            let capped = ttl.min(self.max_until.since(now));
             let started = self.update(now, |state| match state.phase {
                 Phase::Lost(reason) => Err(Error::lost(reason)),
-                _ if state.renewing => Ok(false),
+                _ if state.renewing => Ok(None),
                 _ => {
-                    state.ttl = ttl;
-                    state.deadline = state.deadline.min(deadline::deadline(now, capped));
+                    state.wanted = change(state.wanted.clone());
+                    let ttl = state.wanted.ttl().min(self.max_until.since(now));
+                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
                     state.start_renewal();
-                    Ok(true)
+                    Ok(Some((state.wanted.clone(), ttl)))
                 }
             })?;
-            if started {
-                return Ok(Renewing::new(self, now, capped));
+            if let Some((wanted, ttl)) = started {
+                return Ok(Renewing::new(self, now, wanted, ttl));
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
@@ -431,7 +503,7 @@ impl State {
         self.phase = Phase::Held;
         self.alone = false;
         self.deadline = deadline::deadline(sent_at, ttl);
-        self.capped = sent_at + self.ttl >= max;
+        self.capped = sent_at + self.wanted.ttl() >= max;
         self.due = if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
@@ -445,7 +517,7 @@ impl State {
         self.due = if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
-            deadline::retry_due(now, self.ttl).min(self.deadline)
+            deadline::retry_due(now, self.wanted.ttl()).min(self.deadline)
         };
     }
 }

@@ -88,7 +88,7 @@ impl Unwanted {
         }
         let closed_for = closed_for.max(backend.capabilities().min_ttl());
         match backend.renew(&self.lease.clone().with_ttl(closed_for)).await? {
-            Renewal::Renewed => Ok(Release::Released),
+            Renewal::Renewed | Renewal::RevocationRequested => Ok(Release::Released),
             Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
         }
     }

@@ -11,6 +11,7 @@ use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::hold::Hold;
 use crate::owner::OwnerId;
+use crate::share::Share;
 use crate::sync::lock;
 
 /// What each owner holds of each key. It keeps nothing for those who hold nothing.
@@ -48,7 +49,8 @@ impl HoldTable {
     ///
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner held the key and lost it: a
     /// new lease would hide the loss from the code around this call.
-    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if it holds the key `limit` times.
+    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if it holds the key `limit` times,
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it holds a smaller share of it.
     ///
     /// # Cancel safety
     ///
@@ -57,6 +59,7 @@ impl HoldTable {
         self: &Arc<Self>,
         key: &LockKey,
         owner: OwnerId,
+        share: Share,
         limit: u32,
         wait: Wait,
         clock: &dyn Clock,
@@ -69,7 +72,7 @@ impl HoldTable {
             return Ok(None);
         };
         if let Some(hold) = slot.upgrade()
-            && hold.enter_again(limit, clock.now())?
+            && hold.enter_again(share, limit, clock.now())?
         {
             return Ok(Some(Entry::Again(hold)));
         }
@@ -129,7 +132,7 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
-        let enter = |wait| table.enter(&key, owner, 9, wait, &clock);
+        let enter = |wait| table.enter(&key, owner, Share::Whole, 9, wait, &clock);
         let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else { panic!() };
 
         assert!(enter(Wait::No).await.unwrap().is_none());
@@ -145,8 +148,9 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
-        let first = table.enter(&key, owner, 9, FOR_EVER, &clock).await.unwrap();
-        let waiting = table.enter(&key, owner, 9, FOR_EVER, &clock).now_or_never();
+        let enter = || table.enter(&key, owner, Share::Whole, 9, FOR_EVER, &clock);
+        let first = enter().await.unwrap();
+        let waiting = enter().now_or_never();
         assert!(waiting.is_none());
         assert_eq!(table.len(), 1);
 

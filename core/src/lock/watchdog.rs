@@ -10,7 +10,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::backend::LockBackend;
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
-use crate::lock::deadline;
 use crate::lock::hold::{Alarm, Hold, Place, Renewing};
 use crate::sync::lock;
 
@@ -148,7 +147,7 @@ impl Watchdog {
     }
 
     async fn renew(&self, backend: &dyn LockBackend, batch: Vec<Renewing>) {
-        let give_up = batch.iter().map(attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
+        let give_up = batch.iter().map(Renewing::attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
         let leases: Vec<Lease> = batch.iter().map(|renewing| renewing.lease().clone()).collect();
         // A backend that panics must not take the watchdog of all leases along.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
@@ -178,10 +177,6 @@ impl Watchdog {
             tracing::warn!(failed, of, %error, "leases not renewed, trying until their deadlines");
         }
     }
-}
-
-fn attempt_end(renewing: &Renewing) -> Instant {
-    deadline::attempt_end(renewing.sent_at(), renewing.lease().ttl())
 }
 
 impl Schedule {

@@ -1,12 +1,15 @@
 //! What a store does, as a pure state machine: the executable specification of every backend.
 
+mod entry;
+
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 
-use crate::backend::{Attempt, Contention, ForcedRelease, Grant, Release, Renewal};
+use self::entry::Entry;
+use crate::backend::{Attempt, Contention, ForcedRelease, Grant, Release, Renewal, Revocation};
 use crate::claim::Claim;
 use crate::clock::Instant;
-use crate::holder::{Holder, Inspection};
+use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
 
@@ -32,17 +35,11 @@ use crate::lease::Lease;
 /// ```
 #[derive(Debug, Default)]
 pub struct Machine {
-    leases: HashMap<LockKey, InForce>,
-    /// The keys by when their leases end.
+    keys: HashMap<LockKey, Entry>,
+    /// The keys by when nothing is left of their entries.
     ends: BTreeSet<(Instant, LockKey)>,
     last_token: u64,
-}
-
-/// A lease and when it ends by itself.
-#[derive(Debug)]
-struct InForce {
-    lease: Lease,
-    ends: Instant,
+    changes: u64,
 }
 
 /// An operation on the store.
@@ -56,6 +53,8 @@ pub enum Op<'a> {
     Release(&'a Lease),
     /// [`LockBackend::renew`](crate::LockBackend::renew)
     Renew(&'a Lease),
+    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation)
+    RequestRevocation(&'a LockKey),
     /// [`LockBackend::try_acquire`](crate::LockBackend::try_acquire)
     TryAcquire(&'a Claim),
 }
@@ -73,98 +72,130 @@ pub enum Outcome {
     Release(Release),
     /// Of [`Op::Renew`].
     Renewal(Renewal),
+    /// Of [`Op::RequestRevocation`].
+    Revocation(Revocation),
+    /// Of [`Op::TryAcquire`], while others hold the key as a whole and the claim is for units, or the reverse.
+    WrongType,
+}
+
+impl Op<'_> {
+    fn key(&self) -> &LockKey {
+        match self {
+            Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => key,
+            Self::Release(lease) | Self::Renew(lease) => lease.key(),
+            Self::TryAcquire(claim) => claim.key(),
+        }
+    }
 }
 
 impl Machine {
-    /// Entries of expired leases that each operation clears away, so that a key that nobody asks
-    /// for again does not stay for ever. More than one, so that clearing outruns filling.
+    /// Entries that each operation clears away because nothing in them is in force any more, so that
+    /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
     const CLEARED_PER_OPERATION: usize = 2;
 
     /// Applies `op` as one atomic step at `now`, which must not go back.
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
         self.clear_expired(now);
-        match op {
-            Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
-            Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
-            Op::Release(lease) => Outcome::Release(self.release(lease, now)),
-            Op::Renew(lease) => Outcome::Renewal(self.renew(lease, now)),
-            Op::TryAcquire(claim) => Outcome::Attempt(self.try_acquire(claim, now)),
-        }
+        let mut entry = self.take(op.key());
+        entry.expire(now);
+        let outcome = match op {
+            Op::ForceRelease(_) => Outcome::ForcedRelease(self.force_release(&mut entry, now)),
+            Op::Inspect(_) => Outcome::Inspection(self.inspect(&entry, now)),
+            Op::Release(lease) => Outcome::Release(self.release(&mut entry, lease)),
+            Op::Renew(lease) => Outcome::Renewal(self.renew(&mut entry, lease, now)),
+            Op::RequestRevocation(_) => Outcome::Revocation(entry.request_revocation()),
+            Op::TryAcquire(claim) => self.try_acquire(&mut entry, claim, now),
+        };
+        self.put(op.key(), entry);
+        outcome
     }
 
     /// How many keys have an entry.
     pub fn keys(&self) -> usize {
-        self.leases.len()
+        self.keys.len()
     }
 
-    fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Attempt {
-        if let Some(in_force) = self.in_force(claim.key(), now)
-            && in_force.lease.id() != claim.id()
-        {
-            return Attempt::Held(Contention::new().with_holder(in_force.holder(now)));
+    /// Grows whenever something becomes free, or is otherwise news to those who wait or observe.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    fn try_acquire(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Outcome {
+        if entry.is_held_as_another_kind(claim) {
+            return Outcome::WrongType;
         }
+        if !entry.admits(claim) {
+            if let Some(place) = claim.place() {
+                entry.queue_up(claim, now + place);
+            }
+            return Outcome::Attempt(Attempt::Held(contention(entry, claim, now)));
+        }
+        // Those who observe an election hear of who is elected.
+        if !entry.is_held() && !claim.share().is_whole() {
+            self.changes += 1;
+        }
+        entry.grant(claim, now);
         self.last_token += 1;
-        self.put_in_force(claim.lease(), now);
-        Attempt::Granted(Grant::new(NonZeroU64::new(self.last_token).expect("it has grown")))
+        let token = NonZeroU64::new(self.last_token).expect("it has grown");
+        Outcome::Attempt(Attempt::Granted(Grant::new(token)))
     }
 
-    fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
-        match self.in_force(lease.key(), now) {
-            None => Renewal::Vanished,
-            Some(in_force) if in_force.lease.id() != lease.id() => Renewal::Taken,
-            Some(_) => {
-                self.put_in_force(lease, now);
-                Renewal::Renewed
-            }
+    fn renew(&mut self, entry: &mut Entry, lease: &Lease, now: Instant) -> Renewal {
+        let Some(holding) = entry.holding(lease.id()) else {
+            return if entry.is_held() { Renewal::Taken } else { Renewal::Vanished };
+        };
+        let before = holding.lease.clone();
+        holding.renew(lease, now);
+        if holding.lease.share() != before.share()
+            || holding.lease.description() != before.description()
+        {
+            self.changes += 1;
+        }
+        entry.renewal()
+    }
+
+    fn release(&mut self, entry: &mut Entry, lease: &Lease) -> Release {
+        if entry.leave_queue(lease.id()) {
+            self.changes += 1;
+        }
+        if entry.end(lease.id()) {
+            self.changes += 1;
+            Release::Released
+        } else {
+            Release::NotHeld
         }
     }
 
-    fn release(&mut self, lease: &Lease, now: Instant) -> Release {
-        match self.in_force(lease.key(), now) {
-            Some(in_force) if in_force.lease.id() == lease.id() => {
-                self.end(lease.key());
-                Release::Released
-            }
-            _ => Release::NotHeld,
-        }
-    }
-
-    fn inspect(&self, key: &LockKey, now: Instant) -> Inspection {
+    fn inspect(&self, entry: &Entry, now: Instant) -> Inspection {
         let last_token = (self.last_token > 0).then_some(self.last_token);
         let inspection = Inspection::free().with_last_token(last_token);
-        match self.in_force(key, now) {
-            Some(in_force) => inspection.with_holder(in_force.holder(now)),
-            None => inspection,
-        }
+        entry.holders(now).into_iter().fold(inspection, Inspection::with_holder)
     }
 
-    fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
-        let Some(in_force) = self.in_force(key, now) else {
+    fn force_release(&mut self, entry: &mut Entry, now: Instant) -> ForcedRelease {
+        if !entry.is_held() {
             return ForcedRelease::new();
-        };
-        let ended = in_force.holder(now);
-        self.end(key);
-        self.last_token += 1;
-        ForcedRelease::new().with_ended(ended).with_min_token(self.last_token)
-    }
-
-    fn in_force(&self, key: &LockKey, now: Instant) -> Option<&InForce> {
-        self.leases.get(key).filter(|in_force| now < in_force.ends)
-    }
-
-    fn put_in_force(&mut self, lease: &Lease, now: Instant) {
-        let ends = now + lease.ttl();
-        let replaced =
-            self.leases.insert(lease.key().clone(), InForce { lease: lease.clone(), ends });
-        if let Some(replaced) = replaced {
-            self.ends.remove(&(replaced.ends, lease.key().clone()));
         }
-        self.ends.insert((ends, lease.key().clone()));
+        self.changes += 1;
+        self.last_token += 1;
+        let forced = ForcedRelease::new().with_min_token(self.last_token);
+        let ended = entry.holders(now);
+        entry.end_all();
+        ended.into_iter().fold(forced, ForcedRelease::with_ended)
     }
 
-    fn end(&mut self, key: &LockKey) {
-        if let Some(ended) = self.leases.remove(key) {
-            self.ends.remove(&(ended.ends, key.clone()));
+    fn take(&mut self, key: &LockKey) -> Entry {
+        let Some((key, entry)) = self.keys.remove_entry(key) else {
+            return Entry::default();
+        };
+        self.ends.remove(&(entry.ends(), key));
+        entry
+    }
+
+    fn put(&mut self, key: &LockKey, entry: Entry) {
+        if !entry.is_empty() {
+            self.ends.insert((entry.ends(), key.clone()));
+            self.keys.insert(key.clone(), entry);
         }
     }
 
@@ -173,7 +204,7 @@ impl Machine {
             match self.ends.first() {
                 Some((ends, _)) if *ends <= now => {
                     let expired = self.ends.pop_first();
-                    self.leases.remove(&expired.expect("it was there just now").1);
+                    self.keys.remove(&expired.expect("it was there just now").1);
                 }
                 _ => return,
             }
@@ -181,11 +212,14 @@ impl Machine {
     }
 }
 
-impl InForce {
-    fn holder(&self, now: Instant) -> Holder {
-        Holder::new(self.lease.id().fingerprint())
-            .with_description(self.lease.description().cloned())
-            .with_remaining(Some(self.ends.since(now)))
+fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
+    let mut contention = Contention::new();
+    if let Some(holder) = entry.holders(now).into_iter().next() {
+        contention = contention.with_holder(holder);
+    }
+    match entry.first_place_before(claim.id()) {
+        Some(ends) => contention.with_retry_after(ends.since(now)),
+        None => contention,
     }
 }
 
@@ -205,4 +239,4 @@ macro_rules! outcome_of {
     )*};
 }
 
-outcome_of!(Attempt, ForcedRelease, Inspection, Release, Renewal);
+outcome_of!(Attempt, ForcedRelease, Inspection, Release, Renewal, Revocation);

@@ -7,6 +7,7 @@ use super::{Hold, Phase};
 use crate::backend::Renewal;
 use crate::clock::Instant;
 use crate::lease::Lease;
+use crate::lock::deadline;
 use crate::loss::LossReason;
 use crate::options::RenewalMode;
 use crate::sync::lock;
@@ -16,14 +17,17 @@ use crate::sync::lock;
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
     lease: Lease,
+    /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
+    ttl: Duration,
     sent_at: Instant,
     settled: bool,
 }
 
 impl Renewing {
-    pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, ttl: Duration) -> Self {
-        let lease = hold.lease.clone().with_ttl(ttl);
-        Self { hold: Arc::clone(hold), lease, sent_at, settled: false }
+    /// Renews `hold` as `lease` says, with this TTL.
+    pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, lease: Lease, ttl: Duration) -> Self {
+        let lease = lease.with_ttl(ttl + hold.lock_delay);
+        Self { hold: Arc::clone(hold), lease, ttl, sent_at, settled: false }
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -34,8 +38,9 @@ impl Renewing {
         &self.lease
     }
 
-    pub(crate) fn sent_at(&self) -> Instant {
-        self.sent_at
+    /// When there is no use in waiting for the reply any longer.
+    pub(crate) fn attempt_end(&self) -> Instant {
+        deadline::attempt_end(self.sent_at, self.ttl)
     }
 
     /// Takes note that no reply came in time.
@@ -54,8 +59,9 @@ impl Renewing {
                 return;
             }
             match renewal {
-                Some(Renewal::Renewed) => {
-                    state.renewed(self.sent_at, self.lease.ttl(), max_until, mode);
+                Some(outcome @ (Renewal::Renewed | Renewal::RevocationRequested)) => {
+                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    state.asked_back |= outcome == Renewal::RevocationRequested;
                 }
                 Some(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
                 Some(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),

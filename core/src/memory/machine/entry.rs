@@ -1,0 +1,164 @@
+//! One key: who holds it, and who stands in its queue.
+
+use crate::backend::{Renewal, Revocation};
+use crate::claim::Claim;
+use crate::clock::Instant;
+use crate::holder::Holder;
+use crate::lease::{Lease, LeaseId};
+
+/// One key: the leases in force, those who queue for it, and whether its holders are asked to finish.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    holdings: Vec<Holding>,
+    queue: Vec<Place>,
+    asked_back: bool,
+}
+
+/// A lease in force, and when it ends by itself.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) lease: Lease,
+    ends: Instant,
+}
+
+/// A place in the queue, and until when it is kept.
+#[derive(Debug)]
+struct Place {
+    id: LeaseId,
+    units: u32,
+    ends: Instant,
+}
+
+impl Entry {
+    /// Drops what has ended by itself.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.holdings.retain(|holding| now < holding.ends);
+        self.queue.retain(|place| now < place.ends);
+        self.asked_back &= self.is_held();
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        !self.holdings.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.holdings.is_empty() && self.queue.is_empty()
+    }
+
+    /// When nothing is left of it, if nothing happens.
+    pub(super) fn ends(&self) -> Instant {
+        let holdings = self.holdings.iter().map(|holding| holding.ends);
+        let places = self.queue.iter().map(|place| place.ends);
+        holdings.chain(places).max().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Whether somebody holds it as a whole and the claim is for units, or the reverse.
+    pub(super) fn is_held_as_another_kind(&self, claim: &Claim) -> bool {
+        let whole = claim.share().is_whole();
+        self.holdings.first().is_some_and(|first| first.lease.share().is_whole() != whole)
+    }
+
+    /// Whether there is room for the claim beside all who hold the key and all who queue before it.
+    ///
+    /// A lease in force that is claimed again is always admitted.
+    pub(super) fn admits(&self, claim: &Claim) -> bool {
+        if self.holdings.iter().any(|holding| holding.lease.id() == claim.id()) {
+            return true;
+        }
+        let held = self.holdings.iter().map(|holding| holding.lease.share().units());
+        let before = self.before(claim.id()).map(|place| place.units);
+        let wanted = claim.share().units();
+        let total: u64 = held.chain(before).chain([wanted]).map(u64::from).sum();
+        total <= u64::from(claim.share().limit())
+    }
+
+    /// The places in the queue before that of `id`: all, if it has none.
+    fn before(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
+        self.queue.iter().take_while(move |place| place.id != id)
+    }
+
+    /// When the first of the places before that of `id` ends by itself.
+    pub(super) fn first_place_before(&self, id: LeaseId) -> Option<Instant> {
+        self.before(id).map(|place| place.ends).min()
+    }
+
+    /// Keeps the claim's place in the queue, at the end if it has none, until then.
+    pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant) {
+        match self.queue.iter_mut().find(|place| place.id == claim.id()) {
+            Some(place) => place.ends = ends,
+            None => {
+                self.queue.push(Place { id: claim.id(), units: claim.share().units(), ends });
+            }
+        }
+    }
+
+    /// Gives up the place of `id`; `false` if it has none.
+    pub(super) fn leave_queue(&mut self, id: LeaseId) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|place| place.id != id);
+        self.queue.len() < before
+    }
+
+    pub(super) fn grant(&mut self, claim: &Claim, now: Instant) {
+        self.leave_queue(claim.id());
+        match self.holding(claim.id()) {
+            Some(holding) => holding.renew(claim.lease(), now),
+            None => {
+                let lease = claim.lease().clone();
+                let ends = now + lease.ttl();
+                self.holdings.push(Holding { lease, ends });
+            }
+        }
+    }
+
+    /// The lease `id`, if it is in force.
+    pub(super) fn holding(&mut self, id: LeaseId) -> Option<&mut Holding> {
+        self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
+    }
+
+    /// What a renewal that succeeded says.
+    pub(super) fn renewal(&self) -> Renewal {
+        if self.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed }
+    }
+
+    pub(super) fn request_revocation(&mut self) -> Revocation {
+        self.asked_back = self.is_held();
+        if self.asked_back { Revocation::Requested } else { Revocation::NotHeld }
+    }
+
+    /// Ends the lease `id`; `false` if it is not in force.
+    pub(super) fn end(&mut self, id: LeaseId) -> bool {
+        let before = self.holdings.len();
+        self.holdings.retain(|holding| holding.lease.id() != id);
+        self.asked_back &= self.is_held();
+        self.holdings.len() < before
+    }
+
+    pub(super) fn end_all(&mut self) {
+        self.holdings.clear();
+        self.asked_back = false;
+    }
+
+    /// Who holds it, those whose leases end first before the others.
+    pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
+        let mut holdings: Vec<&Holding> = self.holdings.iter().collect();
+        holdings.sort_by_key(|holding| holding.ends);
+        holdings.into_iter().map(|holding| holding.holder(now)).collect()
+    }
+}
+
+impl Holding {
+    /// Puts what `lease` says in force, except that units are never added.
+    pub(super) fn renew(&mut self, lease: &Lease, now: Instant) {
+        let share = lease.share().capped_by(self.lease.share());
+        self.lease = lease.clone().with_share(share);
+        self.ends = now + lease.ttl();
+    }
+
+    fn holder(&self, now: Instant) -> Holder {
+        Holder::new(self.lease.id().fingerprint())
+            .with_description(self.lease.description().cloned())
+            .with_remaining(Some(self.ends.since(now)))
+            .with_units(self.lease.share().units())
+    }
+}

@@ -1,0 +1,270 @@
+//! Many readers or one writer at a time.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::face::{Ask, Face, Kind};
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+use crate::options::LockOptions;
+use crate::owner::OwnerId;
+use crate::share::Share;
+
+/// A lock that many readers share, or that one writer has alone.
+///
+/// Who waits stands in the store's queue, readers and writers in one line. So neither starves: a caller
+/// waits only for those who came before it, in whatever process, and readers who have no writer between
+/// them come in together. Callers of one process that wait at the same time send one of them to
+/// that queue, in their own order; with [`LockOptions::fair`] each stands there itself.
+///
+/// Each reader has a lease of its own. One that dies keeps the writers out until its own TTL ends,
+/// whatever the others do.
+///
+/// As a rule, a caller that holds the lock and asks for it again waits for itself. A
+/// [reentrant](Self::reentrant) one lets its owner in again. No reader ever becomes a writer: two that
+/// try would wait for each other. A writer becomes a reader by [`WriteGuard::downgrade`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let lock = client.rw_lock("catalogue")?;
+///
+/// let (one, other) = (lock.read().await?, lock.read().await?);
+/// assert!(lock.try_write().await?.is_none());
+/// one.release().await?;
+/// other.release().await?;
+///
+/// let writer = lock.write().await?;
+/// assert!(lock.try_read().await?.is_none());
+/// let reader = writer.downgrade().await?;
+/// assert!(lock.try_read().await?.is_some());
+/// # drop(reader);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    face: Face,
+    reentrant: bool,
+}
+
+impl RwLock {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: LockOptions,
+    ) -> Result<Self, Error> {
+        let face = Face::new(engine, key, options, Kind::RwLock)?;
+        Ok(Self { face, reentrant: false })
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { face: self.face.with_options(options)?, ..self })
+    }
+
+    /// The same lock, which its [owner](OwnerId) may enter again: a reader as a reader, a writer as both.
+    ///
+    /// All guards of an owner share one lease and one token, as with a
+    /// [`ReentrantMutex`](crate::ReentrantMutex). A reader that asks to write gets
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once.
+    #[must_use]
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.face.key()
+    }
+
+    /// Waits to read, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as a mutex; if
+    /// [reentrant](Self::reentrant), as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock) too.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn read(&self) -> Result<LockGuard, Error> {
+        self.face.lock(self.ask(Share::READER)).await
+    }
+
+    /// Makes one attempt to read; `None` if a writer has the lock, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<LockGuard>, Error> {
+        self.face.try_lock(self.ask(Share::READER)).await
+    }
+
+    /// Waits to read for at most `wait`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+        self.face.try_lock_for(self.ask(Share::READER), wait).await
+    }
+
+    /// Waits to read until `instant`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
+        self.face.try_lock_until(self.ask(Share::READER), instant).await
+    }
+
+    /// Waits to write, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at
+    /// once if the lock is [reentrant](Self::reentrant) and its owner reads.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.face.lock(self.ask(Share::WRITER)).await.map(WriteGuard)
+    }
+
+    /// Makes one attempt to write; `None` if anybody has the lock, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.face.try_lock(self.ask(Share::WRITER)).await?.map(WriteGuard))
+    }
+
+    /// Waits to write for at most `wait`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.face.try_lock_for(self.ask(Share::WRITER), wait).await?.map(WriteGuard))
+    }
+
+    /// Waits to write until `instant`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write_until(&self, instant: Instant) -> Result<Option<WriteGuard>, Error> {
+        Ok(self.face.try_lock_until(self.ask(Share::WRITER), instant).await?.map(WriteGuard))
+    }
+
+    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.face.is_locked().await
+    }
+
+    fn ask(&self, share: Share) -> Ask {
+        Ask { owner: self.reentrant.then(OwnerId::current), share }
+    }
+}
+
+/// The proof of a writer's lease: a [`LockGuard`] that can become a reader's.
+#[must_use = "dropping a guard releases its lock"]
+pub struct WriteGuard(LockGuard);
+
+impl WriteGuard {
+    /// Becomes a reader: others who read may come in, and no writer comes in between.
+    ///
+    /// The lease and the token stay. If the store does not answer now, the next renewal tells
+    /// it, and until then it lets nobody else in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. The guard is gone then, as after
+    /// [`release`](LockGuard::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the lease is released in the background.
+    pub async fn downgrade(self) -> Result<LockGuard, Error> {
+        self.0.share_with_readers().await?;
+        Ok(self.0)
+    }
+
+    /// Ends the lease, as [`LockGuard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+
+    /// Forgets that it can become a reader's.
+    pub fn into_guard(self) -> LockGuard {
+        self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.0
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
