@@ -6,11 +6,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection, KeyWatch,
-    Lease, LockBackend, LockKey, Operation, Release, Renewal,
+    Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
 };
 use leasehold_redis_support::{
-    Call, Layout, decode_attempt, decode_forced_release, decode_inspection, decode_release,
-    decode_renewal,
+    Call, Layout, News as Concerns, decode_attempt, decode_forced_release, decode_inspection,
+    decode_release, decode_renewal, decode_revocation,
 };
 
 use crate::config::RedisConfig;
@@ -71,6 +71,13 @@ impl RedisBackend {
         Self { address, layout, news, connection }
     }
 
+    /// Tells those of this process who wait that a renewal may have given units back.
+    fn renewed(&self, lease: &Lease) {
+        if !lease.share().is_whole() {
+            self.news.changed(lease.key(), Concerns::Waiters);
+        }
+    }
+
     async fn call<T>(
         &self,
         operation: Operation,
@@ -92,26 +99,36 @@ impl LockBackend for RedisBackend {
     fn capabilities(&self) -> Capabilities {
         let capabilities = Capabilities::new(BACKEND, Fencing::BestEffort)
             .with(Feature::ForceRelease)
-            .with(Feature::Inspect);
+            .with(Feature::Inspect)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Units);
         if self.connection.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let call = Call::acquire(&self.layout, claim);
-        self.call(Operation::Acquire, claim.key(), call, decode_attempt).await
+        let attempt = self.call(Operation::Acquire, claim.key(), call, decode_attempt).await?;
+        let share = claim.share();
+        if matches!(attempt, Attempt::Granted(_)) && share.is_exclusive() && !share.is_whole() {
+            // Those who observe an election hear of who is elected.
+            self.news.changed(claim.key(), Concerns::Waiters);
+        }
+        Ok(attempt)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         let call = Call::renew(&self.layout, lease);
-        self.call(Operation::Renew, lease.key(), call, decode_renewal).await
+        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await;
+        self.renewed(lease);
+        renewal
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         let call = Call::release(&self.layout, lease);
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        if release == Release::Released {
-            self.news.changed(lease.key());
-        }
+        // Also if only a place in the queue was given up.
+        self.news.changed(lease.key(), Concerns::Waiters);
         Ok(release)
     }
 
@@ -123,6 +140,7 @@ impl LockBackend for RedisBackend {
             Err(error) => repeat(&error, leases.len()),
         };
         let with_context = |(renewal, lease): (Result<_, Error>, &Lease)| {
+            self.renewed(lease);
             renewal.map_err(|error| context(error, Operation::Renew, lease.key()))
         };
         replies.into_iter().zip(leases).map(with_context).collect()
@@ -130,6 +148,10 @@ impl LockBackend for RedisBackend {
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
         self.news.watch(key)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.news.watch_lease(lease.key())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
@@ -140,8 +162,15 @@ impl LockBackend for RedisBackend {
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         let call = Call::force_release(&self.layout, key);
         let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
-        self.news.changed(key);
+        self.news.changed(key, Concerns::Lock);
         Ok(forced)
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let call = Call::request_revocation(&self.layout, key);
+        let revocation = self.call(Operation::Revoke, key, call, decode_revocation).await?;
+        self.news.changed(key, Concerns::Holders);
+        Ok(revocation)
     }
 
     async fn close(&self) {

@@ -29,7 +29,8 @@
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:*
-//!     +evalsha +eval +get +set +del +pexpire +pttl +time +client|tracking
+//!     +evalsha +eval +get +set +del +exists +pexpire +pttl +time +client|tracking
+//!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
 //! Without `+client|tracking`, those who wait poll.

@@ -1,33 +1,40 @@
 //! The server's news: client-side caching's invalidation messages.
 //!
-//! Every script reads the lock's key last, so the server remembers that this connection knows the
-//! key, and tells it once when anybody else changes or deletes it, or when it expires. So a refused
-//! attempt and a renewal arm their own wake-up in the same round trip, and nothing is left behind
-//! per key.
+//! Every script reads last what those who wait or hold want to hear of: the lock's key, or for what has
+//! no such key one that is made for news. So the server remembers that this connection knows that key,
+//! and tells it once when anybody else changes or deletes it, or when it expires. A refused attempt and
+//! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
 
 use leasehold_core::{KeyWatch, KeyWatches, LockKey};
-use leasehold_redis_support::Layout;
+use leasehold_redis_support::{Layout, News as Concerns};
 use redis::Value;
 
 /// Passes on what the server tells to those who watch.
 #[derive(Debug)]
 pub(crate) struct News {
     layout: Layout,
-    watches: KeyWatches,
+    waiters: KeyWatches,
+    holders: KeyWatches,
 }
 
 impl News {
     pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, watches: KeyWatches::default() }
+        Self { layout, waiters: KeyWatches::default(), holders: KeyWatches::default() }
     }
 
+    /// For one who waits, or observes.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.watches.watch(key)
+        self.waiters.watch(key)
+    }
+
+    /// For one who holds.
+    pub(crate) fn watch_lease(&self, key: &LockKey) -> KeyWatch {
+        self.holders.watch(key)
     }
 
     /// We changed the key ourselves. The server tells that to all connections but ours.
-    pub(crate) fn changed(&self, key: &LockKey) {
-        self.watches.notify(key.as_str());
+    pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns) {
+        self.notify(key.as_str(), concerns);
     }
 
     /// The server says that keys have changed: those named, or all.
@@ -36,7 +43,7 @@ impl News {
             match value {
                 Value::Array(keys) => keys.iter().for_each(|key| self.invalidated_key(key)),
                 // After a FLUSHALL.
-                Value::Nil => self.watches.notify_all(),
+                Value::Nil => self.interrupted(),
                 _ => {}
             }
         }
@@ -44,14 +51,24 @@ impl News {
 
     /// News may have been missed.
     pub(crate) fn interrupted(&self) {
-        self.watches.notify_all();
+        self.waiters.notify_all();
+        self.holders.notify_all();
     }
 
     fn invalidated_key(&self, key: &Value) {
         if let Value::BulkString(key) = key
-            && let Some(name) = self.layout.name(key)
+            && let Some((name, concerns)) = self.layout.news(key)
         {
-            self.watches.notify(name);
+            self.notify(name, concerns);
+        }
+    }
+
+    fn notify(&self, name: &str, concerns: Concerns) {
+        if concerns != Concerns::Holders {
+            self.waiters.notify(name);
+        }
+        if concerns != Concerns::Waiters {
+            self.holders.notify(name);
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Claim, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey, Retry,
+    Claim, Description, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey,
+    Patience, Retry, Share,
 };
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather};
@@ -12,7 +13,33 @@ const SECRET: &str = "S3CR3T-CANARY";
 
 /// The rules that the documentation gives.
 const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* \
-    +evalsha +eval +get +set +del +pexpire +pttl +time +client|tracking";
+    +evalsha +eval +get +set +del +exists +pexpire +pttl +time +client|tracking \
+    +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
+
+/// What locks of all kinds are made of.
+const COMMANDS: [&str; 21] = [
+    "evalsha",
+    "eval",
+    "get",
+    "set",
+    "del",
+    "exists",
+    "pexpire",
+    "pttl",
+    "time",
+    "zadd",
+    "zrem",
+    "zcard",
+    "zscore",
+    "zrank",
+    "zrange",
+    "zrangebyscore",
+    "hset",
+    "hget",
+    "hmget",
+    "hdel",
+    "hincrby",
+];
 
 async fn redis_with(rules: &str) -> Redis {
     let user = format!("user locker on >{SECRET} {rules}");
@@ -28,8 +55,26 @@ async fn all_operations(backend: &RedisBackend) -> Result<(), Error> {
     backend.try_acquire(&Claim::new(lease.clone())).await?;
     backend.renew(&lease).await?;
     backend.inspect(lease.key()).await?;
+    backend.request_revocation(lease.key()).await?;
     backend.force_release(lease.key()).await?;
     backend.release(&lease).await?;
+
+    let units = |ttl| {
+        let lease = Lease::new(&LockKey::new("units").unwrap(), Duration::from_millis(ttl));
+        lease.with_share(Share::Units { units: 1, limit: 1 })
+    };
+    let (held, waits) = (units(60_000), units(60_000));
+    backend.try_acquire(&Claim::new(held.clone())).await?;
+    let queued = Claim::new(waits.clone()).with_patience(Patience::Queues(Duration::from_secs(60)));
+    backend.try_acquire(&queued).await?;
+    backend.try_acquire(&Claim::new(units(60_000))).await?;
+    backend.inspect(held.key()).await?;
+    backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
+    backend.request_revocation(held.key()).await?;
+    backend.release(&waits).await?;
+    backend.release(&held).await?;
+    backend.try_acquire(&Claim::new(held.clone())).await?;
+    backend.force_release(held.key()).await?;
     Ok(())
 }
 
@@ -41,7 +86,7 @@ async fn the_documented_rules_are_enough_and_no_more() {
     all_operations(&backend).await.unwrap();
     assert!(backend.capabilities().supports(Feature::Push));
 
-    for needless in ["evalsha", "eval", "get", "set", "del", "pexpire", "pttl", "time"] {
+    for needless in COMMANDS {
         let redis = redis_with(&format!("{DOCUMENTED} -{needless}")).await;
         let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
         let error = all_operations(&backend).await.expect_err(needless);

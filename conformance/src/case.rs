@@ -63,13 +63,19 @@ pub enum Need {
     Pause,
     /// [`Feature::Push`].
     Push,
+    /// [`Feature::Queue`].
+    Queue,
     /// [`Disturbance::Restart`](crate::Disturbance::Restart).
     Restart,
+    /// [`Feature::Revocation`].
+    Revocation,
+    /// [`Feature::Units`].
+    Units,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
@@ -77,7 +83,10 @@ impl Need {
         Self::Inspect,
         Self::Pause,
         Self::Push,
+        Self::Queue,
         Self::Restart,
+        Self::Revocation,
+        Self::Units,
     ];
 
     /// The backend's feature that it is; `None` if it is a harness's hook.
@@ -86,6 +95,9 @@ impl Need {
             Self::ForceRelease => Some(Feature::ForceRelease),
             Self::Inspect => Some(Feature::Inspect),
             Self::Push => Some(Feature::Push),
+            Self::Queue => Some(Feature::Queue),
+            Self::Revocation => Some(Feature::Revocation),
+            Self::Units => Some(Feature::Units),
             Self::Advance | Self::BlackHole | Self::Disconnect | Self::Pause | Self::Restart => {
                 None
             }
@@ -95,15 +107,15 @@ impl Need {
 
 impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(feature) = self.feature() {
+            return f.write_str(feature.name());
+        }
         f.write_str(match self {
-            Self::Advance => "advance",
             Self::BlackHole => "black hole",
             Self::Disconnect => "disconnect",
-            Self::ForceRelease => "force release",
-            Self::Inspect => "inspect",
             Self::Pause => "pause",
-            Self::Push => "push",
             Self::Restart => "restart",
+            _ => "advance",
         })
     }
 }

@@ -37,6 +37,7 @@
 //!
 //! The list of cases, and what they need, is outside semantic versioning: it grows with what is learnt.
 
+mod as_mutex;
 mod harness;
 mod scene;
 
@@ -51,6 +52,7 @@ mod test;
 
 pub mod document;
 
+pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped};
 pub use harness::{Disturbance, Harness, Time, Timing};
 pub use list::cases;

@@ -6,7 +6,11 @@ use crate::{model, run};
 
 /// Turns the list into [`cases`], and into the macro `suite!`.
 macro_rules! cases {
-    ($d:tt $(
+    ($d:tt
+    models {
+        $($model:ident needs $needs:ident;)+
+    }
+    $(
         $group:ident {
             $($case:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
         }
@@ -24,13 +28,13 @@ macro_rules! cases {
                         |scene| Box::pin(crate::cases::$group::$case(scene)),
                     ),
                 },)+)+
-                Case {
+                $(Case {
                     group: "model",
-                    name: "agrees_with_the_specification",
+                    name: stringify!($model),
                     numbers: &[],
-                    needs: &[Need::Advance],
-                    run: model::agrees_with_the_specification::<H>,
-                },
+                    needs: model::$needs,
+                    run: model::$model::<H>,
+                },)+
             ]
         }
 
@@ -50,10 +54,10 @@ macro_rules! cases {
                 mod model {
                     use super::*;
 
-                    #[test]
-                    fn agrees_with_the_specification() {
-                        $crate::run_case::<$d harness>("model", "agrees_with_the_specification");
-                    }
+                    $(#[test]
+                    fn $model() {
+                        $crate::run_case::<$d harness>("model", stringify!($model));
+                    })+
                 }
             };
         }
@@ -61,6 +65,13 @@ macro_rules! cases {
 }
 
 cases! { $
+    models {
+        mutexes_agree_with_the_specification needs NEEDS;
+        fair_mutexes_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
+        semaphores_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
+        rw_locks_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
+        mixed_kinds_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
+    }
     mutual_exclusion {
         many_tasks_never_overlap [1];
         many_clients_never_overlap [2];
@@ -207,5 +218,52 @@ cases! { $
         the_longest_durations_do_not_overflow [183];
         lease_ids_stay_secret [198];
         a_forced_release_is_the_operators_and_tells_whose_lock_it_was [201] needs ForceRelease, Inspect;
+    }
+    fair {
+        who_comes_first_is_served_first [123] needs Queue;
+        fair_callers_are_served_in_order_across_clients [123] needs Queue;
+        nobody_passes_those_who_queue [123] needs Queue;
+        a_waiter_keeps_its_place_for_as_long_as_it_waits [123] needs Queue;
+        a_dead_waiter_holds_up_the_next_for_its_place_only [124] needs Queue;
+        a_waiter_that_gives_up_leaves_the_queue_at_once [86, 125] needs Queue;
+        who_comes_back_goes_to_the_end [125] needs Queue;
+        a_place_may_be_given_up_late_and_twice [125] needs Queue;
+        a_fair_wait_may_be_dropped_at_any_point [82, 86] needs Queue;
+    }
+    rw_lock {
+        readers_share_and_a_writer_is_alone [110] needs Units, Queue;
+        readers_who_wait_enter_together [111] needs Units, Queue;
+        a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only [112, 113] needs Units, Queue;
+        readers_who_come_and_go_do_not_starve_a_writer [114] needs Units, Queue;
+        a_waiting_writer_does_not_starve_readers [114] needs Units, Queue;
+        a_reader_that_would_write_is_told_of_the_deadlock [115] needs Units, Queue;
+        an_owner_that_writes_may_read_and_write_again [] needs Units, Queue;
+        a_downgrade_lets_readers_in_and_no_writer_between [115] needs Units, Queue;
+        a_downgrade_that_the_store_did_not_hear_of_is_repeated [90] needs Units, Queue;
+        a_downgrade_may_be_dropped_at_any_point [90] needs Units, Queue;
+        a_reader_and_a_writer_cannot_release_each_other [116] needs Units, Queue;
+    }
+    semaphore {
+        no_more_permits_are_out_than_there_are [117] needs Units;
+        all_permits_of_a_request_are_granted_or_none [91] needs Units;
+        an_acquisition_of_permits_may_be_dropped_at_any_point [91] needs Units;
+        a_lost_permit_comes_back_once [118] needs Units;
+        each_holder_has_its_own_ttl [112] needs Units;
+        permits_are_renewed_while_they_are_held [] needs Units;
+        a_permit_that_is_free_is_not_refused_to_who_does_not_wait [] needs Units;
+        clients_may_name_different_limits [119] needs Units;
+        impossible_numbers_are_refused_at_once [120] needs Units;
+        an_unknown_permit_is_not_released [120] needs Units;
+        a_key_is_one_kind_of_lock_at_a_time [196] needs Units;
+    }
+    revocation {
+        a_holder_that_is_asked_back_learns_of_it_and_goes_on [] needs Revocation;
+        a_holder_is_told_at_once_where_the_store_tells [] needs Revocation, Push;
+        the_next_holder_is_not_asked [] needs Revocation;
+        all_who_share_a_key_are_asked [] needs Revocation, Units;
+    }
+    lock_delay {
+        a_lost_lock_stays_closed_for_the_delay [];
+        a_released_lock_opens_at_once [];
     }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome as Specified};
-use leasehold_core::{Attempt, Claim, Grant, Holder, Inspection, Lease, LockBackend, LockKey};
+use leasehold_core::{
+    Attempt, Claim, Error, ErrorKind, Grant, Holder, Inspection, Lease, LockBackend, LockKey,
+    Patience, Share,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -19,31 +22,108 @@ use crate::scene::Scene;
 /// so that no lease of the store ends between two steps.
 const STEP: Duration = Duration::from_secs(200);
 
-/// How many sequences of operations are tried.
-const SEQUENCES: u32 = 60;
+/// Operations that are tried at least.
+const OPERATIONS: usize = 10_000;
+
+/// How many sequences of operations are tried, and of how many they are at most: of half as many on average.
+const SEQUENCES: u32 = 280;
+const LONGEST: usize = 80;
 
 /// Keys and leases per key. Few, so that operations meet.
 const KEYS: usize = 2;
-const LEASES: usize = 3;
+const LEASES: usize = 4;
+
+/// What the leases of a key ask for.
+type Shares = [Share; LEASES];
+
+/// Locks of one holder.
+pub(crate) fn mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
+    agrees::<H>([Share::Whole; LEASES], false)
+}
+
+/// Locks of one holder that some queue for.
+pub(crate) fn fair_mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
+    agrees::<H>([Share::Whole; LEASES], true)
+}
+
+/// Claims of one to three permits of three, and one under a smaller limit.
+pub(crate) fn semaphores_agree_with_the_specification<H: Harness>() -> Outcome {
+    agrees::<H>([permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], true)
+}
+
+/// Two who read and two who write.
+pub(crate) fn rw_locks_agree_with_the_specification<H: Harness>() -> Outcome {
+    agrees::<H>([Share::READER, Share::READER, Share::WRITER, Share::WRITER], true)
+}
+
+/// Claims that do not go together.
+pub(crate) fn mixed_kinds_agree_with_the_specification<H: Harness>() -> Outcome {
+    agrees::<H>([Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], true)
+}
+
+const fn permits(units: u32, limit: u32) -> Share {
+    Share::Units { units, limit }
+}
+
+/// What the model needs of a store; with units and queues, that too.
+pub(crate) const NEEDS: &[Need] = &[Need::Advance, Need::ForceRelease, Need::Inspect];
+pub(crate) const NEEDS_OF_ALL_KINDS: &[Need] =
+    &[Need::Advance, Need::ForceRelease, Need::Inspect, Need::Queue, Need::Revocation, Need::Units];
 
 /// An operation, on the lease or key with these numbers.
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire { key: usize, lease: usize, steps: u32 },
-    Renew { key: usize, lease: usize, steps: u32 },
-    Release { key: usize, lease: usize },
-    ForceRelease { key: usize },
-    Inspect { key: usize },
-    Advance { steps: u32 },
+    /// Every other lease stands in the queue, and its place is kept for so many steps.
+    Acquire {
+        key: usize,
+        lease: usize,
+        steps: u32,
+        place: u32,
+    },
+    /// Gives back units beyond the first.
+    Downgrade {
+        key: usize,
+        lease: usize,
+        steps: u32,
+    },
+    Renew {
+        key: usize,
+        lease: usize,
+        steps: u32,
+    },
+    Release {
+        key: usize,
+        lease: usize,
+    },
+    RequestRevocation {
+        key: usize,
+    },
+    ForceRelease {
+        key: usize,
+    },
+    Inspect {
+        key: usize,
+    },
+    Advance {
+        steps: u32,
+    },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
     let (key, lease, steps) = (0..KEYS, 0..LEASES, 1..5_u32);
     let which = (key.clone(), lease, steps.clone());
+    let place = if all_kinds { 1..3_u32 } else { 0..1 };
+    let if_all_kinds = u32::from(all_kinds);
     prop_oneof![
-        6 => which.clone().prop_map(|(key, lease, steps)| Step::Acquire { key, lease, steps }),
+        6 => (which.clone(), place).prop_map(|((key, lease, steps), place)| {
+            Step::Acquire { key, lease, steps, place }
+        }),
+        if_all_kinds => which.clone().prop_map(|(key, lease, steps)| {
+            Step::Downgrade { key, lease, steps }
+        }),
         3 => which.clone().prop_map(|(key, lease, steps)| Step::Renew { key, lease, steps }),
         3 => which.prop_map(|(key, lease, _)| Step::Release { key, lease }),
+        if_all_kinds => key.clone().prop_map(|key| Step::RequestRevocation { key }),
         1 => key.clone().prop_map(|key| Step::ForceRelease { key }),
         1 => key.prop_map(|key| Step::Inspect { key }),
         3 => steps.prop_map(|steps| Step::Advance { steps }),
@@ -51,21 +131,23 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
-pub(crate) fn agrees_with_the_specification<H: Harness>() -> Outcome {
+fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
     let runtime = run::runtime::<H>();
     let (scene, backend) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;
-        let needs = [Need::Advance, Need::ForceRelease, Need::Inspect];
-        run::require(&scene, &needs).await?;
+        run::require(&scene, if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS }).await?;
         let backend = scene.backend().await;
         Ok((scene, backend))
     })?;
 
     let config = Config { cases: SEQUENCES, failure_persistence: None, ..Config::default() };
-    let outcome = TestRunner::new(config).run(&vec(step(), 1..60), |steps| {
-        runtime.block_on(Pair::new(&scene, &backend).compare(&steps))
+    let operations = std::cell::Cell::new(0);
+    let outcome = TestRunner::new(config).run(&vec(step(all_kinds), 1..LONGEST), |steps| {
+        operations.set(operations.get() + steps.len());
+        runtime.block_on(Pair::new(&scene, &backend, shares).compare(&steps))
     });
     outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", H::NAME));
+    assert!(operations.get() >= OPERATIONS, "only {} operations were tried", operations.get());
     Ok(())
 }
 
@@ -80,10 +162,10 @@ struct Pair<'a, H: Harness> {
 }
 
 impl<'a, H: Harness> Pair<'a, H> {
-    fn new(scene: &'a Scene<H>, backend: &'a H::Backend) -> Self {
+    fn new(scene: &'a Scene<H>, backend: &'a H::Backend, shares: Shares) -> Self {
         let leases = (0..KEYS).map(|_| {
             let key = scene.key();
-            (0..LEASES).map(|_| Lease::new(&key, STEP)).collect()
+            shares.map(|share| Lease::new(&key, STEP).with_share(share)).to_vec()
         });
         Self {
             scene,
@@ -111,30 +193,38 @@ impl<'a, H: Harness> Pair<'a, H> {
 
     async fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match *step {
-            Step::Acquire { key, lease, steps } => {
-                let claim = Claim::new(self.leases[key][lease].clone().with_ttl(STEP * steps));
+            Step::Acquire { key, lease, steps, place } => {
+                let mut claim = Claim::new(self.leases[key][lease].clone().with_ttl(STEP * steps));
+                if place > 0 && lease % 2 == 1 {
+                    claim = claim.with_patience(Patience::Queues(STEP * place));
+                }
                 let specified = self.machine.apply(Op::TryAcquire(&claim), self.now);
-                let attempt = self.backend.try_acquire(&claim).await.map_err(store_failed)?;
-                let attempt = self.without_token(key, attempt)?;
+                let found = self.found_attempt(key, self.backend.try_acquire(&claim).await)?;
                 let specified = match specified {
-                    Specified::Attempt(Attempt::Granted(_)) => {
-                        Specified::Attempt(Attempt::Granted(some_grant()))
-                    }
+                    Specified::Attempt(Attempt::Granted(_)) => granted(),
                     specified => specified,
                 };
-                self.same(step, &specified, &Specified::Attempt(attempt))
+                self.same(step, &specified, &found)
+            }
+            Step::Downgrade { key, lease, steps } => {
+                let lease = &self.leases[key][lease];
+                let share = lease.share().capped_by(permits(1, 1));
+                self.renew(step, lease.clone().with_ttl(STEP * steps).with_share(share)).await
             }
             Step::Renew { key, lease, steps } => {
-                let lease = self.leases[key][lease].clone().with_ttl(STEP * steps);
-                let specified = self.machine.apply(Op::Renew(&lease), self.now);
-                let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
-                self.same(step, &specified, &Specified::Renewal(renewal))
+                self.renew(step, self.leases[key][lease].clone().with_ttl(STEP * steps)).await
             }
             Step::Release { key, lease } => {
                 let lease = &self.leases[key][lease];
                 let specified = self.machine.apply(Op::Release(lease), self.now);
                 let release = self.backend.release(lease).await.map_err(store_failed)?;
                 self.same(step, &specified, &Specified::Release(release))
+            }
+            Step::RequestRevocation { key } => {
+                let key = self.key(key);
+                let specified = self.machine.apply(Op::RequestRevocation(&key), self.now);
+                let found = self.backend.request_revocation(&key).await.map_err(store_failed)?;
+                self.same(step, &specified, &Specified::Revocation(found))
             }
             Step::ForceRelease { key } => {
                 let key = self.key(key);
@@ -157,13 +247,29 @@ impl<'a, H: Harness> Pair<'a, H> {
         }
     }
 
+    async fn renew(&mut self, step: &Step, lease: Lease) -> Result<(), TestCaseError> {
+        let specified = self.machine.apply(Op::Renew(&lease), self.now);
+        let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
+        self.same(step, &specified, &Specified::Renewal(renewal))
+    }
+
     /// Tokens need not be those of the specification, but they must grow.
-    fn without_token(&mut self, key: usize, attempt: Attempt) -> Result<Attempt, TestCaseError> {
-        let Attempt::Granted(grant) = attempt else { return Ok(attempt) };
-        let last = &mut self.last_tokens[key];
-        prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
-        *last = grant.token();
-        Ok(Attempt::Granted(some_grant()))
+    fn found_attempt(
+        &mut self,
+        key: usize,
+        attempt: Result<Attempt, Error>,
+    ) -> Result<Specified, TestCaseError> {
+        match attempt {
+            Ok(Attempt::Granted(grant)) => {
+                let last = &mut self.last_tokens[key];
+                prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
+                *last = grant.token();
+                Ok(granted())
+            }
+            Ok(held) => Ok(Specified::Attempt(held)),
+            Err(error) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType),
+            Err(error) => Err(store_failed(error)),
+        }
     }
 
     fn same(
@@ -178,11 +284,11 @@ impl<'a, H: Harness> Pair<'a, H> {
     }
 }
 
-fn some_grant() -> Grant {
-    Grant::new(NonZeroU64::MIN)
+fn granted() -> Specified {
+    Specified::Attempt(Attempt::Granted(Grant::new(NonZeroU64::MIN)))
 }
 
-fn store_failed(error: leasehold_core::Error) -> TestCaseError {
+fn store_failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
 }
 
@@ -190,20 +296,35 @@ fn store_failed(error: leasehold_core::Error) -> TestCaseError {
 fn comparable(outcome: &Specified) -> String {
     match outcome {
         Specified::Attempt(Attempt::Held(contention)) => {
-            format!("held by {}", holders(contention.holder()))
+            // Who it is of several whose leases end in the same step, is for the store to choose.
+            let holder = contention.holder().and_then(Holder::remaining).map(steps);
+            format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
         }
         Specified::ForcedRelease(forced) => format!("ended {}", holders(forced.ended())),
         Specified::Inspection(inspection) => {
-            format!("held by {}", holders(Inspection::holders(inspection)))
+            let (units, by) = (inspection.units(), holders(Inspection::holders(inspection)));
+            format!("{units} units held by {by}")
         }
         other => format!("{other:?}"),
     }
 }
 
-fn holders<'a>(holders: impl IntoIterator<Item = &'a Holder>) -> String {
-    let steps = |holder: &Holder| {
-        holder.remaining().map(|left| (left.as_secs_f64() / STEP.as_secs_f64()).round())
+fn holders(holders: &[Holder]) -> String {
+    let show = |holder: &Holder| {
+        let (units, left) = (holder.units(), holder.remaining().map(steps));
+        format!("{} with {units} for {left:?} steps", holder.fingerprint())
     };
-    let show = |holder: &Holder| format!("{} for {:?} steps", holder.fingerprint(), steps(holder));
-    holders.into_iter().map(show).collect::<Vec<_>>().join(", ")
+    let mut shown: Vec<String> = holders.iter().map(show).collect();
+    shown.sort();
+    shown.join(", ")
+}
+
+fn steps(time: Duration) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few steps, rounded"
+    )]
+    let steps = (time.as_secs_f64() / STEP.as_secs_f64()).round() as u64;
+    steps
 }

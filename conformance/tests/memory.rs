@@ -1,11 +1,12 @@
-//! The suite on the memory backend: in real time, behind `dyn`, and behind the fault decorator.
+//! The suite on the memory backend: in real time, behind `dyn`, behind the fault decorator, and with mutexes
+//! made of other kinds of lock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{Harness, Need, Time, suite};
+use leasehold_conformance::{AsMutex, Harness, Need, Time, suite};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
@@ -102,6 +103,62 @@ mod decorated {
     suite!(Decorated);
 }
 
+struct Permit(MemoryBackend);
+
+#[async_trait]
+impl Harness for Permit {
+    type Backend = AsMutex<MemoryBackend>;
+
+    const NAME: &str = "memory, semaphore(1)";
+    const TIME: Time = Time::Virtual;
+
+    async fn start() -> Self {
+        Self(MemoryBackend::with_clock(TokioClock::new()))
+    }
+
+    async fn connect(&self) -> AsMutex<MemoryBackend> {
+        AsMutex::semaphore(self.0.clone())
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+}
+
+mod permit {
+    use super::*;
+
+    suite!(Permit);
+}
+
+struct WriteLock(MemoryBackend);
+
+#[async_trait]
+impl Harness for WriteLock {
+    type Backend = AsMutex<MemoryBackend>;
+
+    const NAME: &str = "memory, write lock";
+    const TIME: Time = Time::Virtual;
+
+    async fn start() -> Self {
+        Self(MemoryBackend::with_clock(TokioClock::new()))
+    }
+
+    async fn connect(&self) -> AsMutex<MemoryBackend> {
+        AsMutex::write_lock(self.0.clone())
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+}
+
+mod write_lock {
+    use super::*;
+
+    suite!(WriteLock);
+}
+
 #[test]
 fn what_runs_here_is_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
@@ -109,4 +166,6 @@ fn what_runs_here_is_documented() {
     assert_documented::<Memory>(PAGE);
     assert_documented::<Erased>(PAGE);
     assert_documented::<Decorated>(PAGE);
+    assert_documented::<Permit>(PAGE);
+    assert_documented::<WriteLock>(PAGE);
 }

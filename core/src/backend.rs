@@ -146,7 +146,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Asks those who hold `key` now to finish early. Their next renewals say so
     /// ([`Renewal::RevocationRequested`]), and nothing else happens to them.
     ///
-    /// Those who come to hold it only when it was free in between are not asked.
+    /// The request stands until the last of the leases in force now would end without renewal, or until the key
+    /// is free, if that is earlier.
     ///
     /// # Errors
     ///

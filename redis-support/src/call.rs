@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, Lease, LockKey};
+use leasehold_core::{Claim, Lease, LockKey, Share};
 
 use crate::layout::Layout;
 use crate::script::Script;
@@ -18,48 +18,89 @@ pub struct Call {
 impl Call {
     /// The call that attempts to acquire; its reply is for [`decode_attempt`](crate::decode_attempt).
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
+        let of = layout.places(claim.key());
         let lease = claim.lease();
-        Self {
-            script: Script::Acquire,
-            keys: vec![layout.lock(lease.key()), layout.fence(lease.key())],
-            args: vec![value(lease), millis(lease.ttl())],
+        let place = millis(claim.place().unwrap_or_default());
+        let mut keys = vec![of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke];
+        match lease.share() {
+            Share::Whole => Self {
+                script: Script::Acquire,
+                keys,
+                args: vec![value(lease), millis(lease.ttl()), lease.id().secret(), place],
+            },
+            Share::Units { units, limit } => {
+                keys.push(of.units);
+                let args = vec![
+                    lease.id().secret(),
+                    millis(lease.ttl()),
+                    units.to_string(),
+                    limit.to_string(),
+                    description(lease),
+                    place,
+                ];
+                Self { script: Script::AcquireUnits, keys, args }
+            }
         }
     }
 
     /// The call that renews; its reply is for [`decode_renewal`](crate::decode_renewal).
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
-        Self {
-            script: Script::Renew,
-            keys: vec![layout.lock(lease.key())],
-            args: vec![value(lease), millis(lease.ttl())],
+        let of = layout.places(lease.key());
+        match lease.share() {
+            Share::Whole => Self {
+                script: Script::Renew,
+                keys: vec![of.lock, of.revoke],
+                args: vec![value(lease), millis(lease.ttl())],
+            },
+            Share::Units { units, .. } => Self {
+                script: Script::RenewUnits,
+                keys: vec![of.held, of.units, of.news, of.revoke],
+                args: vec![
+                    lease.id().secret(),
+                    millis(lease.ttl()),
+                    units.to_string(),
+                    description(lease),
+                ],
+            },
         }
     }
 
     /// The call that releases; its reply is for [`decode_release`](crate::decode_release).
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
-        Self {
-            script: Script::Release,
-            keys: vec![layout.lock(lease.key())],
-            args: vec![value(lease)],
+        let of = layout.places(lease.key());
+        match lease.share() {
+            Share::Whole => Self {
+                script: Script::Release,
+                keys: vec![of.lock, of.queue, of.places, of.news],
+                args: vec![value(lease), lease.id().secret()],
+            },
+            Share::Units { .. } => Self {
+                script: Script::ReleaseUnits,
+                keys: vec![of.held, of.queue, of.places, of.news, of.units],
+                args: vec![lease.id().secret()],
+            },
         }
     }
 
     /// The call that inspects; its reply is for [`decode_inspection`](crate::decode_inspection).
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
-        Self {
-            script: Script::Inspect,
-            keys: vec![layout.lock(key), layout.fence(key)],
-            args: Vec::new(),
-        }
+        let of = layout.places(key);
+        let keys = vec![of.lock, of.fence, of.held, of.units, of.news];
+        Self { script: Script::Inspect, keys, args: Vec::new() }
     }
 
     /// The call that ends others' leases; its reply is for [`decode_forced_release`](crate::decode_forced_release).
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
-        Self {
-            script: Script::ForceRelease,
-            keys: vec![layout.lock(key), layout.fence(key)],
-            args: Vec::new(),
-        }
+        let of = layout.places(key);
+        let keys = vec![of.lock, of.fence, of.held, of.units, of.news, of.revoke];
+        Self { script: Script::ForceRelease, keys, args: Vec::new() }
+    }
+
+    /// The call that asks holders to finish; its reply is for [`decode_revocation`](crate::decode_revocation).
+    pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
+        let of = layout.places(key);
+        let keys = vec![of.lock, of.held, of.revoke];
+        Self { script: Script::Revoke, keys, args: Vec::new() }
     }
 
     /// The script.
@@ -94,6 +135,11 @@ fn value(lease: &Lease) -> String {
         Some(description) => format!("{id} {description}"),
         None => id,
     }
+}
+
+/// Who holds a lease, in words; nothing if it does not say.
+fn description(lease: &Lease) -> String {
+    lease.description().map(ToString::to_string).unwrap_or_default()
 }
 
 /// A TTL as the server takes it: in whole milliseconds, rounded up.

@@ -23,6 +23,9 @@ impl Layout {
     /// The prefix of those who choose none.
     pub const DEFAULT_PREFIX: &str = "lock:";
 
+    const NEWS: &str = "news";
+    const REVOKE: &str = "revoke";
+
     /// The longest prefix, in bytes.
     const MAX_PREFIX: usize = 128;
 
@@ -50,18 +53,63 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
-    /// The key of the counter that numbers the grants of `key`, and of others in its hash slot.
-    ///
-    /// A counter per slot, and not per key: they may stay for ever without becoming many.
-    pub fn fence(&self, key: &LockKey) -> String {
-        let tag = slot::tag(slot::of(self.lock(key).as_bytes()));
-        format!("{}~fence:{{{tag}}}", self.prefix)
+    /// All keys of the server in which something of `key` may lie.
+    pub(crate) fn places(&self, key: &LockKey) -> Places {
+        let lock = self.lock(key);
+        let tag = slot::tag(slot::of(lock.as_bytes()));
+        let of = |part: &str| format!("{}~{part}:{{{tag}}}{key}", self.prefix);
+        Places {
+            // One counter per slot, and not per key: they may stay for ever without becoming many.
+            fence: format!("{}~fence:{{{tag}}}", self.prefix),
+            held: of("held"),
+            units: of("units"),
+            queue: of("queue"),
+            places: of("places"),
+            news: of(Self::NEWS),
+            revoke: of(Self::REVOKE),
+            lock,
+        }
     }
 
-    /// The [encoded name](LockKey::as_str) of the lock that lies under `key`, if one can.
-    pub fn name<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
-        str::from_utf8(key).ok()?.strip_prefix(&self.prefix)
+    /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
+    /// others, if it means anything.
+    pub fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, News)> {
+        let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let Some(part) = name.strip_prefix('~') else {
+            return Some((name, News::Lock));
+        };
+        let (part, tagged) = part.split_once(":{")?;
+        let (_tag, name) = tagged.split_once('}')?;
+        match part {
+            Self::NEWS => Some((name, News::Waiters)),
+            Self::REVOKE => Some((name, News::Holders)),
+            _ => None,
+        }
     }
+}
+
+/// Whom a change of one of the server's keys concerns.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum News {
+    /// Those who hold a lock in units.
+    Holders,
+    /// All: it is a mutex that was changed.
+    Lock,
+    /// Those who wait for a lock, or observe it.
+    Waiters,
+}
+
+/// The keys of the server in which something of a lock may lie, all in one hash slot.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) lock: String,
+    pub(crate) fence: String,
+    pub(crate) held: String,
+    pub(crate) units: String,
+    pub(crate) queue: String,
+    pub(crate) places: String,
+    pub(crate) news: String,
+    pub(crate) revoke: String,
 }
 
 impl Default for Layout {
@@ -84,10 +132,14 @@ mod tests {
         for name in
             (0..1_000).map(|n| format!("invoice:{n}")).chain(["a{b}c".into(), "~fence".into()])
         {
-            let (lock, fence) = (layout.lock(&key(&name)), layout.fence(&key(&name)));
+            let of = layout.places(&key(&name));
+            let others = [of.fence, of.held, of.units, of.queue, of.places, of.news, of.revoke];
 
-            assert_eq!(slot::of(lock.as_bytes()), slot::of(fence.as_bytes()), "{lock} {fence}");
-            assert!(lock.starts_with("app:lock/") && fence.starts_with("app:lock/~"));
+            assert_eq!(of.lock, layout.lock(&key(&name)));
+            for other in others {
+                assert_eq!(slot::of(of.lock.as_bytes()), slot::of(other.as_bytes()), "{other}");
+                assert!(other.starts_with("app:lock/~"), "{other}");
+            }
         }
     }
 
@@ -101,10 +153,19 @@ mod tests {
     #[test]
     fn keys_lead_back_to_names() {
         let layout = Layout::default();
+        let of = layout.places(&key("a/b{}"));
+        let news =
+            |key: &str| layout.news(key.as_bytes()).map(|(name, news)| (name.to_owned(), news));
+        let concerns = |news| Some((key("a/b{}").as_str().to_owned(), news));
 
-        assert_eq!(layout.name(b"lock:a/b"), Some("a/b"));
-        assert_eq!(layout.name(b"other:a/b"), None);
-        assert_eq!(layout.name(b"lock:\xff"), None);
+        assert_eq!(news(&of.lock), concerns(News::Lock));
+        assert_eq!(news(&of.news), concerns(News::Waiters));
+        assert_eq!(news(&of.revoke), concerns(News::Holders));
+        for other in [&of.fence, &of.held, &of.units, &of.queue, &of.places] {
+            assert_eq!(news(other), None, "{other}");
+        }
+        assert_eq!(news("other:a/b"), None);
+        assert_eq!(layout.news(b"lock:\xff"), None);
     }
 
     #[test]

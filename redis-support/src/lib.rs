@@ -24,8 +24,9 @@ mod reply;
 
 pub use call::Call;
 pub use error::ServerError;
-pub use layout::Layout;
+pub use layout::{Layout, News};
 pub use reply::{
-    Reply, decode_attempt, decode_forced_release, decode_inspection, decode_release, decode_renewal,
+    Reply, decode_attempt, decode_forced_release, decode_inspection, decode_release,
+    decode_renewal, decode_revocation,
 };
 pub use script::Script;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Attempt, Contention, Description, Error, ErrorKind, Fingerprint, ForcedRelease, Grant, Holder,
-    Inspection, Release, Renewal,
+    Inspection, Release, Renewal, Revocation,
 };
 
 use crate::error::ServerError;
@@ -39,8 +39,8 @@ pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
             [Reply::Int(1), token] => number(token)
                 .and_then(NonZeroU64::new)
                 .map(|token| Attempt::Granted(Grant::new(token))),
-            [Reply::Int(0), Reply::Int(remaining), Reply::Bytes(value)] => {
-                Some(Attempt::Held(Contention::new().with_holder(holder(value, *remaining))))
+            [Reply::Int(0), Reply::Int(retry_after), rest @ ..] => {
+                contention(*retry_after, rest).map(Attempt::Held)
             }
             _ => None,
         },
@@ -57,6 +57,7 @@ pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
 pub fn decode_renewal(received: Received) -> Result<Renewal, Error> {
     match received.map_err(ServerError::into_error) {
         Ok(Reply::Int(1)) => Ok(Renewal::Renewed),
+        Ok(Reply::Int(2)) => Ok(Renewal::RevocationRequested),
         Ok(Reply::Int(0)) => Ok(Renewal::Vanished),
         Ok(Reply::Int(-1)) => Ok(Renewal::Taken),
         Ok(_) => Err(unexpected()),
@@ -88,10 +89,11 @@ pub fn decode_release(received: Received) -> Result<Release, Error> {
 ///
 /// As [`decode_attempt`].
 pub fn decode_inspection(received: Received) -> Result<Inspection, Error> {
-    let (held, token) = decode_holder(received)?;
+    let Held { token, units, holders } = decode_held(received)?;
     let inspection = Inspection::free().with_last_token(token);
-    Ok(match held {
-        Some(holder) => inspection.with_holder(holder),
+    let inspection = holders.into_iter().fold(inspection, Inspection::with_holder);
+    Ok(match units {
+        Some(units) => inspection.with_units(units),
         None => inspection,
     })
 }
@@ -102,34 +104,97 @@ pub fn decode_inspection(received: Received) -> Result<Inspection, Error> {
 ///
 /// As [`decode_attempt`].
 pub fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error> {
-    let (held, token) = decode_holder(received)?;
-    let mut forced = ForcedRelease::new();
-    if let Some(holder) = held {
-        forced = forced.with_ended(holder);
-    }
-    if let Some(token) = token {
-        forced = forced.with_min_token(token);
-    }
-    Ok(forced)
+    let Held { token, holders, .. } = decode_held(received)?;
+    let forced = holders.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
+    Ok(match token {
+        Some(token) => forced.with_min_token(token),
+        None => forced,
+    })
 }
 
-fn decode_holder(received: Received) -> Result<(Option<Holder>, Option<u64>), Error> {
+/// Reads the reply to [`Call::request_revocation`](crate::Call::request_revocation).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub fn decode_revocation(received: Received) -> Result<Revocation, Error> {
+    match received.map_err(ServerError::into_error)? {
+        Reply::Int(1) => Ok(Revocation::Requested),
+        Reply::Int(0) => Ok(Revocation::NotHeld),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Who holds a key.
+struct Held {
+    token: Option<u64>,
+    /// How many units are in use; `None` for a mutex.
+    units: Option<u64>,
+    holders: Vec<Holder>,
+}
+
+fn decode_held(received: Received) -> Result<Held, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
     };
-    let [held, Reply::Int(remaining), token] = parts.as_slice() else {
+    let [token, rest @ ..] = parts.as_slice() else {
         return Err(unexpected());
-    };
-    let held = match held {
-        Reply::Nil => None,
-        Reply::Bytes(value) => Some(holder(value, *remaining)),
-        _ => return Err(unexpected()),
     };
     let token = match token {
         Reply::Nil => None,
         token => Some(number(token).ok_or_else(unexpected)?),
     };
-    Ok((held, token))
+    match rest {
+        [Reply::Nil, Reply::Int(_)] => Ok(Held { token, units: None, holders: Vec::new() }),
+        [Reply::Bytes(value), Reply::Int(remaining)] => {
+            Ok(Held { token, units: None, holders: vec![holder(value, *remaining)] })
+        }
+        [Reply::Int(units), holders @ ..] => {
+            let holders = holders.chunks(3).map(|part| match part {
+                [Reply::Bytes(id), Reply::Int(remaining), Reply::Bytes(known)] => {
+                    Some(holder_of_units(id, *remaining, known))
+                }
+                _ => None,
+            });
+            let holders = holders.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
+            Ok(Held { token, units: u64::try_from(*units).ok(), holders })
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// What is in the way: the rest of a refusal.
+fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
+    let contention = match u64::try_from(retry_after) {
+        Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),
+        Err(_) => Contention::new(),
+    };
+    match rest {
+        [Reply::Int(_), Reply::Nil] | [Reply::Int(_), Reply::Nil, Reply::Nil] => Some(contention),
+        [Reply::Int(remaining), Reply::Bytes(value)] => {
+            Some(contention.with_holder(holder(value, *remaining)))
+        }
+        [Reply::Int(remaining), Reply::Bytes(id), known] => {
+            let known = match known {
+                Reply::Bytes(known) => known.as_slice(),
+                Reply::Nil => &[],
+                _ => return None,
+            };
+            Some(contention.with_holder(holder_of_units(id, *remaining, known)))
+        }
+        _ => None,
+    }
+}
+
+/// Who holds units, from its id and what is known of it: `<units> <description>`.
+fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
+    let known = str::from_utf8(known).unwrap_or_default();
+    let (units, description) = known.split_once(' ').unwrap_or((known, ""));
+    let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or_default());
+    Holder::new(Fingerprint::of(id))
+        .with_units(units.parse().unwrap_or(1))
+        .with_description(Description::new(description).ok())
+        .with_remaining(Some(remaining))
 }
 
 /// Who holds a lock, from what lies under its key, which any client may have put there.
@@ -175,8 +240,12 @@ mod tests {
 
     #[test]
     fn a_refusal_tells_who_holds_it() {
-        let reply =
-            Reply::Array(vec![Reply::Int(0), Reply::Int(1_500), bytes("some-id web-1/42 nightly")]);
+        let reply = Reply::Array(vec![
+            Reply::Int(0),
+            Reply::Int(1_500),
+            Reply::Int(1_500),
+            bytes("some-id web-1/42 nightly"),
+        ]);
 
         let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
         let holder = contention.holder().unwrap();
@@ -188,11 +257,64 @@ mod tests {
     #[test]
     fn a_foreign_holder_without_a_ttl_is_a_holder() {
         let value = Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec());
-        let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), value]);
+        let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), Reply::Int(-1), value]);
 
         let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
         assert_eq!(contention.retry_after(), None);
         assert_eq!(contention.holder().unwrap().description(), None);
+    }
+
+    #[test]
+    fn a_refusal_of_units_tells_who_holds_some_and_when_there_may_be_room() {
+        let reply = vec![
+            Reply::Int(0),
+            Reply::Int(700),
+            Reply::Int(1_500),
+            bytes("some-id"),
+            bytes("3 web-1/42 nightly"),
+        ];
+
+        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(Reply::Array(reply))) else {
+            panic!()
+        };
+        let holder = contention.holder().unwrap();
+        assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
+        assert_eq!(holder.units(), 3);
+        assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
+        assert_eq!(contention.retry_after(), Some(Duration::from_millis(700)));
+    }
+
+    #[test]
+    fn a_refusal_for_the_sake_of_those_who_queue_names_nobody() {
+        let refusal = |rest: &[Reply]| {
+            let reply = [&[Reply::Int(0), Reply::Int(300), Reply::Int(-1)], rest].concat();
+            decode_attempt(Ok(Reply::Array(reply))).unwrap()
+        };
+        let expected = Contention::new().with_retry_after(Duration::from_millis(300));
+
+        assert_eq!(refusal(&[Reply::Nil]), Attempt::Held(expected.clone()));
+        assert_eq!(refusal(&[Reply::Nil, Reply::Nil]), Attempt::Held(expected));
+    }
+
+    #[test]
+    fn an_inspection_counts_the_units_of_those_it_does_not_list() {
+        let reply = vec![
+            bytes("42"),
+            Reply::Int(9),
+            bytes("some-id"),
+            Reply::Int(1_500),
+            bytes("3 web-1/42"),
+            bytes("other-id"),
+            Reply::Int(2_500),
+            bytes("1 "),
+        ];
+
+        let inspection = decode_inspection(Ok(Reply::Array(reply))).unwrap();
+
+        assert_eq!((inspection.units(), inspection.last_token()), (9, Some(42)));
+        let units: Vec<u32> = inspection.holders().iter().map(Holder::units).collect();
+        assert_eq!(units, [3, 1]);
+        assert_eq!(inspection.holders()[1].description(), None);
     }
 
     #[test]
@@ -209,6 +331,7 @@ mod tests {
             Reply::Array(vec![Reply::Int(1), bytes("-1")]),
             Reply::Array(vec![Reply::Int(0), Reply::Nil, Reply::Nil]),
             Reply::Array(vec![Reply::Other, Reply::Int(0), bytes("x")]),
+            Reply::Array(vec![Reply::Nil, Reply::Int(1), bytes("x"), Reply::Int(1)]),
         ];
         for form in forms {
             let errors = [
@@ -217,6 +340,7 @@ mod tests {
                 decode_release(Ok(form.clone())).unwrap_err(),
                 decode_inspection(Ok(form.clone())).unwrap_err(),
                 decode_forced_release(Ok(form.clone())).unwrap_err(),
+                decode_revocation(Ok(form.clone())).unwrap_err(),
             ];
             assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unexpected), "{form:?}");
         }

@@ -6,29 +6,62 @@
 pub enum Script {
     /// Acquires a lock.
     Acquire,
-    /// Ends whatever lock lies under a key.
+    /// Acquires units of a lock.
+    AcquireUnits,
+    /// Ends whatever leases are in force on a key.
     ForceRelease,
-    /// Tells what lies under a key.
+    /// Tells who holds a key.
     Inspect,
     /// Releases a lock that is ours.
     Release,
+    /// Releases units that are ours.
+    ReleaseUnits,
     /// Renews a lock that is ours.
     Renew,
+    /// Renews units that are ours.
+    RenewUnits,
+    /// Asks those who hold a key to finish early.
+    Revoke,
+}
+
+/// The text of a script, after that of the parts which it is made of.
+macro_rules! script {
+    ($name:literal: $($part:literal),*) => {
+        concat!(
+            $(include_str!(concat!("scripts/parts/", $part, ".lua")), "\n",)*
+            include_str!(concat!("scripts/", $name, ".lua")),
+        )
+    };
 }
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Acquire, Self::ForceRelease, Self::Inspect, Self::Release, Self::Renew];
+    pub const ALL: [Self; 9] = [
+        Self::Acquire,
+        Self::AcquireUnits,
+        Self::ForceRelease,
+        Self::Inspect,
+        Self::Release,
+        Self::ReleaseUnits,
+        Self::Renew,
+        Self::RenewUnits,
+        Self::Revoke,
+    ];
 
     /// Its text, the same at every call and for every server.
     pub const fn source(self) -> &'static str {
         match self {
-            Self::Acquire => include_str!("scripts/acquire.lua"),
-            Self::ForceRelease => include_str!("scripts/force_release.lua"),
-            Self::Inspect => include_str!("scripts/inspect.lua"),
-            Self::Release => include_str!("scripts/release.lua"),
-            Self::Renew => include_str!("scripts/renew.lua"),
+            Self::Acquire => script!("acquire": "time", "token", "queue", "news", "units"),
+            Self::AcquireUnits => {
+                script!("acquire_units": "time", "token", "queue", "news", "units")
+            }
+            Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
+            Self::Inspect => script!("inspect": "time", "news", "units", "list"),
+            Self::Release => script!("release": "leave"),
+            Self::ReleaseUnits => script!("release_units": "time", "leave"),
+            Self::Renew => script!("renew":),
+            Self::RenewUnits => script!("renew_units": "time", "units"),
+            Self::Revoke => script!("revoke": "time", "units"),
         }
     }
 }

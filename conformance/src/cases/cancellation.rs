@@ -14,11 +14,11 @@ use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// More polls than any operation of the suite takes.
-const MANY: usize = 60;
+pub(super) const MANY: usize = 60;
 
 /// Polls `future` at most `polls` times, then drops it; in every other case only after a reply that
 /// is under way has had time to arrive unseen.
-async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     let output = poll_fn(|cx| {

@@ -3,16 +3,30 @@
 pub(crate) mod bad_input;
 pub(crate) mod cancellation;
 pub(crate) mod expiry;
+pub(crate) mod fair;
 pub(crate) mod fencing;
+pub(crate) mod lock_delay;
 pub(crate) mod lost;
 pub(crate) mod mutual_exclusion;
 pub(crate) mod reentrancy;
 pub(crate) mod release;
 pub(crate) mod renewal;
 pub(crate) mod retry;
+pub(crate) mod revocation;
+pub(crate) mod rw_lock;
+pub(crate) mod semaphore;
 pub(crate) mod waiting;
 
-use leasehold_core::{Attempt, Claim, Contention, Grant, Lease, LockBackend};
+use std::time::Duration;
+
+use leasehold_core::fault::FaultBackend;
+use leasehold_core::{
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation,
+};
+use tokio::task::JoinHandle;
+
+use crate::harness::Harness;
+use crate::scene::Scene;
 
 /// Attempts, and expects a grant.
 pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
@@ -28,4 +42,20 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
         Attempt::Granted(grant) => panic!("granted: {grant:?}"),
         Attempt::Held(contention) => contention,
     }
+}
+
+/// Starts to wait for a lock of `client` in another task, and returns once it waits.
+pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
+    scene: &Scene<H>,
+    client: &LockClient<FaultBackend<H::Backend>>,
+    lock: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let faults = client.backend().faults().clone();
+    let attempts = faults.calls(Operation::Acquire);
+    let task = tokio::spawn(lock);
+    let waits = async || faults.calls(Operation::Acquire) > attempts;
+    scene.until("it waits", Duration::ZERO, waits).await;
+    // The attempt was made; give its refusal time to come back.
+    scene.pass(Duration::from_millis(20)).await;
+    task
 }

@@ -6,7 +6,7 @@ use leasehold_core::fault::{FaultBackend, News};
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::grant;
+use super::{grant, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 use leasehold_core::LockBackend;
@@ -17,14 +17,7 @@ async fn waiter<H: Harness>(
     client: &LockClient<FaultBackend<H::Backend>>,
     mutex: Mutex,
 ) -> JoinHandle<LockGuard> {
-    let faults = client.backend().faults().clone();
-    let attempts = faults.calls(Operation::Acquire);
-    let task = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    let waits = async || faults.calls(Operation::Acquire) > attempts;
-    scene.until("it waits", Duration::ZERO, waits).await;
-    // The attempt was made; give its refusal time to come back.
-    scene.pass(Duration::from_millis(20)).await;
-    task
+    start_to_wait(scene, client, async move { mutex.lock().await.unwrap() }).await
 }
 
 /// A retry that would not try again by itself for a long time.

@@ -121,7 +121,7 @@ impl Machine {
     }
 
     fn try_acquire(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Outcome {
-        if entry.is_held_as_another_kind(claim) {
+        if entry.is_held() && !entry.is_held_like(claim.lease()) {
             return Outcome::WrongType;
         }
         if !entry.admits(claim) {
@@ -142,7 +142,7 @@ impl Machine {
 
     fn renew(&mut self, entry: &mut Entry, lease: &Lease, now: Instant) -> Renewal {
         let Some(holding) = entry.holding(lease.id()) else {
-            return if entry.is_held() { Renewal::Taken } else { Renewal::Vanished };
+            return if entry.is_held_like(lease) { Renewal::Taken } else { Renewal::Vanished };
         };
         let before = holding.lease.clone();
         holding.renew(lease, now);
@@ -151,7 +151,7 @@ impl Machine {
         {
             self.changes += 1;
         }
-        entry.renewal()
+        entry.renewal(now)
     }
 
     fn release(&mut self, entry: &mut Entry, lease: &Lease) -> Release {
@@ -217,7 +217,7 @@ fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
     if let Some(holder) = entry.holders(now).into_iter().next() {
         contention = contention.with_holder(holder);
     }
-    match entry.first_place_before(claim.id()) {
+    match entry.first_place_before(claim) {
         Some(ends) => contention.with_retry_after(ends.since(now)),
         None => contention,
     }

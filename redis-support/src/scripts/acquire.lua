@@ -1,26 +1,49 @@
--- KEYS: lock, fence. ARGV: value, TTL in ms.
--- Granted: {1, token}. Held by another: {0, remaining TTL in ms (negative: for ever), its value}.
+-- KEYS: lock, fence, held, queue, places, news, revoke.
+-- ARGV: value, TTL in ms, id, for how many ms a place in the queue is wanted (0: not at all).
+-- Granted: {1, token}. Refused: {0, ms until what is in the way ends by itself (negative: unknown),
+-- remaining TTL in ms (negative: for ever), value of who holds it or nil}.
+local value, id, place = ARGV[1], ARGV[3], tonumber(ARGV[4])
 local held = redis.call('GET', KEYS[1])
-if held and held ~= ARGV[1] then
-  return {0, redis.call('PTTL', KEYS[1]), string.sub(held, 1, 512)}
+local micros = clock()
+local now = math.floor(micros / 1000)
+local refusal = nil
+
+if held and held ~= value then
+  local left = redis.call('PTTL', KEYS[1])
+  refusal = {0, left, left, string.sub(held, 1, 512)}
+elseif not held and redis.call('EXISTS', KEYS[3], KEYS[4]) > 0 then
+  if last_end(KEYS[3], now) then
+    return redis.error_reply('WRONGTYPE it is held in units, as a semaphore or by readers and writers')
+  end
+  local wanted, first = wanted_before(KEYS[4], KEYS[5], id, now)
+  if wanted > 0 then
+    refusal = {0, first or -1, -1, false}
+  end
 end
 
--- The larger of the last token + 1 and the server's clock in microseconds: tokens stay in order
--- after a restart, a flush or a failover that lost the counter.
-local last = tonumber(redis.call('GET', KEYS[2]) or '0')
-if not last then
-  return redis.error_reply('WRONGTYPE the fence of this key is not a number')
-end
-local time = redis.call('TIME')
-local token = math.max(last + 1, time[1] * 1000000 + time[2])
--- From 2^53 on, adding one changes nothing.
-if token >= 9007199254740992 then
-  return redis.error_reply('ERR no fencing token is left')
+if refusal then
+  if place > 0 then
+    queue_up(KEYS[4], KEYS[5], id, 1, place, micros)
+  end
+  if place > 0 or not held then
+    await_news(KEYS[6])
+  end
+  return refusal
 end
 
--- The token first: an error half-way never leaves a lock without one.
-redis.call('SET', KEYS[2], string.format('%.0f', token))
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+local token, failure = number_grant(KEYS[2], micros)
+if failure then
+  return failure
+end
+redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
+if not held then
+  -- Nobody has asked for it back yet.
+  redis.call('DEL', KEYS[7])
+end
+if place > 0 then
+  redis.call('ZREM', KEYS[4], id)
+  redis.call('HDEL', KEYS[5], id)
+end
 -- Read after the write, so that the server tells this connection when anybody changes the key.
 redis.call('GET', KEYS[1])
-return {1, string.format('%.0f', token)}
+return {1, token}

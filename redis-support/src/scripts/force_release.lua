@@ -1,21 +1,26 @@
--- KEYS: lock, fence.
--- {value or nil, remaining TTL in ms (negative: for ever), first token of later grants or nil}
-local held = redis.call('GET', KEYS[1])
-if not held then
-  return {false, 0, false}
+-- KEYS: lock, fence, held, units, news, revoke.
+-- As `inspect`, with the first token of later grants, or nil.
+local value = redis.call('GET', KEYS[1])
+local micros = clock()
+local now = math.floor(micros / 1000)
+local reply = {false}
+if value then
+  reply = {false, string.sub(value, 1, 512), redis.call('PTTL', KEYS[1])}
+elseif last_end(KEYS[3], now) then
+  reply = list(KEYS[3], KEYS[4], now, {false, in_use(KEYS[3], KEYS[4], now)})
+else
+  return {false, false, 0}
 end
-local remaining = redis.call('PTTL', KEYS[1])
 
--- The token moves on, so that a resource can be told to refuse the former holder. When memory is
+-- The token moves on, so that a resource can be told to refuse the former holders. When memory is
 -- full that fails, and the lock is released all the same.
-local token = false
-local last = tonumber(redis.pcall('GET', KEYS[2]) or '0')
-if last then
-  local time = redis.call('TIME')
-  local next = string.format('%.0f', math.max(last + 1, time[1] * 1000000 + time[2]))
-  local stored = redis.pcall('SET', KEYS[2], next)
-  token = stored.ok and next or false
+local last = redis.pcall('GET', KEYS[2])
+local token = type(last) ~= 'table' and next_token(last, micros)
+if token and redis.pcall('SET', KEYS[2], digits(token)).ok then
+  reply[1] = digits(token)
 end
 
-redis.call('DEL', KEYS[1])
-return {string.sub(held, 1, 512), remaining, token}
+-- Those who held units are told through the key by which they are asked for them.
+redis.pcall('SET', KEYS[6], '1')
+redis.call('DEL', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+return reply

@@ -11,7 +11,8 @@ use crate::lease::{Lease, LeaseId};
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    asked_back: bool,
+    /// Until when renewals say that the key is asked for.
+    asked_until: Option<Instant>,
 }
 
 /// A lease in force, and when it ends by itself.
@@ -34,7 +35,7 @@ impl Entry {
     pub(super) fn expire(&mut self, now: Instant) {
         self.holdings.retain(|holding| now < holding.ends);
         self.queue.retain(|place| now < place.ends);
-        self.asked_back &= self.is_held();
+        self.forget_request_if_free();
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -52,10 +53,10 @@ impl Entry {
         holdings.chain(places).max().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Whether somebody holds it as a whole and the claim is for units, or the reverse.
-    pub(super) fn is_held_as_another_kind(&self, claim: &Claim) -> bool {
-        let whole = claim.share().is_whole();
-        self.holdings.first().is_some_and(|first| first.lease.share().is_whole() != whole)
+    /// Whether it is held by leases of this kind: as a whole, or in units.
+    pub(super) fn is_held_like(&self, lease: &Lease) -> bool {
+        let whole = lease.share().is_whole();
+        self.holdings.first().is_some_and(|first| first.lease.share().is_whole() == whole)
     }
 
     /// Whether there is room for the claim beside all who hold the key and all who queue before it.
@@ -77,9 +78,12 @@ impl Entry {
         self.queue.iter().take_while(move |place| place.id != id)
     }
 
-    /// When the first of the places before that of `id` ends by itself.
-    pub(super) fn first_place_before(&self, id: LeaseId) -> Option<Instant> {
-        self.before(id).map(|place| place.ends).min()
+    /// When the first of the places before that of the claim ends by itself, if that may make room for it.
+    pub(super) fn first_place_before(&self, claim: &Claim) -> Option<Instant> {
+        if self.is_held() && claim.share().is_whole() {
+            return None;
+        }
+        self.before(claim.id()).map(|place| place.ends).min()
     }
 
     /// Keeps the claim's place in the queue, at the end if it has none, until then.
@@ -117,26 +121,36 @@ impl Entry {
     }
 
     /// What a renewal that succeeded says.
-    pub(super) fn renewal(&self) -> Renewal {
-        if self.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed }
+    pub(super) fn renewal(&self, now: Instant) -> Renewal {
+        match self.asked_until {
+            Some(until) if now < until => Renewal::RevocationRequested,
+            _ => Renewal::Renewed,
+        }
     }
 
+    /// Asks until the last of the leases in force would end by itself: all who hold one renew it before.
     pub(super) fn request_revocation(&mut self) -> Revocation {
-        self.asked_back = self.is_held();
-        if self.asked_back { Revocation::Requested } else { Revocation::NotHeld }
+        self.asked_until = self.holdings.iter().map(|holding| holding.ends).max();
+        if self.is_held() { Revocation::Requested } else { Revocation::NotHeld }
+    }
+
+    fn forget_request_if_free(&mut self) {
+        if !self.is_held() {
+            self.asked_until = None;
+        }
     }
 
     /// Ends the lease `id`; `false` if it is not in force.
     pub(super) fn end(&mut self, id: LeaseId) -> bool {
         let before = self.holdings.len();
         self.holdings.retain(|holding| holding.lease.id() != id);
-        self.asked_back &= self.is_held();
+        self.forget_request_if_free();
         self.holdings.len() < before
     }
 
     pub(super) fn end_all(&mut self) {
         self.holdings.clear();
-        self.asked_back = false;
+        self.forget_request_if_free();
     }
 
     /// Who holds it, those whose leases end first before the others.

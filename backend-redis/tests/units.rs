@@ -1,0 +1,223 @@
+//! Semaphores, readers and writers, and queues, as they lie in the server.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::clock::{Clock, Instant, Sleep, SystemClock};
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions, Patience,
+    Release, Renewal, Share,
+};
+use leasehold_redis::RedisBackend;
+use leasehold_testbed::Redis;
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(2);
+
+async fn backend(redis: &Redis) -> RedisBackend {
+    RedisBackend::connect(&redis.url()).await.unwrap()
+}
+
+fn permits(units: u32, limit: u32) -> Lease {
+    Lease::new(&LockKey::new("job").unwrap(), LONG).with_share(Share::Units { units, limit })
+}
+
+async fn is_granted(backend: &RedisBackend, claim: &Claim) -> bool {
+    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+}
+
+async fn grant(backend: &RedisBackend, lease: &Lease) {
+    assert!(is_granted(backend, &Claim::new(lease.clone())).await);
+}
+
+fn queued(lease: &Lease) -> Claim {
+    Claim::new(lease.clone()).with_patience(Patience::Queues(LONG))
+}
+
+/// All names in the server, the scripts' counters and news excepted.
+async fn names(redis: &Redis) -> Vec<String> {
+    let keys = redis.command(&["KEYS", "*"]).await;
+    let keys = keys.lines().filter(|line| line.starts_with("lock:"));
+    keys.filter(|key| !key.contains("~fence:") && !key.contains("~news:"))
+        .map(ToOwned::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_given_back_leaves_nothing_and_the_rest_ends_by_itself() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (held, waits) = (permits(2, 3), permits(2, 3));
+    grant(&backend, &held).await;
+    assert!(!is_granted(&backend, &queued(&waits)).await);
+    backend.request_revocation(held.key()).await.unwrap();
+
+    let names_in_use = names(&redis).await;
+    assert_eq!(names_in_use.len(), 5, "{names_in_use:?}");
+    for name in &names_in_use {
+        let ttl = redis.command(&["PTTL", name]).await;
+        let ttl: i64 = ttl.trim_start_matches(':').parse().unwrap();
+        assert!(ttl > 0 && ttl <= 120_000, "{name}: {ttl}");
+    }
+
+    backend.release(&waits).await.unwrap();
+    backend.release(&held).await.unwrap();
+    grant(&backend, &permits(3, 3)).await;
+    backend.force_release(held.key()).await.unwrap();
+    assert_eq!(names(&redis).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn each_operation_is_one_request() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let calls = async || -> u64 {
+        let stats = redis.command(&["INFO", "commandstats"]).await;
+        let of = |name: &str| -> u64 {
+            let line = stats.lines().find_map(|line| line.strip_prefix(name));
+            let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
+            calls.map_or(0, |calls| calls.parse().unwrap())
+        };
+        of("cmdstat_eval:") + of("cmdstat_evalsha:")
+    };
+    // Once for the server to know the scripts.
+    let (held, waits) = (permits(2, 3), permits(2, 3));
+    let all = async || {
+        grant(&backend, &held).await;
+        assert!(!is_granted(&backend, &queued(&waits)).await);
+        assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+        backend.release(&waits).await.unwrap();
+        backend.release(&held).await.unwrap();
+    };
+    all().await;
+    let before = calls().await;
+
+    all().await;
+
+    assert_eq!(calls().await - before, 5);
+}
+
+#[tokio::test]
+async fn a_full_server_lets_units_be_renewed_and_given_back() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let writer = permits(1, 1).with_share(Share::WRITER);
+    let waits = permits(1, 1).with_share(Share::READER);
+    grant(&backend, &writer).await;
+    assert!(!is_granted(&backend, &queued(&waits)).await);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    let other = permits(1, 1).with_share(Share::READER);
+    let error = backend.try_acquire(&queued(&other)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert_eq!(backend.renew(&writer).await.unwrap(), Renewal::Renewed);
+    assert_eq!(backend.release(&waits).await.unwrap(), Release::NotHeld);
+    let downgraded = writer.clone().with_share(Share::READER);
+    assert_eq!(backend.renew(&downgraded).await.unwrap(), Renewal::Renewed);
+    let inspection = backend.inspect(writer.key()).await.unwrap();
+    assert_eq!(inspection.units(), 1);
+    assert_eq!(backend.release(&downgraded).await.unwrap(), Release::Released);
+
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    grant(&backend, &writer).await;
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(backend.force_release(writer.key()).await.unwrap().ended().len(), 1);
+    assert_eq!(names(&redis).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn thousands_of_dead_holders_are_cleared_little_by_little() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let claims: Vec<Claim> =
+        (0..1_000).map(|_| Claim::new(permits(1, 1_000).with_ttl(SHORT))).collect();
+    let granted = join_all(claims.iter().map(|claim| is_granted(&backend, claim))).await;
+    assert!(granted.into_iter().all(|granted| granted));
+    let inspection = backend.inspect(permits(1, 1).key()).await.unwrap();
+    assert_eq!((inspection.units(), inspection.holders().len()), (1_000, 128));
+
+    // A living one keeps the key from expiring as a whole.
+    let client = LockClient::new(backend);
+    let living = permits(1, 1_001);
+    grant(client.backend(), &living).await;
+    let all = client.semaphore("job", 1_001).unwrap();
+    let all = all.try_acquire_for(1_000, Duration::from_secs(10)).await.unwrap();
+
+    assert_eq!(client.admin().inspect("job").await.unwrap().units(), 1_001);
+    all.expect("the dead are gone").release().await.unwrap();
+    client.backend().release(&living).await.unwrap();
+    assert_eq!(names(&redis).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_long_queue_keeps_its_order_and_enters_as_it_comes_near() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let writer = permits(1, 1).with_share(Share::WRITER);
+    grant(&backend, &writer).await;
+    let readers: Vec<Claim> =
+        (0..300).map(|_| queued(&permits(1, 1).with_share(Share::READER))).collect();
+    for reader in &readers {
+        assert!(!is_granted(&backend, reader).await);
+    }
+    backend.release(&writer).await.unwrap();
+
+    assert!(!is_granted(&backend, &readers[299]).await, "it is too far back yet");
+    assert!(is_granted(&backend, &readers[100]).await);
+    for reader in readers.iter().filter(|reader| reader.id() != readers[100].id()) {
+        assert!(is_granted(&backend, reader).await);
+    }
+    assert_eq!(backend.inspect(writer.key()).await.unwrap().units(), 300);
+}
+
+#[tokio::test]
+async fn when_somebody_deletes_what_is_known_of_holders_nothing_counts_as_free() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let held = permits(1, 3);
+    grant(&backend, &held).await;
+    let units = names(&redis).await.into_iter().find(|name| name.contains("~units:")).unwrap();
+    redis.command(&["DEL", &units]).await;
+
+    assert!(!is_granted(&backend, &Claim::new(permits(1, 3))).await);
+    assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+    assert!(is_granted(&backend, &Claim::new(permits(3, 3))).await);
+}
+
+/// A clock that is some hours ahead.
+#[derive(Debug)]
+struct Ahead(Duration);
+
+impl Clock for Ahead {
+    fn now(&self) -> Instant {
+        SystemClock.now() + self.0
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        SystemClock.sleep_until(deadline - self.0)
+    }
+}
+
+#[tokio::test]
+async fn the_clocks_of_clients_do_not_count() {
+    let redis = Redis::start().await;
+    let connect = async |hours: u64| {
+        let options = LockOptions::new().ttl(Duration::from_secs(2)).fair(true);
+        let builder = LockClient::builder(backend(&redis).await)
+            .clock(Ahead(Duration::from_secs(hours * 3_600)));
+        builder.options(options).build().unwrap()
+    };
+    let (fast, slow) = (connect(2).await, connect(0).await);
+    let (fast, slow) = (fast.semaphore("job", 1).unwrap(), slow.semaphore("job", 1).unwrap());
+
+    // Each sees the other's lease and place as what they are, and its own renewals reach the server.
+    for (first, second) in [(&fast, &slow), (&slow, &fast)] {
+        let guard = first.acquire(1).await.unwrap();
+        let wait = Duration::from_millis(2_500);
+        assert!(second.try_acquire_for(1, wait).await.unwrap().is_none(), "it is renewed");
+        let (queued, released) = tokio::join!(second.acquire(1), guard.release());
+        released.unwrap();
+        queued.unwrap().release().await.unwrap();
+    }
+}

@@ -1,0 +1,90 @@
+//! A mutex made of other kinds of lock.
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, Feature, ForcedRelease, Inspection, KeyWatch, Lease,
+    LockBackend, LockKey, Release, Renewal, Revocation, Share,
+};
+
+/// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
+///
+/// It declares neither units nor a queue, which are for `B` itself to show.
+///
+/// ```
+/// use leasehold_conformance::AsMutex;
+/// use leasehold_core::MemoryBackend;
+///
+/// let of_permits = AsMutex::semaphore(MemoryBackend::new());
+/// let of_writers = AsMutex::write_lock(MemoryBackend::new());
+/// # let _ = (of_permits, of_writers);
+/// ```
+#[derive(Clone, Debug)]
+pub struct AsMutex<B> {
+    inner: B,
+    share: Share,
+}
+
+impl<B: LockBackend> AsMutex<B> {
+    /// Takes the only permit of a semaphore.
+    pub fn semaphore(inner: B) -> Self {
+        Self { inner, share: Share::Units { units: 1, limit: 1 } }
+    }
+
+    /// Takes a reader-writer lock to write.
+    pub fn write_lock(inner: B) -> Self {
+        Self { inner, share: Share::WRITER }
+    }
+
+    fn lease(&self, lease: &Lease) -> Lease {
+        lease.clone().with_share(self.share)
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> LockBackend for AsMutex<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities().without(Feature::Queue).without(Feature::Units)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let claim = Claim::new(self.lease(claim.lease())).with_patience(claim.patience());
+        self.inner.try_acquire(&claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(&self.lease(lease)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(&self.lease(lease)).await
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let leases: Vec<Lease> = leases.iter().map(|lease| self.lease(lease)).collect();
+        self.inner.renew_all(&leases).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.inner.watch(key)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.inner.watch_lease(&self.lease(lease))
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        self.inner.inspect(key).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        self.inner.force_release(key).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        self.inner.request_revocation(key).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,232 @@
+//! First come, first served, by a queue in the store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, Lease, LockBackend, LockKey, LockOptions, Patience, Release, Retry,
+};
+use tokio::time::timeout;
+
+use super::cancellation::polled;
+use super::{grant, refusal, start_to_wait};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// Claims `lease` and stands in the queue for `place`; whether it was granted.
+async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) -> bool {
+    let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(place));
+    matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_))
+}
+
+/// Options of a fair lock that is not lost or given up during a case, and whose waiters rely on the store's news.
+fn fair<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20).fair(true)
+}
+
+fn long_lease<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+    scene.lease(key).with_ttl(scene.ttl() * 20)
+}
+
+pub(crate) async fn who_comes_first_is_served_first<H: Harness>(scene: &Scene<H>) {
+    const ROUNDS: usize = 200;
+    const WAITERS: usize = 5;
+
+    let backend = scene.backend().await;
+    let place = scene.ttl() * 20;
+    for _ in 0..ROUNDS {
+        let key = scene.key();
+        let holder = long_lease(scene, &key);
+        grant(&backend, &holder).await;
+        let mut queue = Vec::new();
+        for _ in 0..WAITERS {
+            let waiter = long_lease(scene, &key);
+            assert!(!queue_for(&backend, &waiter, place).await);
+            queue.push(waiter);
+        }
+        // Some leave, from anywhere.
+        for _ in 0..fastrand::usize(0..3) {
+            let leaver = queue.remove(fastrand::usize(..queue.len()));
+            backend.release(&leaver).await.unwrap();
+        }
+
+        let mut holder = holder;
+        while !queue.is_empty() {
+            backend.release(&holder).await.unwrap();
+            let first = queue.remove(0);
+            // Whoever asks before the first is refused, however often.
+            for _ in 0..2 {
+                if !queue.is_empty() {
+                    let other = &queue[fastrand::usize(..queue.len())];
+                    assert!(!queue_for(&backend, other, place).await, "it was not its turn");
+                }
+            }
+            assert!(queue_for(&backend, &first, place).await, "it was its turn");
+            holder = first;
+        }
+        backend.release(&holder).await.unwrap();
+    }
+}
+
+pub(crate) async fn fair_callers_are_served_in_order_across_clients<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let clients = [scene.faulty_with(fair(scene)).await.0, scene.faulty_with(fair(scene)).await.0];
+    let guard = clients[0].mutex(&key).unwrap().lock().await.unwrap();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut waiting = Vec::new();
+    for number in 0..6 {
+        let client = &clients[number % 2];
+        let (mutex, served) = (client.mutex(&key).unwrap(), Arc::clone(&served));
+        let lock = async move {
+            let guard = mutex.lock().await.unwrap();
+            served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            guard.release().await.unwrap();
+        };
+        waiting.push(start_to_wait(scene, client, lock).await);
+    }
+
+    guard.release().await.unwrap();
+    for waiter in waiting {
+        waiter.await.unwrap();
+    }
+
+    assert_eq!(*served.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5]);
+}
+
+pub(crate) async fn nobody_passes_those_who_queue<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, waiter, passer) =
+        (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+
+    backend.release(&holder).await.unwrap();
+
+    let contention = refusal(&backend, &passer).await;
+    let retry_after = contention.retry_after();
+    assert!(retry_after.is_none_or(|time| time <= scene.ttl() * 20), "{retry_after:?}");
+    assert!(queue_for(&backend, &waiter, scene.ttl()).await);
+    backend.release(&waiter).await.unwrap();
+    grant(&backend, &passer).await;
+    backend.release(&passer).await.unwrap();
+}
+
+pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    // Places are kept for a TTL, and polls are further apart.
+    let options = scene.options().fair(true).retry(Retry::unlimited().every(scene.ttl() * 60));
+    let (client, _faults) = scene.faulty_with(options.clone()).await;
+    let (late, _faults) = scene.faulty_with(options).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let mutex = client.mutex(&key).unwrap();
+    let first = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
+    scene.pass(scene.ttl() * 3).await;
+    let mutex = late.mutex(&key).unwrap();
+    let second = start_to_wait(scene, &late, async move { mutex.lock().await.unwrap() }).await;
+
+    guard.release().await.unwrap();
+
+    let guard = first.await.unwrap();
+    assert!(!second.is_finished());
+    guard.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, dead) = (long_lease(scene, &key), long_lease(scene, &key));
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &dead, scene.ttl()).await);
+    let died_at = scene.now();
+    let (client, _faults) = scene.faulty_with(fair(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let next = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
+
+    backend.release(&holder).await.unwrap();
+    let guard = next.await.unwrap();
+
+    let after = scene.now().since(died_at);
+    assert!(after + Duration::from_millis(50) >= scene.ttl(), "passed after {after:?}");
+    assert!(after < scene.ttl() + scene.slack(), "held up for {after:?}");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty_with(fair(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let waiting = mutex.clone();
+    let dropped = start_to_wait(scene, &client, async move { waiting.lock().await }).await;
+    let waiting = mutex.clone();
+    let wait = Duration::from_millis(40);
+    let timed = start_to_wait(scene, &client, async move { waiting.try_lock_for(wait).await });
+    let timed = timed.await;
+
+    dropped.abort();
+    assert!(timed.await.unwrap().unwrap().is_none());
+    guard.release().await.unwrap();
+    let released_at = scene.now();
+    let next = mutex.try_lock_for(scene.ttl() * 20).await.unwrap().expect("nobody is before it");
+
+    let after = scene.now().since(released_at);
+    assert!(after < scene.slack(), "held up for {after:?}");
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn who_comes_back_goes_to_the_end<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, leaver, stayer) =
+        (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
+    let place = scene.ttl() * 20;
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &leaver, place).await);
+    assert!(!queue_for(&backend, &stayer, place).await);
+
+    backend.release(&leaver).await.unwrap();
+    assert!(!queue_for(&backend, &leaver, place).await);
+    backend.release(&holder).await.unwrap();
+
+    assert!(!queue_for(&backend, &leaver, place).await);
+    assert!(queue_for(&backend, &stayer, place).await);
+    backend.release(&stayer).await.unwrap();
+    assert!(queue_for(&backend, &leaver, place).await);
+    backend.release(&leaver).await.unwrap();
+}
+
+pub(crate) async fn a_place_may_be_given_up_late_and_twice<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, waiter) = (long_lease(scene, &key), long_lease(scene, &key));
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+
+    for _ in 0..3 {
+        assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
+    }
+    assert_eq!(backend.release(&holder).await.unwrap(), Release::Released);
+    assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
+}
+
+pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let often = Retry::unlimited().every(Duration::from_millis(5));
+    let (holder, client) =
+        (scene.client_with(fair(scene)).await, scene.client_with(fair(scene).retry(often)).await);
+    let mutex = client.mutex(&key).unwrap();
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+
+    for polls in 0..20 {
+        let (one, other) = tokio::join!(polled(polls, mutex.lock()), polled(polls, mutex.lock()));
+        assert!(one.is_none() && other.is_none());
+    }
+    guard.release().await.unwrap();
+
+    let next = timeout(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
+    next.expect("those who left are in nobody's way").unwrap().release().await.unwrap();
+}

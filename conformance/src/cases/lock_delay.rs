@@ -1,0 +1,43 @@
+//! A key that stays closed for a while after a loss.
+
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{ErrorKind, LossReason, Operation};
+
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (ttl, delay) = (scene.ttl(), scene.ttl());
+    let (client, faults) = scene.faulty_with(scene.options().lock_delay(delay)).await;
+    let other = scene.client().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    // It is renewed once, and then cut off.
+    scene.pass(ttl / 2).await;
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
+
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    let lost_at = scene.now();
+    drop(guard);
+    let next = other.mutex(&key).unwrap().lock().await.unwrap();
+
+    let closed = scene.now().since(lost_at);
+    assert!(closed + Duration::from_millis(20) >= delay, "closed for {closed:?} only");
+    assert!(closed < delay + ttl / 10 + scene.slack(), "closed for {closed:?}");
+    next.release().await.unwrap();
+}
+
+pub(crate) async fn a_released_lock_opens_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(guard.remaining() <= scene.ttl(), "its holder does not believe in the delay");
+
+    guard.release().await.unwrap();
+    scene.until_free(&key, Duration::ZERO).await;
+    drop(mutex.lock().await.unwrap());
+    scene.until_free(&key, Duration::ZERO).await;
+}

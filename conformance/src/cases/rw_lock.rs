@@ -1,0 +1,280 @@
+//! Many readers or one writer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{
+    Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId, Release,
+    RwLock, Share,
+};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::cancellation::{MANY, polled};
+use super::{grant, start_to_wait};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+fn reader<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+    scene.lease(key).with_share(Share::READER)
+}
+
+/// Reads and writes by turns, and expects never to meet a writer, and as a writer nobody.
+async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
+    const WRITER: i64 = 1_000_000;
+
+    for round in 0..rounds {
+        if (round + fastrand::usize(..3)) % 3 == 0 {
+            let guard = lock.write().await.unwrap();
+            assert_eq!(inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer met somebody");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(WRITER, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        } else {
+            let guard = lock.read().await.unwrap();
+            assert!(inside.fetch_add(1, Ordering::SeqCst) < WRITER, "a reader met a writer");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let inside = Arc::new(AtomicI64::new(0));
+    let mut set = JoinSet::new();
+    for fair in [false, false, true] {
+        let client = scene.client_with(long(scene).fair(fair)).await;
+        for _ in 0..3 {
+            set.spawn(read_and_write(client.rw_lock(&key).unwrap(), Arc::clone(&inside), 25));
+        }
+    }
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+
+    let (one, other) = (scene.client().await, scene.client().await);
+    let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
+    let guards = (one.read().await.unwrap(), other.read().await.unwrap());
+    assert!(one.try_write().await.unwrap().is_none());
+    guards.0.release().await.unwrap();
+    assert!(one.try_write().await.unwrap().is_none(), "the other still reads");
+    guards.1.release().await.unwrap();
+    let writer = one.try_write().await.unwrap().expect("nobody reads");
+    assert!(other.try_read().await.unwrap().is_none());
+    assert!(other.try_write().await.unwrap().is_none());
+    writer.release().await.unwrap();
+}
+
+pub(crate) async fn readers_who_wait_enter_together<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(long(scene)).await;
+    let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
+    let mut waiting = Vec::new();
+    for number in 0..4 {
+        let (client, _faults) = scene.faulty_with(long(scene).fair(number % 2 == 0)).await;
+        let lock = client.rw_lock(&key).unwrap();
+        waiting.push(start_to_wait(scene, &client, async move { lock.read().await }).await);
+    }
+
+    writer.release().await.unwrap();
+
+    // None of them leaves before the last has come in.
+    let mut readers = Vec::new();
+    for reader in waiting {
+        let entered = timeout(scene.slack(), reader).await.expect("it need not wait for others");
+        readers.push(entered.unwrap().unwrap());
+    }
+    for reader in readers {
+        reader.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let client = scene.client().await;
+    let alive = client.rw_lock(&key).unwrap().read().await.unwrap();
+    let dead = reader(scene, &key).with_ttl(scene.ttl() * 3);
+    grant(&backend, &dead).await;
+    let died_at = scene.now();
+
+    // The living one is renewed several times meanwhile, and then goes.
+    scene.pass(scene.ttl() * 2).await;
+    alive.release().await.unwrap();
+    let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
+
+    let after = scene.now().since(died_at);
+    assert!(after + Duration::from_millis(50) >= scene.ttl() * 3, "in after {after:?}");
+    assert!(after < scene.ttl() * 3 + scene.slack(), "kept out for {after:?}");
+    writer.release().await.unwrap();
+}
+
+pub(crate) async fn readers_who_come_and_go_do_not_starve_a_writer<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let readers = scene.client_with(long(scene)).await;
+    let first = readers.rw_lock(&key).unwrap().read().await.unwrap();
+    let lock = client.rw_lock(&key).unwrap();
+    let writer = start_to_wait(scene, &client, async move { lock.write().await.unwrap() }).await;
+
+    // Without regard for the writer, there would always be one of them inside.
+    let another = readers.rw_lock(&key).unwrap();
+    assert!(another.try_read().await.unwrap().is_none());
+    let late = tokio::spawn(async move { another.read().await.unwrap() });
+    first.release().await.unwrap();
+
+    let writer = timeout(scene.slack(), writer).await.expect("it waits only for the first");
+    let writer = writer.unwrap();
+    assert!(!late.is_finished());
+    writer.release().await.unwrap();
+    late.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(long(scene)).await;
+    let first = holder.rw_lock(&key).unwrap().write().await.unwrap();
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap();
+    let reader = start_to_wait(scene, &client, async move { lock.read().await.unwrap() }).await;
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap();
+    let second = start_to_wait(scene, &client, async move { lock.write().await.unwrap() }).await;
+
+    first.release().await.unwrap();
+
+    let reader = timeout(scene.slack(), reader).await.expect("it came before the writer").unwrap();
+    assert!(!second.is_finished());
+    reader.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap().reentrant();
+    let would_write = async || {
+        let outer = lock.read().await.unwrap();
+        let inner = lock.read().await.unwrap();
+        assert_eq!(outer.token(), inner.token());
+        let error = lock.write().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldDeadlock, "{error}");
+        assert!(outer.is_held() && inner.is_held());
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
+    };
+
+    tokio::join!(OwnerId::new().scope(would_write()), OwnerId::new().scope(would_write()));
+
+    lock.try_write().await.unwrap().expect("nobody reads any more").release().await.unwrap();
+}
+
+pub(crate) async fn an_owner_that_writes_may_read_and_write_again<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let lock = client.rw_lock(&key).unwrap().reentrant();
+    let other = other.rw_lock(&key).unwrap();
+
+    let outer = lock.write().await.unwrap();
+    let (again, inner) = (lock.write().await.unwrap(), lock.read().await.unwrap());
+    assert_eq!((again.token(), inner.token()), (outer.token(), outer.token()));
+    let error = again.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    outer.release().await.unwrap();
+
+    assert!(other.try_read().await.unwrap().is_none(), "it is a writer's until the last guard");
+    inner.release().await.unwrap();
+    other.try_read().await.unwrap().expect("the last guard is gone").release().await.unwrap();
+}
+
+pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let holder = scene.client_with(long(scene)).await;
+    let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
+    let (token, deadline) = (writer.token().clone(), writer.deadline());
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap();
+    let reads = start_to_wait(scene, &client, async move { lock.read().await.unwrap() }).await;
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap();
+    let writes = start_to_wait(scene, &client, async move { lock.write().await.unwrap() }).await;
+
+    let downgraded = writer.downgrade().await.unwrap();
+
+    assert_eq!((downgraded.token(), downgraded.units()), (&token, 1));
+    assert!(downgraded.deadline() >= deadline);
+    let other = timeout(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    assert!(!writes.is_finished());
+    other.release().await.unwrap();
+    scene.pass(Duration::from_millis(20)).await;
+    assert!(downgraded.is_held() && !writes.is_finished());
+    downgraded.release().await.unwrap();
+    writes.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let other = scene.client().await;
+    let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+
+    let downgraded = writer.downgrade().await.unwrap();
+
+    let wait = scene.ttl() + scene.slack();
+    let reader = other.rw_lock(&key).unwrap().try_read_for(wait).await.unwrap();
+    reader.expect("the next renewal said so").release().await.unwrap();
+    assert!(downgraded.is_held());
+    downgraded.release().await.unwrap();
+}
+
+pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client_with(long(scene)).await;
+    for polls in 0..MANY {
+        let key = scene.key();
+        let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
+
+        let downgraded = polled(polls, writer.downgrade()).await;
+
+        if let Some(downgraded) = downgraded {
+            return downgraded.unwrap().release().await.unwrap();
+        }
+        scene.until_free(&key, Duration::ZERO).await;
+    }
+    panic!("the downgrade did not complete within {MANY} polls");
+}
+
+pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let writer = scene.lease(&key).with_share(Share::WRITER);
+    let one = reader(scene, &key);
+    grant(&backend, &one).await;
+    let refused = backend.try_acquire(&Claim::new(writer.clone())).await.unwrap();
+    assert!(matches!(refused, leasehold_core::Attempt::Held(_)));
+
+    assert_eq!(backend.release(&writer).await.unwrap(), Release::NotHeld);
+    assert_eq!(backend.release(&reader(scene, &key)).await.unwrap(), Release::NotHeld);
+    assert!(scene.witness(&key).await.is_some());
+    assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
+
+    grant(&backend, &writer).await;
+    assert_eq!(backend.release(&one).await.unwrap(), Release::NotHeld);
+    assert_eq!(backend.release(&writer).await.unwrap(), Release::Released);
+}

@@ -1,0 +1,273 @@
+//! A number of permits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, Lease, LeaseState, LockBackend, LockKey, LockOptions, Operation,
+    Release, Renewal, Semaphore, Share,
+};
+use tokio::task::JoinSet;
+
+use super::cancellation::{MANY, polled};
+use super::{grant, refusal, start_to_wait};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+fn permits<H: Harness>(scene: &Scene<H>, key: &LockKey, units: u32, limit: u32) -> Lease {
+    scene.lease(key).with_share(Share::Units { units, limit })
+}
+
+/// Takes one to three permits again and again, and expects that never more than `limit` are out.
+async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
+    for _ in 0..rounds {
+        let count = fastrand::u32(1..=3);
+        // Some do not wait long enough.
+        let wait = Duration::from_millis(fastrand::u64(..30));
+        let acquired = if fastrand::u8(..4) == 0 {
+            match semaphore.try_acquire_for(count, wait).await {
+                // The store did not answer in so short a time.
+                Err(error) if error.kind() == ErrorKind::Indeterminate => None,
+                acquired => acquired.unwrap(),
+            }
+        } else {
+            Some(semaphore.acquire(count).await.unwrap())
+        };
+        let Some(guard) = acquired else { continue };
+        let count = i64::from(count);
+        let total = out.fetch_add(count, Ordering::SeqCst) + count;
+        assert!(total <= i64::from(semaphore.limit()), "{total} permits are out");
+        tokio::task::yield_now().await;
+        out.fetch_sub(count, Ordering::SeqCst);
+        if fastrand::bool() {
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+pub(crate) async fn no_more_permits_are_out_than_there_are<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let out = Arc::new(AtomicI64::new(0));
+    let mut set = JoinSet::new();
+    for _ in 0..3 {
+        let client = scene.client_with(long(scene)).await;
+        for _ in 0..3 {
+            set.spawn(take(client.semaphore(&key, 5).unwrap(), Arc::clone(&out), 25));
+        }
+    }
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+
+    let client = scene.client_with(long(scene)).await;
+    let all = client.semaphore(&key, 5).unwrap().try_acquire_for(5, scene.slack()).await.unwrap();
+    all.expect("all permits have come back").release().await.unwrap();
+}
+
+pub(crate) async fn all_permits_of_a_request_are_granted_or_none<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let semaphore = client.semaphore(&key, 5).unwrap();
+    let three = semaphore.acquire(3).await.unwrap();
+    assert_eq!(three.units(), 3);
+
+    assert!(semaphore.try_acquire(3).await.unwrap().is_none());
+    assert!(semaphore.try_acquire_for(3, Duration::from_millis(30)).await.unwrap().is_none());
+    let two = semaphore.try_acquire(2).await.unwrap().expect("nothing was taken by the refused");
+
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(two.token() > three.token());
+    three.release().await.unwrap();
+    two.release().await.unwrap();
+}
+
+pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let client = scene.client_with(long(scene)).await;
+    for polls in 0..MANY {
+        let key = scene.key();
+        let semaphore = client.semaphore(&key, 3).unwrap();
+
+        let completed = polled(polls, semaphore.acquire(2)).await;
+
+        let done = completed.is_some();
+        drop(completed);
+        let all = semaphore.try_acquire_for(3, scene.slack()).await.unwrap();
+        all.expect("what was dropped has come back").release().await.unwrap();
+        if done {
+            return;
+        }
+    }
+    panic!("the acquisition did not complete within {MANY} polls");
+}
+
+pub(crate) async fn a_lost_permit_comes_back_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (lost, other) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2));
+    grant(&backend, &lost).await;
+    grant(&backend, &other.clone().with_ttl(scene.ttl() * 20)).await;
+    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+    let third = permits(scene, &key, 1, 2).with_ttl(scene.ttl() * 20);
+    grant(&backend, &third).await;
+
+    // Whatever the one that was lost does now, no permit comes of it.
+    for _ in 0..2 {
+        assert_eq!(backend.release(&lost).await.unwrap(), Release::NotHeld);
+        assert_eq!(backend.renew(&lost).await.unwrap(), Renewal::Taken);
+        refusal(&backend, &permits(scene, &key, 1, 2)).await;
+    }
+
+    assert_eq!(backend.release(&other).await.unwrap(), Release::Released);
+    assert_eq!(backend.release(&third).await.unwrap(), Release::Released);
+}
+
+pub(crate) async fn each_holder_has_its_own_ttl<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let ttl = scene.ttl();
+    let (short, long) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2).with_ttl(ttl * 20));
+    grant(&backend, &long).await;
+    grant(&backend, &short).await;
+    let granted_at = scene.now();
+
+    // Renewals of one do nothing for the other.
+    for _ in 0..2 {
+        scene.pass(ttl / 4).await;
+        assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
+        refusal(&backend, &permits(scene, &key, 1, 2)).await;
+    }
+    let next = permits(scene, &key, 1, 2).with_ttl(ttl * 20);
+    let free = async || {
+        let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
+        matches!(attempt, Attempt::Granted(_))
+    };
+    scene.until("the short lease has ended", ttl, free).await;
+
+    let after = scene.now().since(granted_at);
+    assert!(after + Duration::from_millis(50) >= ttl, "it ended after {after:?}");
+    assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
+    backend.release(&long).await.unwrap();
+    backend.release(&next).await.unwrap();
+}
+
+pub(crate) async fn permits_are_renewed_while_they_are_held<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let semaphore = client.semaphore(&key, 4).unwrap();
+    let (one, three) = (semaphore.acquire(1).await.unwrap(), semaphore.acquire(3).await.unwrap());
+
+    scene.pass(scene.ttl() * 3).await;
+
+    assert_eq!((one.state(), three.state()), (LeaseState::Held, LeaseState::Held));
+    assert!(faults.calls(Operation::Renew) >= 6);
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    one.release().await.unwrap();
+    three.release().await.unwrap();
+}
+
+pub(crate) async fn a_permit_that_is_free_is_not_refused_to_who_does_not_wait<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let semaphore = client.semaphore(&key, 3).unwrap();
+    let two = semaphore.acquire(2).await.unwrap();
+    let large = semaphore.clone();
+    let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
+
+    let mut tries = JoinSet::new();
+    for _ in 0..8 {
+        let semaphore = semaphore.clone();
+        tries.spawn(async move { semaphore.try_acquire(1).await.unwrap() });
+    }
+    let tries = tries.join_all().await;
+
+    let granted: Vec<_> = tries.into_iter().flatten().collect();
+    assert_eq!(granted.len(), 1, "one was free");
+    drop(granted);
+    two.release().await.unwrap();
+    waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn clients_may_name_different_limits<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (small, large) = (scene.client().await, scene.client().await);
+    let (small, large) = (small.semaphore(&key, 2).unwrap(), large.semaphore(&key, 4).unwrap());
+
+    let three = large.acquire(3).await.unwrap();
+    assert!(small.try_acquire(1).await.unwrap().is_none(), "three of its two are out");
+    let fourth = large.try_acquire(1).await.unwrap().expect("one of four is free");
+    assert!(large.try_acquire(1).await.unwrap().is_none());
+    three.release().await.unwrap();
+
+    let second = small.try_acquire(1).await.unwrap().expect("one of two is free");
+    assert!(small.try_acquire(1).await.unwrap().is_none());
+    let others = large.try_acquire(2).await.unwrap().expect("two of four are free");
+    for guard in [fourth, second, others] {
+        guard.release().await.unwrap();
+    }
+    large.acquire(4).await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn impossible_numbers_are_refused_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    for limit in [0, Semaphore::MAX_LIMIT + 1] {
+        assert_eq!(client.semaphore(&key, limit).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    for (permits, limit) in [(0, 1), (2, 1), (u32::MAX, Semaphore::MAX_LIMIT)] {
+        let semaphore = client.semaphore(&key, limit).unwrap();
+        let error = semaphore.acquire(permits).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let error = semaphore.try_acquire(permits).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(faults.calls(Operation::Acquire), 0);
+
+    let most = client.semaphore(&key, Semaphore::MAX_LIMIT).unwrap();
+    let all = most.acquire(Semaphore::MAX_LIMIT).await.unwrap();
+    assert!(most.try_acquire(1).await.unwrap().is_none());
+    all.release().await.unwrap();
+}
+
+pub(crate) async fn an_unknown_permit_is_not_released<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let known = permits(scene, &key, 1, 1);
+    grant(&backend, &known).await;
+
+    for unknown in [permits(scene, &key, 1, 1), permits(scene, &key, 5, 9)] {
+        assert_eq!(backend.release(&unknown).await.unwrap(), Release::NotHeld);
+        assert_eq!(backend.renew(&unknown).await.unwrap(), Renewal::Taken);
+    }
+
+    refusal(&backend, &permits(scene, &key, 1, 1)).await;
+    assert_eq!(backend.release(&known).await.unwrap(), Release::Released);
+    let vanished = backend.renew(&known).await.unwrap();
+    assert_eq!(vanished, Renewal::Vanished);
+}
+
+pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let (mutex, semaphore) = (client.mutex(&key).unwrap(), client.semaphore(&key, 1).unwrap());
+
+    let permit = semaphore.acquire(1).await.unwrap();
+    let other = scene.client().await;
+    let error = other.mutex(&key).unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    permit.release().await.unwrap();
+
+    let guard = mutex.lock().await.unwrap();
+    let error = other.semaphore(&key, 1).unwrap().acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    guard.release().await.unwrap();
+    semaphore.acquire(1).await.unwrap().release().await.unwrap();
+}

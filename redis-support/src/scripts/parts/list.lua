@@ -1,0 +1,11 @@
+-- Adds those who hold units to a reply, a bounded number of those that end first: id, remaining TTL
+-- in ms, what is known of it, and so on.
+local function list(held, units, now, reply)
+  local holders = redis.call('ZRANGEBYSCORE', held, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 128)
+  for i = 1, #holders, 2 do
+    reply[#reply + 1] = holders[i]
+    reply[#reply + 1] = tonumber(holders[i + 1]) - now
+    reply[#reply + 1] = redis.call('HGET', units, holders[i]) or ''
+  end
+  return reply
+end

@@ -1,0 +1,62 @@
+-- A queue is a sorted set of ids in the order of their coming, and a hash with what is known of each:
+-- until when its place is kept, and how many units it wants.
+
+-- Places that one attempt looks at. Those further back wait until they have come nearer.
+local LOOKAHEAD = 128
+
+-- The place of `id` from the front, or false. One that has ended is given up first.
+local function place_of(queue, places, id, now)
+  local place = redis.call('ZRANK', queue, id)
+  if not place then
+    return false
+  end
+  if tonumber(string.match(redis.call('HGET', places, id) or '0', '^%d+')) <= now then
+    redis.call('ZREM', queue, id)
+    redis.call('HDEL', places, id)
+    return false
+  end
+  return place
+end
+
+-- How many units are wanted by those before `id`, and in how many ms the first of their places ends by
+-- itself. Clears places that have ended.
+local function wanted_before(queue, places, id, now)
+  local count = place_of(queue, places, id, now) or redis.call('ZCARD', queue)
+  if count == 0 then
+    return 0, nil
+  end
+  local ids = redis.call('ZRANGE', queue, 0, math.min(count, LOOKAHEAD) - 1)
+  local known = redis.call('HMGET', places, unpack(ids))
+  local units, first, gone = 0, nil, {}
+  for i, other in ipairs(ids) do
+    local ends, wanted = string.match(known[i] or '', '^(%d+) (%d+)$')
+    ends = tonumber(ends or 0)
+    if ends > now then
+      units = units + tonumber(wanted)
+      first = math.min(first or ends, ends)
+    else
+      gone[#gone + 1] = other
+    end
+  end
+  if #gone > 0 then
+    redis.call('ZREM', queue, unpack(gone))
+    redis.call('HDEL', places, unpack(gone))
+  end
+  if count > LOOKAHEAD then
+    units = math.huge
+  end
+  return units, first and first - now
+end
+
+-- Keeps the place of `id` for `place` ms, at the end of the queue if it has none yet.
+local function queue_up(queue, places, id, units, place, micros)
+  local now = math.floor(micros / 1000)
+  if not place_of(queue, places, id, now) then
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    redis.call('ZADD', queue, digits(math.max((tonumber(last or 0)) + 1, micros)), id)
+  end
+  redis.call('HSET', places, id, digits(now + place) .. ' ' .. units)
+  local keep = digits(math.max(place, redis.call('PTTL', queue)))
+  redis.call('PEXPIRE', queue, keep)
+  redis.call('PEXPIRE', places, keep)
+end

@@ -1,0 +1,44 @@
+-- Leases of units are a sorted set of ids by when they end, in ms, and a hash with what is known of each:
+-- how many units it holds and who holds it, and their sum under `used`. The sorted set is what counts:
+-- it expires with its last lease, and the hash later.
+
+-- Ends the leases with these ids, whose time is up.
+local function end_leases(held, units, ids)
+  local freed = 0
+  for _, known in ipairs(redis.call('HMGET', units, unpack(ids))) do
+    freed = freed + tonumber(string.match(known or '', '^%d+') or 0)
+  end
+  redis.call('ZREM', held, unpack(ids))
+  redis.call('HDEL', units, unpack(ids))
+  if freed > 0 then
+    redis.call('HINCRBY', units, 'used', digits(-freed))
+  end
+end
+
+-- How many units are in use. Ends leases whose time is up, a bounded number at a time: while
+-- there are more, what they held counts as in use.
+local function in_use(held, units, now)
+  local gone = redis.call('ZRANGEBYSCORE', held, '-inf', digits(now), 'LIMIT', 0, 128)
+  if #gone > 0 then
+    end_leases(held, units, gone)
+  end
+  if redis.call('ZCARD', held) == 0 then
+    redis.call('DEL', units)
+    return 0
+  end
+  -- Somebody has deleted the hash: until the leases end, nothing is known to be free.
+  return tonumber(redis.call('HGET', units, 'used') or math.huge)
+end
+
+-- When the last lease ends, if any is in force.
+local function last_end(held, now)
+  local ends = tonumber(redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2] or 0)
+  return ends > now and ends or nil
+end
+
+-- Keeps both as long as the last lease, and the hash beyond.
+local function keep(held, units, now)
+  local left = (last_end(held, now) or now) - now
+  redis.call('PEXPIRE', held, digits(left))
+  redis.call('PEXPIRE', units, digits(left + 60000))
+end
