@@ -34,9 +34,12 @@ pub(crate) struct Backend {
 
 /// Runs a command while holding a lock.
 ///
+/// The lock is a mutex unless another kind is named; all that name a key must mean the same kind.
+///
 /// The lock is renewed for as long as the command runs, and released when it ends. The command finds
 /// the key in `LEASEHOLD_KEY` and the fencing token in `LEASEHOLD_TOKEN`: whatever it writes to
-/// should refuse a token that is smaller than one it has seen. Signals are passed on to it.
+/// should refuse a token that is smaller than one it has seen. Signals are passed on to it, and
+/// where the system can, it is killed if this process is; what it has started itself is not.
 ///
 /// Exit status: that of the command (128 and the signal's number if one ended it, 126 or 127 if it
 /// cannot be started); 75 if the lock was not obtained in time; 69 if the store cannot be reached;
@@ -57,6 +60,26 @@ pub(crate) struct Run {
     /// Give up at once if somebody else holds the lock.
     #[arg(long)]
     pub(crate) no_wait: bool,
+
+    /// Hold one of so many permits: this many commands may run at once, on all machines.
+    #[arg(long, value_name = "N", conflicts_with_all = ["read", "write"])]
+    pub(crate) permits: Option<u32>,
+
+    /// Share the lock with others that read.
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) read: bool,
+
+    /// Have the lock alone, among others that read or write.
+    #[arg(long)]
+    pub(crate) write: bool,
+
+    /// Stand in one queue with all others that wait, on all machines: first come, first served.
+    #[arg(long)]
+    pub(crate) fair: bool,
+
+    /// How long the lock stays closed beyond the TTL if this process dies or is cut off.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(crate) lock_delay: Duration,
 
     /// What to do with the command if the lease is lost, or about to be.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]

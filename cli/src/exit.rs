@@ -40,7 +40,7 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match error.kind() {
-            ErrorKind::Invalid | ErrorKind::Unsupported => USAGE,
+            ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::WrongType => USAGE,
             ErrorKind::LeaseLost => LOST,
             ErrorKind::Timeout => NOT_OBTAINED,
             _ => UNAVAILABLE,

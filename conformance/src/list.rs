@@ -170,6 +170,7 @@ cases! { $
         who_waits_is_served_when_a_dead_holder_expires [71, 74];
         one_release_serves_one_and_the_others_go_on_waiting [75];
         a_wait_ends_when_it_is_over_and_not_before [76];
+        a_wait_that_ends_during_a_later_attempt_is_a_refusal [76];
         one_budget_covers_the_queue_and_the_store [76];
         a_flood_of_news_is_no_busy_loop [77];
         a_thousand_waiters_of_a_process_are_one_to_the_store [78];

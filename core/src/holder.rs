@@ -69,6 +69,11 @@ impl fmt::Display for Holder {
             Some(description) => write!(f, "{} ({description})", self.fingerprint)?,
             None => write!(f, "{}", self.fingerprint)?,
         }
+        match self.units {
+            1 => {}
+            u32::MAX => f.write_str(", writing")?,
+            units => write!(f, ", {units} units")?,
+        }
         match self.remaining {
             Some(remaining) => write!(f, ", for another {remaining:.1?} unless renewed"),
             None => f.write_str(", for ever"),

@@ -4,7 +4,10 @@ use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, Mutex};
+use leasehold::{
+    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, Mutex, RwLock, Semaphore,
+    WriteGuard,
+};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -21,10 +24,10 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let key = super::key(&args.key)?;
     let mut signals = Signals::catch()?;
     let client = leasehold::connect(&args.backend.url).await?;
-    let mutex = client.mutex(&key)?.with_options(client.options().ttl(args.ttl))?;
+    let lock = Lock::of(&client, &key, &args)?;
 
     let guard = tokio::select! {
-        guard = obtain(&mutex, &args) => guard,
+        guard = lock.obtain(&args) => guard,
         Some(signal) = signals.next() => {
             // The wait was dropped; what the store may have granted to it is given back.
             drop(client.shutdown(GOODBYE).await);
@@ -88,17 +91,70 @@ fn end(
     }
 }
 
-async fn obtain(mutex: &Mutex, args: &Run) -> Result<LockGuard, Failure> {
-    let (guard, wait) = match (args.no_wait, args.wait) {
-        (true, _) => (mutex.try_lock().await?, "at once".to_owned()),
-        (false, Some(wait)) => {
-            let within = format!("within {}", humantime::format_duration(wait));
-            (mutex.try_lock_for(wait).await?, within)
+/// The lock that the command is to run under.
+enum Lock {
+    Mutex(Mutex),
+    Permit(Semaphore),
+    Read(RwLock),
+    Write(RwLock),
+}
+
+impl Lock {
+    fn of(client: &LockClient, key: &LockKey, args: &Run) -> Result<Self, Error> {
+        let options = client.options().ttl(args.ttl).fair(args.fair).lock_delay(args.lock_delay);
+        if let Some(permits) = args.permits {
+            let semaphore = client.semaphore(key, permits)?;
+            return Ok(Self::Permit(semaphore.with_options(options)?));
         }
-        (false, None) => return Ok(mutex.lock().await?),
-    };
-    let key = mutex.key();
-    guard.ok_or_else(|| Failure::new(exit::NOT_OBTAINED, format!("{key}: not obtained {wait}")))
+        if args.read || args.write {
+            let lock = client.rw_lock(key)?.with_options(options)?;
+            return Ok(if args.read { Self::Read(lock) } else { Self::Write(lock) });
+        }
+        Ok(Self::Mutex(client.mutex(key)?.with_options(options)?))
+    }
+
+    /// Obtains it, as long as the wait says.
+    async fn obtain(&self, args: &Run) -> Result<LockGuard, Failure> {
+        let (guard, wait) = match (args.no_wait, args.wait) {
+            (true, _) => (self.try_lock().await?, "at once".to_owned()),
+            (false, Some(wait)) => {
+                let within = format!("within {}", humantime::format_duration(wait));
+                (self.try_lock_for(wait).await?, within)
+            }
+            (false, None) => return Ok(self.lock().await?),
+        };
+        guard.ok_or_else(|| {
+            let key = args.key.display();
+            Failure::new(exit::NOT_OBTAINED, format!("{key}: not obtained {wait}"))
+        })
+    }
+
+    async fn lock(&self) -> Result<LockGuard, Error> {
+        match self {
+            Self::Mutex(mutex) => mutex.lock().await,
+            Self::Permit(semaphore) => semaphore.acquire(1).await,
+            Self::Read(lock) => lock.read().await,
+            Self::Write(lock) => lock.write().await.map(WriteGuard::into_guard),
+        }
+    }
+
+    async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock().await,
+            Self::Permit(semaphore) => semaphore.try_acquire(1).await,
+            Self::Read(lock) => lock.try_read().await,
+            Self::Write(lock) => Ok(lock.try_write().await?.map(WriteGuard::into_guard)),
+        }
+    }
+
+    async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock_for(wait).await,
+            Self::Permit(semaphore) => semaphore.try_acquire_for(1, wait).await,
+            Self::Read(lock) => lock.try_read_for(wait).await,
+            Self::Write(lock) => Ok(lock.try_write_for(wait).await?.map(WriteGuard::into_guard)),
+        }
+    }
 }
 
 /// On a terminal, shows who holds the lock for as long as we wait for it.

@@ -27,6 +27,10 @@ fn print(key: &LockKey, inspection: &Inspection) {
     for holder in inspection.holders() {
         println!("{key}: held by {holder}");
     }
+    let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
+    if inspection.units() > listed {
+        println!("{key}: and by others, {} units in all", inspection.units());
+    }
     if let Some(token) = inspection.last_token() {
         println!("{key}: no token so far is above {token}");
     }
@@ -40,6 +44,7 @@ fn to_json(key: &LockKey, inspection: &Inspection) -> serde_json::Value {
             json!({
                 "lease": holder.fingerprint().to_string(),
                 "description": holder.description().map(ToString::to_string),
+                "units": holder.units(),
                 "remaining_ms": holder.remaining().map(|left| u64::try_from(left.as_millis()).ok()),
             })
         })
@@ -47,6 +52,7 @@ fn to_json(key: &LockKey, inspection: &Inspection) -> serde_json::Value {
     json!({
         "key": key.as_str(),
         "held": inspection.is_held(),
+        "units": inspection.units(),
         "holders": holders,
         "last_token": inspection.last_token(),
     })

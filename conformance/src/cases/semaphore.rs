@@ -31,7 +31,7 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
         let wait = Duration::from_millis(fastrand::u64(..30));
         let acquired = if fastrand::u8(..4) == 0 {
             match semaphore.try_acquire_for(count, wait).await {
-                // The store did not answer in so short a time.
+                // The store did not answer even once in so short a time.
                 Err(error) if error.kind() == ErrorKind::Indeterminate => None,
                 acquired => acquired.unwrap(),
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::fault::{FaultBackend, News};
+use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -176,6 +176,27 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before<H: Harness>(scene
     assert_eq!(error.kind(), ErrorKind::Timeout);
     let instant = std::time::Instant::now();
     assert!(mutex.try_lock_until(instant).await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let soon = scene.ttl() / 10;
+    let options = scene.options().retry(Retry::unlimited().every(soon));
+    let (client, faults) = scene.faulty_with(options).await;
+    let guard = scene.client().await.mutex(&key).unwrap().lock().await.unwrap();
+    let mutex = client.mutex(&key).unwrap();
+
+    // The first attempt is answered, and the next one is not.
+    let waiting = start_to_wait(scene, &client, async move { mutex.try_lock_for(soon * 3).await });
+    let waiting = waiting.await;
+    faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
+
+    assert!(waiting.await.unwrap().unwrap().is_none(), "it was held throughout");
+    let attempts = faults.calls(Operation::Acquire);
+    assert!(attempts >= 2, "{attempts} attempts");
     guard.release().await.unwrap();
 }
 

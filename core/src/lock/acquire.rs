@@ -59,6 +59,7 @@ pub(crate) async fn acquire(
         watch,
         lease_watch,
         debt,
+        refused: None,
         doubt: false,
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
@@ -80,6 +81,8 @@ struct Acquisition<'a> {
     watch: KeyWatch,
     lease_watch: KeyWatch,
     debt: Debt,
+    /// The last attempt was refused; for whose sake, if the store told.
+    refused: Option<Option<Holder>>,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
@@ -103,6 +106,8 @@ enum Attempted {
     Granted(Granted),
     Held(Contention),
     Failed(Error),
+    /// The caller's wait was over before the reply came.
+    CutOff(Error),
 }
 
 impl Acquisition<'_> {
@@ -113,7 +118,13 @@ impl Acquisition<'_> {
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
                 Attempted::Held(contention) => Ok(contention),
+                Attempted::CutOff(error) => match self.refused {
+                    // It was held a moment ago, and the wait is over.
+                    Some(holder) => return Ok(Acquired::Held(holder)),
+                    None => Err(error),
+                },
             };
+            self.refused = refusal.as_ref().ok().map(|contention| contention.holder().cloned());
             if !self.wait_to_look_again(&refusal).await {
                 return refusal.map(|contention| Acquired::Held(contention.holder().cloned()));
             }
@@ -129,6 +140,7 @@ impl Acquisition<'_> {
         let reply = self.backend.try_acquire(self.claim);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
+        let unanswered = reply.is_none();
         let error = match reply {
             Some(Ok(Attempt::Granted(grant))) => match self.granted(&grant, sent_at, now) {
                 Some(granted) => return Attempted::Granted(granted),
@@ -146,7 +158,8 @@ impl Acquisition<'_> {
         };
         self.doubt |= error.may_have_been_applied();
         self.settle_unless_in_doubt();
-        Attempted::Failed(error)
+        let cut_off = unanswered && self.deadline > sent_at && now >= self.deadline;
+        if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
     }
 
     /// Notes by when the claim's place in the queue must be asked for again, if it has one.
