@@ -10,6 +10,7 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::key::LockKey;
+use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::reentrant_mutex::ReentrantMutex;
@@ -113,6 +114,12 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Error: From<K::Error>,
     {
         Semaphore::new(Arc::clone(&self.engine), key.try_into()?, self.options(), limit)
+    }
+
+    /// Several locks that are taken all or none. It has no part yet: [`MultiLock::mutex`] and its
+    /// neighbours add them.
+    pub fn multi_lock(&self) -> MultiLock {
+        MultiLock::new(Arc::clone(&self.engine), self.options())
     }
 
     /// Asks those who hold `key` now to finish early: their

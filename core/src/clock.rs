@@ -120,7 +120,7 @@ fn since_boot() -> Duration {
     ZERO.elapsed()
 }
 
-/// Tokio's clock, for tests: [`tokio::time::pause`] stops it and `advance` drives it.
+/// Tokio's clock, for tests: `tokio::time::pause` stops it and `advance` drives it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
@@ -161,6 +161,11 @@ impl Clock for TokioClock {
             }
         })
     }
+}
+
+/// How long until `instant` of the standard library's clock; zero if it has passed.
+pub(crate) fn time_to(instant: std::time::Instant) -> Duration {
+    instant.saturating_duration_since(std::time::Instant::now())
 }
 
 /// Runs `future`, but no longer than until `deadline`: `None` means that it was dropped unfinished.

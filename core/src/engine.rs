@@ -48,10 +48,16 @@ pub(crate) struct Request<'a> {
 }
 
 /// What a request came to.
-pub(crate) enum Locked {
-    Guard(LockGuard),
-    /// Others hold the key; who, if the store told.
-    Held(Option<Holder>),
+pub(crate) enum Locked<G = LockGuard> {
+    Guard(G),
+    Held(Held),
+}
+
+/// Others hold a key that was asked for.
+pub(crate) struct Held {
+    key: LockKey,
+    /// One of them, if the store told.
+    holder: Option<Holder>,
 }
 
 impl Engine {
@@ -100,7 +106,7 @@ impl Engine {
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
             match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
-                None => return Ok(Locked::Held(None)),
+                None => return Ok(Locked::Held(Held::by_somebody(key))),
                 Some(Entry::Again(hold)) => return Ok(self.guard(hold)),
                 Some(Entry::First(first)) => entering = Some(first),
             }
@@ -111,7 +117,7 @@ impl Engine {
         if request.takes_turns() {
             turn = self.queue.turn(key, wait, clock).await?;
             if turn.is_none() {
-                return Ok(Locked::Held(None));
+                return Ok(Locked::Held(Held::by_somebody(key)));
             }
         }
 
@@ -121,7 +127,7 @@ impl Engine {
         let acquired = acquire::acquire(backend, &claim, wait, options, reaper, clock).await?;
         let granted = match acquired {
             Acquired::Granted(granted) => granted,
-            Acquired::Held(holder) => return Ok(Locked::Held(holder)),
+            Acquired::Held(holder) => return Ok(Locked::Held(Held { key: key.clone(), holder })),
         };
 
         // 4 watchdog
@@ -171,6 +177,19 @@ impl Engine {
         Ok(())
     }
 
+    /// The error of a caller that has waited since `asked_at`.
+    pub(crate) fn timeout(&self, held: &Held, asked_at: Instant) -> Error {
+        let by = match &held.holder {
+            Some(holder) => format!("held by {holder}"),
+            None => "held by another".to_owned(),
+        };
+        let waited = self.now().since(asked_at);
+        Error::new(ErrorKind::Timeout, format!("not obtained within {waited:.1?}: {by}"))
+            .with_operation(Operation::Acquire)
+            .with_key(&held.key)
+            .with_backend(self.backend().capabilities().name())
+    }
+
     pub(crate) fn options(&self) -> &LockOptions {
         &self.options
     }
@@ -179,8 +198,35 @@ impl Engine {
         self.upkeep.backend()
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.upkeep.clock()
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.upkeep.now()
+    }
+}
+
+impl Held {
+    pub(crate) fn by_somebody(key: &LockKey) -> Self {
+        Self { key: key.clone(), holder: None }
+    }
+}
+
+impl<G> Locked<G> {
+    pub(crate) fn guard(self) -> Option<G> {
+        match self {
+            Self::Guard(guard) => Some(guard),
+            Self::Held(_) => None,
+        }
+    }
+
+    /// The guard, or the error of a caller that has waited since `asked_at`.
+    pub(crate) fn in_time(self, engine: &Engine, asked_at: Instant) -> Result<G, Error> {
+        match self {
+            Self::Guard(guard) => Ok(guard),
+            Self::Held(held) => Err(engine.timeout(&held, asked_at)),
+        }
     }
 }
 

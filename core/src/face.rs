@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Feature};
-use crate::clock::Instant;
+use crate::clock;
 use crate::engine::{Engine, Locked, Request};
-use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::{Holder, Inspection};
+use crate::error::Error;
+use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
@@ -95,14 +95,9 @@ impl Face {
     }
 
     pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {
-        let now = self.engine.now();
-        let deadline = self.options.wait.map_or(Instant::FAR_FUTURE, |wait| now + wait);
-        match self.request(ask, Wait::Until(deadline)).await? {
-            Locked::Guard(guard) => Ok(guard),
-            Locked::Held(holder) => {
-                Err(self.timeout(holder.as_ref(), self.engine.now().since(now)))
-            }
-        }
+        let asked_at = self.engine.now();
+        let wait = Wait::lasting(self.options.wait, asked_at);
+        self.request(ask, wait).await?.in_time(&self.engine, asked_at)
     }
 
     pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Option<LockGuard>, Error> {
@@ -114,8 +109,8 @@ impl Face {
         ask: Ask,
         wait: Duration,
     ) -> Result<Option<LockGuard>, Error> {
-        let deadline = self.engine.now() + wait;
-        self.request(ask, Wait::Until(deadline)).await.map(Locked::guard)
+        let wait = Wait::lasting(Some(wait), self.engine.now());
+        self.request(ask, wait).await.map(Locked::guard)
     }
 
     pub(crate) async fn try_lock_until(
@@ -123,8 +118,7 @@ impl Face {
         ask: Ask,
         instant: std::time::Instant,
     ) -> Result<Option<LockGuard>, Error> {
-        let wait = instant.saturating_duration_since(std::time::Instant::now());
-        self.try_lock_for(ask, wait).await
+        self.try_lock_for(ask, clock::time_to(instant)).await
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
@@ -135,36 +129,16 @@ impl Face {
         self.engine.backend().inspect(&self.key).await
     }
 
-    async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
+    /// Takes the lock within a wait that other requests may share.
+    pub(crate) async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
         let (key, options, queues) = (&self.key, &*self.options, self.kind.queues());
         let Ask { owner, share } = ask;
         self.engine.lock(Request { key, options, share, queues, owner, wait }).await
-    }
-
-    fn timeout(&self, holder: Option<&Holder>, waited: Duration) -> Error {
-        let by = match holder {
-            Some(holder) => format!("held by {holder}"),
-            None => "held by another".to_owned(),
-        };
-        let message = format!("not obtained within {waited:.1?}: {by}");
-        Error::new(ErrorKind::Timeout, message)
-            .with_operation(Operation::Acquire)
-            .with_key(&self.key)
-            .with_backend(self.engine.backend().capabilities().name())
     }
 }
 
 impl fmt::Debug for Face {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.key, f)
-    }
-}
-
-impl Locked {
-    fn guard(self) -> Option<LockGuard> {
-        match self {
-            Self::Guard(guard) => Some(guard),
-            Self::Held(_) => None,
-        }
     }
 }

@@ -13,6 +13,7 @@ mod client;
 
 mod admin;
 mod face;
+mod multi_lock;
 mod mutex;
 mod reentrant_mutex;
 mod rw_lock;
@@ -59,6 +60,7 @@ pub use lease::{Fingerprint, Lease, LeaseId};
 pub use lock::guard::LockGuard;
 pub use loss::{LeaseState, LossReason};
 pub use memory::MemoryBackend;
+pub use multi_lock::{MultiGuard, MultiLock};
 pub use mutex::Mutex;
 pub use options::{LockOptions, RenewalMode};
 pub use owner::OwnerId;

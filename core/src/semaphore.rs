@@ -175,6 +175,12 @@ impl Semaphore {
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
+    /// What a request for so many `permits` consists of, to be made together with others.
+    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Ask), Error> {
+        let ask = self.ask(permits)?;
+        Ok((self.face, ask))
+    }
+
     fn ask(&self, permits: u32) -> Result<Ask, Error> {
         if permits == 0 || permits > self.limit {
             let message = format!("{permits} permits can never be had: there are {}", self.limit);

@@ -264,20 +264,18 @@ impl LockGuard {
         }
     }
 
-    /// Runs `work`, then releases. A release that gets no answer does not take the result away.
+    /// Runs `work`, then releases.
     pub(crate) async fn run_and_release<T>(
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
         let output = self.run(work(&self)).await?;
-        match self.release().await {
-            Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-            Err(error) => {
-                tracing::warn!(%error, "released in the background");
-                Ok(output)
-            }
-            Ok(()) => Ok(output),
-        }
+        done(output, self.release().await)
+    }
+
+    /// Lets the key be open as soon as the lease has ended: what it was taken for has come to nothing.
+    pub(crate) fn waive_min_hold(&self) {
+        self.hold.waive_min_hold();
     }
 
     fn lost_error(&self, reason: LossReason, operation: Operation) -> Error {
@@ -298,6 +296,18 @@ impl LockGuard {
             _ => debt.incur(),
         }
         (state, Some((turn, debt)))
+    }
+}
+
+/// What work that was done under a lock comes to: a release that gets no answer does not take the result away.
+pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "released in the background");
+            Ok(output)
+        }
+        Ok(()) => Ok(output),
     }
 }
 

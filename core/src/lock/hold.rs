@@ -40,8 +40,6 @@ pub(crate) struct Hold {
     lock_delay: Duration,
     /// The deadline is never pushed past it.
     max_until: Instant,
-    /// The key stays closed until then, also after a release.
-    min_until: Instant,
     state: Mutex<State>,
     /// Notified of every change that somebody may wait for.
     changed: Notify,
@@ -89,6 +87,8 @@ struct State {
     /// What renewals ask for: the TTL to believe in, the share and the description.
     wanted: Lease,
     deadline: Instant,
+    /// The key stays closed until then, also after a release.
+    min_until: Instant,
     /// The deadline cannot be pushed any further.
     capped: bool,
     /// When the watchdog is to look at it next.
@@ -152,6 +152,7 @@ impl Hold {
             phase: Phase::Held,
             wanted: lease.clone().with_ttl(options.ttl),
             deadline: sent_at,
+            min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
             depth: 1,
@@ -170,7 +171,6 @@ impl Hold {
             renewal: options.renewal,
             lock_delay: options.lock_delay,
             max_until,
-            min_until: sent_at + options.min_hold.unwrap_or_default(),
             state: Mutex::new(state),
             changed: Notify::new(),
             alarm,
@@ -209,8 +209,13 @@ impl Hold {
 
     /// What is to be ended in the store once nobody wants it any more.
     pub(crate) fn unwanted(&self) -> Unwanted {
-        let wanted = lock(&self.state).wanted.clone();
-        Unwanted::new(&wanted).closed_until(self.min_until)
+        let state = lock(&self.state);
+        Unwanted::new(&state.wanted).closed_until(state.min_until)
+    }
+
+    /// Lets the key be open as soon as it has ended.
+    pub(crate) fn waive_min_hold(&self) {
+        lock(&self.state).min_until = Instant::from_zero(Duration::ZERO);
     }
 
     /// Whether the store may still have it, and is to be told to end it, though it was lost for `reason`.

@@ -15,6 +15,8 @@ pub(crate) mod hold;
 pub(crate) mod reaper;
 pub(crate) mod upkeep;
 
+use std::time::Duration;
+
 use crate::clock::Instant;
 
 /// How long a call may wait: one budget for all stages.
@@ -27,10 +29,27 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
+    /// So long from `now`, or for ever; without any time, one attempt.
+    pub(crate) fn lasting(wait: Option<Duration>, now: Instant) -> Self {
+        match wait {
+            None => Self::Until(Instant::FAR_FUTURE),
+            Some(Duration::ZERO) => Self::No,
+            Some(wait) => Self::Until(now + wait),
+        }
+    }
+
     /// The instant past which nothing is waited for.
     pub(crate) fn deadline(self, now: Instant) -> Instant {
         match self {
             Self::No => now,
+            Self::Until(deadline) => deadline,
+        }
+    }
+
+    /// The instant past which no further attempt begins, and none is waited for.
+    pub(crate) fn end(self) -> Instant {
+        match self {
+            Self::No => Instant::FAR_FUTURE,
             Self::Until(deadline) => deadline,
         }
     }

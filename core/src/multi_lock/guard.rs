@@ -1,0 +1,198 @@
+//! The proof of several leases.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+
+use crate::clock::Instant;
+use crate::error::{Error, ErrorKind, Operation};
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+use crate::loss::LossReason;
+
+/// The proof of the leases on all keys of a [`MultiLock`](crate::MultiLock).
+///
+/// While it lives, the watchdog renews each lease (unless that is [off](crate::RenewalMode::Off)).
+/// The whole is held as long as every part is: losing one is losing the whole, though the others are
+/// still renewed until it is released.
+///
+/// Each part is a [`LockGuard`] with a token of its own.
+///
+/// Dropping it hands the releases to a background task, the last key first: it never blocks or panics, with
+/// or without a runtime. Without one, the keys are free after the TTL.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let guard = client.multi_lock().mutexes(["from", "to"])?.lock().await?;
+///
+/// let lost = guard.lost();
+/// tokio::spawn(async move {
+///     let (key, reason) = lost.await;
+///     eprintln!("{key} is lost: {reason}");
+/// });
+/// guard.ensure_held(Duration::from_secs(1))?;
+/// let from = guard.get("from").expect("it is a part").token().number();
+/// # let _ = from;
+/// guard.release().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a guard releases its locks"]
+pub struct MultiGuard {
+    /// In the order of their keys.
+    guards: Vec<LockGuard>,
+    /// All that was asked for is there.
+    complete: bool,
+}
+
+impl MultiGuard {
+    /// Has no part yet. Until it is [complete](Self::complete), dropping it gives back what it has.
+    pub(super) fn taking() -> Self {
+        Self { guards: Vec::new(), complete: false }
+    }
+
+    pub(super) fn add(&mut self, guard: LockGuard) {
+        self.guards.push(guard);
+    }
+
+    /// Nothing is to be added any more.
+    pub(super) fn complete(mut self) -> Self {
+        self.complete = true;
+        self
+    }
+
+    /// Ends what was taken as if it had never been wanted.
+    pub(super) async fn give_back(self) {
+        self.guards.iter().for_each(LockGuard::waive_min_hold);
+        // What it failed with is not what its caller asked about, and the background sees to it.
+        drop(self.release().await);
+    }
+
+    /// The guards of the parts, in the order of their keys.
+    pub fn guards(&self) -> &[LockGuard] {
+        &self.guards
+    }
+
+    /// The guard of the part `key`, and so its token; `None` if that is no part.
+    pub fn get<K: TryInto<LockKey>>(&self, key: K) -> Option<&LockGuard> {
+        let key = key.try_into().ok()?;
+        self.guards.iter().find(|guard| *guard.key() == key)
+    }
+
+    /// The earliest of the parts' [deadlines](LockGuard::deadline): from then on, the whole counts as lost
+    /// unless that part is renewed before.
+    pub fn deadline(&self) -> Instant {
+        self.guards.iter().map(LockGuard::deadline).min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// How long until the earliest deadline; zero once any part is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
+    }
+
+    /// Whether all leases are in force, from what is known here and without I/O.
+    ///
+    /// True is a belief that may end while it is being acted on; false is final.
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(LockGuard::is_held)
+    }
+
+    /// Makes sure that every lease is in force for at least `min_left`, if nothing happens to the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if any is lost, or too little is left of it; the [key](Error::key) tells which.
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        self.guards.iter().try_for_each(|guard| guard.ensure_held(min_left))
+    }
+
+    /// Waits until any part is lost, and tells which and why.
+    ///
+    /// As [`LockGuard::lost`], it ends at the latest when the earliest deadline has passed, never ends if the guard is
+    /// released instead, and does not borrow the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
+    pub fn lost(&self) -> impl Future<Output = (LockKey, LossReason)> + Send + 'static {
+        let part = |guard: &LockGuard| {
+            let key = guard.key().clone();
+            guard.lost().map(|reason| (key, reason)).boxed()
+        };
+        let mut parts: Vec<_> = self.guards.iter().map(part).collect();
+        // Every part at every poll: each reads the clock, whoever woke us.
+        poll_fn(move |cx| {
+            let lost = parts.iter_mut().map(|part| part.poll_unpin(cx)).find(Poll::is_ready);
+            lost.unwrap_or(Poll::Pending)
+        })
+    }
+
+    /// Runs `future` while all parts are held, and drops it unfinished if any is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if any part was lost before `future` had finished; the [key](Error::key) tells which.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`; the guard is kept.
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        tokio::select! {
+            biased;
+            lost = self.lost() => Err(lost_error(&lost, Operation::Run)),
+            output = future => Ok(output),
+        }
+    }
+
+    /// Ends all leases, the last key first, and waits until the store has confirmed it.
+    ///
+    /// None waits for the reply about another, and none is left out because another fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::release`]: [`ErrorKind::LeaseLost`] if any part was lost before, else the
+    /// first that a release failed with, after a second at most. After any error the guard is gone just the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the releases go on in the background.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let releases = mem::take(&mut self.guards).into_iter().rev().map(LockGuard::release);
+        let errors = join_all(releases).await.into_iter().filter_map(Result::err);
+        // Whether it was lost weighs more than whether it is known to be released.
+        errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for MultiGuard {
+    fn drop(&mut self) {
+        while let Some(guard) = self.guards.pop() {
+            if !self.complete {
+                guard.waive_min_hold();
+            }
+            drop(guard);
+        }
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MultiGuard")?;
+        f.debug_list().entries(&self.guards).finish()
+    }
+}
+
+/// The error of one whose part was lost.
+pub(super) fn lost_error((key, reason): &(LockKey, LossReason), operation: Operation) -> Error {
+    Error::lost(*reason).with_operation(operation).with_key(key)
+}
