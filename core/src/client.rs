@@ -16,6 +16,7 @@ use crate::options::LockOptions;
 use crate::reentrant_mutex::ReentrantMutex;
 use crate::rw_lock::RwLock;
 use crate::semaphore::Semaphore;
+use crate::striped::Striped;
 
 /// Hands out locks by name, over one backend.
 ///
@@ -120,6 +121,20 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// neighbours add them.
     pub fn multi_lock(&self) -> MultiLock {
         MultiLock::new(Arc::clone(&self.engine), self.options())
+    }
+
+    /// The resource `key`, split into so many `segments`, of which callers take any one.
+    ///
+    /// # Errors
+    ///
+    /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) too if there are no segments
+    /// or more than [`Striped::MAX_SEGMENTS`], or if `key` leaves no room for their names (`<key>/0` and so on).
+    pub fn striped<K>(&self, key: K, segments: u32) -> Result<Striped, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Striped::new(Arc::clone(&self.engine), key.try_into()?, self.options(), segments)
     }
 
     /// Asks those who hold `key` now to finish early: their

@@ -94,6 +94,19 @@ impl Face {
         &self.key
     }
 
+    /// The same kind of lock, with the same options, of another key.
+    pub(crate) fn at(&self, key: &LockKey) -> Self {
+        Self { key: key.clone(), ..self.clone() }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
     pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {
         let asked_at = self.engine.now();
         let wait = Wait::lasting(self.options.wait, asked_at);

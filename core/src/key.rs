@@ -38,21 +38,36 @@ impl LockKey {
         if name.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "a key must not be empty"));
         }
-        if name.len() > Self::MAX_LEN {
-            let message = format!(
-                "a key must be at most {} bytes long, this one has {}",
-                Self::MAX_LEN,
-                name.len()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        check_len(name.len())?;
         Ok(Self(encode(name).into()))
+    }
+
+    /// The key of its segment `index`: `<key>/<index>`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if that is too long.
+    pub(crate) fn segment(&self, index: u32) -> Result<Self, Error> {
+        let key = format!("{self}/{index}");
+        // What is encoded has three bytes for one, and the percent sign itself is always encoded.
+        let escapes = key.bytes().filter(|byte| *byte == b'%').count();
+        check_len(key.len() - 2 * escapes)?;
+        Ok(Self(key.into()))
     }
 
     /// The encoded name, as it appears in every store.
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn check_len(len: usize) -> Result<(), Error> {
+    let max = LockKey::MAX_LEN;
+    if len > max {
+        let message = format!("a key must be at most {max} bytes long, this one has {len}");
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
 }
 
 fn encode(name: &[u8]) -> String {
@@ -149,6 +164,19 @@ mod tests {
         let key = LockKey::new(b"a{b}\0\r\n*?[]%~ \xff").unwrap();
 
         assert_eq!(key.as_str(), "a%7Bb%7D%00%0D%0A%2A%3F%5B%5D%25%7E%20%FF");
+    }
+
+    #[test]
+    fn segments_are_named_after_the_key_and_no_longer_than_a_key_may_be() {
+        let key = LockKey::new("50%").unwrap();
+        assert_eq!(key.segment(7).unwrap(), LockKey::new("50%/7").unwrap());
+
+        let key = LockKey::new([b'%'; 509]).unwrap();
+        assert_eq!(
+            key.segment(99).unwrap(),
+            LockKey::new([&[b'%'; 509], "/99".as_bytes()].concat()).unwrap()
+        );
+        assert_eq!(key.segment(100).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
     fn decode(encoded: &str) -> Vec<u8> {

@@ -18,6 +18,7 @@ mod mutex;
 mod reentrant_mutex;
 mod rw_lock;
 mod semaphore;
+mod striped;
 
 mod options;
 mod owner;
@@ -69,5 +70,6 @@ pub use retry::Retry;
 pub use rw_lock::{RwLock, WriteGuard};
 pub use semaphore::Semaphore;
 pub use share::Share;
+pub use striped::{Striped, StripedGuard};
 pub use token::{Fence, FencingToken};
 pub use watch::{KeyWatch, KeyWatches};

@@ -1,0 +1,291 @@
+//! A resource in segments, of which callers take any one.
+
+use std::fmt;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+
+use crate::clock;
+use crate::engine::{Engine, Held, Locked};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::face::{Ask, Face, Kind};
+use crate::key::LockKey;
+use crate::lock::Wait;
+use crate::lock::guard::{LockGuard, done};
+use crate::options::LockOptions;
+
+/// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
+///
+/// A stock of 10,000 pieces that is sold by one counter in the store sells one piece at a time. Split into ten
+/// segments of 1,000 pieces each, it sells ten at a time: who holds segment 3 sells from the third counter. What a
+/// segment stands for is the caller's affair, and all callers must agree on how many there are.
+///
+/// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the fencing token of
+/// that key. Tokens of different segments have no order.
+///
+/// A caller looks at one segment after the other, from a random one on, and takes the first that is free. If none
+/// is, and it may wait, it waits for all at once and takes the first that becomes free. So with many segments
+/// a caller that finds them all held makes many requests: take no more of them than callers that are to hold one at a time.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let stock = client.striped("stock:umbrellas", 2)?;
+///
+/// let (one, other) = (stock.lock().await?, stock.lock().await?);
+/// assert_ne!(one.segment(), other.segment());
+/// assert!(stock.try_lock().await?.is_none());
+/// other.release().await?;
+///
+/// let sold = stock.run(async |guard| format!("from counter {}", guard.segment())).await?;
+/// # let _ = sold;
+/// # drop(one);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Striped {
+    face: Face,
+    segments: Arc<[LockKey]>,
+}
+
+impl Striped {
+    /// The most segments: more callers at once than one store serves anyway, and each that waits makes so
+    /// many requests.
+    pub const MAX_SEGMENTS: u32 = 1_024;
+
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: LockOptions,
+        segments: u32,
+    ) -> Result<Self, Error> {
+        if segments == 0 || segments > Self::MAX_SEGMENTS {
+            let max = Self::MAX_SEGMENTS;
+            let message = format!("a resource has 1 to {max} segments, not {segments}");
+            return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
+        }
+        let segments = (0..segments).map(|index| key.segment(index)).collect::<Result<_, _>>()?;
+        Ok(Self { face: Face::new(engine, key, options, Kind::Mutex)?, segments })
+    }
+
+    /// The same segments with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { face: self.face.with_options(options)?, ..self })
+    }
+
+    /// The key of the whole, which is never locked itself.
+    pub fn key(&self) -> &LockKey {
+        self.face.key()
+    }
+
+    /// The keys of the segments, by index.
+    pub fn segments(&self) -> &[LockKey] {
+        &self.segments
+    }
+
+    /// Waits for any segment, for as long as [`LockOptions::wait`] says.
+    ///
+    /// Callers of one process are served in the order in which they began to wait for all.
+    /// [`Retry::attempts`](crate::Retry::attempts) counts for each segment, and only from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock). What one segment fails with does not keep the caller from the
+    /// others: it is reported, instead of `Timeout`, if none of them was to be had.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), for all segments.
+    pub async fn lock(&self) -> Result<StripedGuard, Error> {
+        let engine = self.face.engine();
+        let asked_at = engine.now();
+        let wait = Wait::lasting(self.face.options().wait, asked_at);
+        self.take(wait).await?.in_time(engine, asked_at)
+    }
+
+    /// Makes one attempt for each segment, until one is free; `None` if all are held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
+        self.take(Wait::No).await.map(Locked::guard)
+    }
+
+    /// Waits for any segment for at most `wait`; `None` if none was to be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<StripedGuard>, Error> {
+        let wait = Wait::lasting(Some(wait), self.face.engine().now());
+        self.take(wait).await.map(Locked::guard)
+    }
+
+    /// Waits for any segment until `instant`; `None` if none was to be had by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<StripedGuard>, Error> {
+        self.try_lock_for(clock::time_to(instant)).await
+    }
+
+    /// Runs `work` with any segment, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](crate::Mutex::run), and those of [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the segment is released in the background.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&StripedGuard) -> T) -> Result<T, Error> {
+        let guard = self.lock().await?;
+        let output = guard.run(work(&guard)).await?;
+        done(output, guard.release().await)
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
+        let count = u32::try_from(self.segments.len()).expect("there are at most MAX_SEGMENTS");
+        let start = fastrand::u32(..count);
+        let order = (start..count).chain(0..start);
+        let engine = self.face.engine();
+
+        // One after the other, so that no more than one is taken where several are free.
+        let mut refusals = Refusals::default();
+        let round = stream::iter(order.clone()).then(|index| self.request(index, Wait::No));
+        let round = clock::until(engine.clock(), wait.end(), refusals.until_granted(round));
+        if let Some(guard) = round.await.flatten() {
+            return Ok(Locked::Guard(guard));
+        }
+        if matches!(wait, Wait::No) || engine.now() >= wait.end() {
+            return refusals.outcome(self.key());
+        }
+
+        // All at once: the first that is granted is ours, and the other requests are dropped.
+        let mut refusals = Refusals::default();
+        let waiting: FuturesUnordered<_> = order.map(|index| self.request(index, wait)).collect();
+        match refusals.until_granted(waiting).await {
+            Some(guard) => Ok(Locked::Guard(guard)),
+            None => refusals.outcome(self.key()),
+        }
+    }
+
+    async fn request(&self, segment: u32, wait: Wait) -> (u32, Result<Locked, Error>) {
+        let face = self.face.at(&self.segments[segment as usize]);
+        (segment, face.request(Ask::WHOLE, wait).await)
+    }
+}
+
+impl fmt::Debug for Striped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.segments.len();
+        f.debug_struct("Striped").field("key", self.key()).field("segments", &count).finish()
+    }
+}
+
+/// What segments have answered that did not give a lock.
+#[derive(Default)]
+struct Refusals {
+    held: bool,
+    error: Option<Error>,
+}
+
+impl Refusals {
+    /// Takes the first lock that is granted; `None` if none is.
+    async fn until_granted(
+        &mut self,
+        answers: impl Stream<Item = (u32, Result<Locked, Error>)>,
+    ) -> Option<StripedGuard> {
+        let mut answers = pin!(answers);
+        while let Some((segment, answer)) = answers.next().await {
+            match answer {
+                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+                Ok(Locked::Held(_)) => self.held = true,
+                Err(error) => {
+                    self.error.get_or_insert(error);
+                }
+            }
+        }
+        None
+    }
+
+    /// What they come to. One that failed may have been free, so then the rest is not all there is to say.
+    fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.held => Ok(Locked::Held(Held::by_somebody(key))),
+            None => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
+                .with_operation(Operation::Acquire)
+                .with_key(key)),
+        }
+    }
+}
+
+/// The proof of a lease on one segment: a [`LockGuard`] that knows which.
+#[must_use = "dropping a guard releases its lock"]
+pub struct StripedGuard {
+    guard: LockGuard,
+    segment: u32,
+}
+
+impl StripedGuard {
+    /// The index of the segment that is held, from 0.
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// Ends the lease, as [`LockGuard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for StripedGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for StripedGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StripedGuard")
+            .field("segment", &self.segment)
+            .field("guard", &self.guard)
+            .finish()
+    }
+}
