@@ -32,6 +32,13 @@ fn fencing_refuses_the_late_holder() {
 }
 
 #[test]
+fn multi_lock_moves_money_and_loses_none() {
+    let said = run("multi_lock");
+    assert!(said.contains("20 transfers later: 800 and 1200"), "{said}");
+    assert!(said.contains("neither is kept"), "{said}");
+}
+
+#[test]
 fn reentrant() {
     assert_eq!(run("reentrant").lines().filter(|line| line.contains("under token")).count(), 6);
 }
