@@ -212,6 +212,21 @@ mod renewal {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
+        let (client, faults, clock) = client(options());
+        let guard = lock(&client).await;
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+        let asked_at = clock.now();
+        let error = guard.extend(TTL).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert_eq!((clock.now(), guard.state()), (asked_at + TTL / 6, LeaseState::Unsure));
+        pass(TTL).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
         let (client, faults, _clock) = client(options());
         let guard = lock(&client).await;

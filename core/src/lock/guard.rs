@@ -194,18 +194,21 @@ impl LockGuard {
             .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
-        let reply = backend.renew(renewing.lease());
-        let reply = clock::until(clock, self.deadline(), reply).await.unwrap_or_else(|| {
-            let message = "no reply before the deadline";
-            Err(Error::new(ErrorKind::Indeterminate, message)
-                .with_operation(Operation::Renew)
-                .with_key(self.key()))
-        });
-        renewing.settle(reply.as_ref().ok().copied(), clock.now());
+        let give_up = renewing.attempt_end().min(self.deadline());
+        let reply = clock::until(clock, give_up, backend.renew(renewing.lease())).await;
+        match &reply {
+            Some(reply) => renewing.settle(reply.as_ref().ok().copied(), clock.now()),
+            None => renewing.give_up(clock.now()),
+        }
         self.upkeep.watchdog().file(&self.hold);
-        match self.hold.loss(clock.now()) {
-            Some(reason) => Err(self.lost_error(reason, Operation::Renew)),
-            None => reply.map(|_renewed| ()),
+        if let Some(reason) = self.hold.loss(clock.now()) {
+            return Err(self.lost_error(reason, Operation::Renew));
+        }
+        match reply {
+            Some(reply) => reply.map(|_renewed| ()),
+            None => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
+                .with_operation(Operation::Renew)
+                .with_key(self.key())),
         }
     }
 

@@ -38,9 +38,12 @@ impl Renewing {
         &self.lease
     }
 
-    /// When there is no use in waiting for the reply any longer.
+    /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
     pub(crate) fn attempt_end(&self) -> Instant {
-        deadline::attempt_end(self.sent_at, self.ttl)
+        match self.hold.renewal {
+            RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.ttl),
+            RenewalMode::Off => Instant::FAR_FUTURE,
+        }
     }
 
     /// Takes note that no reply came in time.
