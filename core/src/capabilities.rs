@@ -54,7 +54,7 @@ pub enum Feature {
     /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
     Revocation,
     /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
-    /// [`Feature::Queue`], reader-writer locks.
+    /// [`Feature::Queue`], reader-writer locks and elections.
     Units,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::admin::Admin;
 use crate::backend::{LockBackend, Revocation};
 use crate::clock::{Clock, Instant, SystemClock};
+use crate::election::Election;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::key::LockKey;
@@ -135,6 +136,21 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Error: From<K::Error>,
     {
         Striped::new(Arc::clone(&self.engine), key.try_into()?, self.options(), segments)
+    }
+
+    /// The election `key`: one leader, who proclaims a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
+    /// store has [`Feature::Units`](crate::Feature::Units), [`Feature::Queue`](crate::Feature::Queue) and
+    /// [`Feature::Inspect`](crate::Feature::Inspect).
+    pub fn election<K>(&self, key: K) -> Result<Election, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Election::new(Arc::clone(&self.engine), key.try_into()?, self.options())
     }
 
     /// Asks those who hold `key` now to finish early: their

@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind};
 
-/// Who holds a lease, in words: by default the host and the process id.
+/// Who holds a lease, in words: by default the host and the process id; in an [election](crate::Election),
+/// what its leader proclaims.
 ///
 /// It is stored beside the lease id and shown to those who wait and to operators.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -62,6 +63,36 @@ fn host_name() -> Option<String> {
 #[cfg(not(unix))]
 fn host_name() -> Option<String> {
     None
+}
+
+impl From<&Self> for Description {
+    fn from(description: &Self) -> Self {
+        description.clone()
+    }
+}
+
+impl TryFrom<&str> for Description {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&String> for Description {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Description {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::new(text)
+    }
 }
 
 impl fmt::Display for Description {

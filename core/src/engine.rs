@@ -81,14 +81,8 @@ impl Engine {
     ///
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
-        let mut closing = self.closed.subscribe();
         let key = request.key;
-        let locked = tokio::select! {
-            biased;
-            _ = closing.wait_for(|closed| *closed) => Err(closed()),
-            locked = self.stages(request) => locked,
-        };
-        locked.map_err(|error| {
+        self.while_open(self.stages(request)).await.map_err(|error| {
             error
                 .with_operation(Operation::Acquire)
                 .with_key(key)
@@ -99,7 +93,6 @@ impl Engine {
     async fn stages(&self, request: Request<'_>) -> Result<Locked, Error> {
         let Request { key, options, owner, wait, share, .. } = request;
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
-        upkeep.ensure_running()?;
 
         // 1 reentrancy
         let mut entering = None;
@@ -144,6 +137,23 @@ impl Engine {
         let guard = self.guard(hold);
         // A shutdown that began just now may have counted its leases before this one was filed.
         if *self.closed.borrow() { Err(closed()) } else { Ok(guard) }
+    }
+
+    /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
+    pub(crate) async fn while_open<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut closing = self.closed.subscribe();
+        let running = async {
+            self.upkeep.ensure_running()?;
+            call.await
+        };
+        tokio::select! {
+            biased;
+            _ = closing.wait_for(|closed| *closed) => Err(closed()),
+            outcome = running => outcome,
+        }
     }
 
     fn guard(&self, hold: Arc<Hold>) -> Locked {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::capabilities::{Capabilities, Feature};
 use crate::clock;
+use crate::description::Description;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::Error;
 use crate::holder::Inspection;
@@ -34,6 +35,8 @@ pub(crate) enum Kind {
     RwLock,
     /// Some units.
     Semaphore,
+    /// The only unit, so that its description may change.
+    Election,
 }
 
 /// What one call asks for.
@@ -62,14 +65,19 @@ impl Kind {
                 options::check_feature(Feature::Queue, "reader-writer locks", store)
             }
             Self::Semaphore => options::check_feature(Feature::Units, "semaphores", store),
+            Self::Election => {
+                let needed = [Feature::Units, Feature::Queue, Feature::Inspect];
+                needed.into_iter().try_for_each(|f| options::check_feature(f, "elections", store))
+            }
         }
     }
 
     /// Whether those who wait stand in the store's queue in any case.
     ///
-    /// Otherwise readers who come and go would keep a writer out for ever.
+    /// Otherwise readers who come and go would keep a writer out for ever, and one who resigns and is a candidate
+    /// again would be elected before those who have long waited.
     fn queues(self) -> bool {
-        matches!(self, Self::RwLock)
+        matches!(self, Self::RwLock | Self::Election)
     }
 }
 
@@ -90,6 +98,20 @@ impl Face {
         Self::new(self.engine, self.key, options, self.kind)
     }
 
+    /// The same lock, with leases that say this.
+    pub(crate) fn described(&self, description: Description) -> Self {
+        let options = LockOptions::clone(&self.options).description(description);
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }
@@ -97,14 +119,6 @@ impl Face {
     /// The same kind of lock, with the same options, of another key.
     pub(crate) fn at(&self, key: &LockKey) -> Self {
         Self { key: key.clone(), ..self.clone() }
-    }
-
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    pub(crate) fn options(&self) -> &LockOptions {
-        &self.options
     }
 
     pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {

@@ -12,6 +12,7 @@
 mod client;
 
 mod admin;
+mod election;
 mod face;
 mod multi_lock;
 mod mutex;
@@ -54,6 +55,7 @@ pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use client::{Builder, LockClient};
 pub use description::Description;
+pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Operation};
 pub use holder::{Holder, Inspection};
 pub use key::LockKey;

@@ -191,6 +191,7 @@ impl LockOptions {
     }
 
     /// Who holds the lock, in words, for operators and for those who wait. Default: host and process id.
+    /// The leader of an [`Election`](crate::Election) says what it proclaims instead.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::clock::{self, Instant};
+use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lease::Lease;
@@ -176,6 +177,11 @@ impl LockGuard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         options::check_ttl("ttl", ttl, &self.upkeep.backend().capabilities())?;
         self.amend(|lease| lease.with_ttl(ttl)).await
+    }
+
+    /// What the lease says, or will say by its next renewal.
+    pub(crate) fn description(&self) -> Option<Description> {
+        self.hold.description()
     }
 
     /// Puts a changed lease in force, now and at all later renewals.

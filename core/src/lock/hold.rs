@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::{self, Clock, Instant};
+use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::Lease;
 use crate::lock::deadline;
@@ -232,6 +233,11 @@ impl Hold {
     /// How much of the key it is.
     pub(crate) fn share(&self) -> Share {
         lock(&self.state).wanted.share()
+    }
+
+    /// What it says, or will say by its next renewal.
+    pub(crate) fn description(&self) -> Option<Description> {
+        lock(&self.state).wanted.description().cloned()
     }
 
     /// Whether its holder was asked to finish early.
