@@ -48,3 +48,12 @@ fn scheduled_job_runs_once() {
     let said = run("scheduled_job");
     assert_eq!(said.lines().filter(|line| line.contains("writes the report")).count(), 1);
 }
+
+#[test]
+fn election_is_handed_over_and_observed() {
+    let said = run("election");
+    for address in ["10.0.0.1:7000", "10.0.0.2:7000"] {
+        assert!(said.contains(&format!("{address} leads, token ")), "{said}");
+        assert!(said.contains(&format!("the observer sees {address}")), "{said}");
+    }
+}

@@ -1,0 +1,46 @@
+//! Two candidates, one leader at a time, and somebody who must always know where the leader is:
+//! `cargo run --example election`.
+
+use std::time::Duration;
+
+use leasehold::{Election, Error, LockClient};
+
+/// A service of which one instance is in charge. The others stand by.
+async fn instance(election: Election, address: &str) -> Result<(), Error> {
+    // Waits in turn. Everybody can read the address from the moment of the election on.
+    let term = election.campaign(address).await?;
+    println!("{address} leads, token {}", term.token());
+
+    // The work of a leader, dropped unfinished if the leadership is lost.
+    term.run(tokio::time::sleep(Duration::from_millis(100))).await?;
+    term.proclaim(format!("{address} (leaving)")).await?;
+    term.run(tokio::time::sleep(Duration::from_millis(100))).await?;
+
+    // The next in turn leads at once. Had this one died instead, it would be after its TTL.
+    term.resign().await
+}
+
+/// Tells the present state first, then every change that is seen. For ever.
+async fn observe(election: Election) -> Result<(), Error> {
+    let mut observer = election.observe();
+    loop {
+        match observer.next().await? {
+            Some(leader) => println!("the observer sees {}", leader.value()),
+            None => println!("the observer sees nobody"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    // Three processes, as it were, each with a client of its own.
+    let store = leasehold::backend("memory:").await?;
+    let election = || LockClient::new(store.clone()).election("scheduler");
+
+    let one = instance(election()?, "10.0.0.1:7000");
+    let two = instance(election()?, "10.0.0.2:7000");
+    tokio::select! {
+        both = async { tokio::try_join!(one, two) } => both.map(|_| ()),
+        failed = observe(election()?) => failed,
+    }
+}
