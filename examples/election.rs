@@ -1,5 +1,7 @@
 //! Two candidates, one leader at a time, and somebody who must always know where the leader is:
 //! `cargo run --example election`.
+//!
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
 
 use std::time::Duration;
 
@@ -34,7 +36,8 @@ async fn observe(election: Election) -> Result<(), Error> {
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     // Three processes, as it were, each with a client of its own.
-    let store = leasehold::backend("memory:").await?;
+    let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
+    let store = leasehold::backend(&url).await?;
     let election = || LockClient::new(store.clone()).election("scheduler");
 
     let one = instance(election()?, "10.0.0.1:7000");

@@ -1,4 +1,6 @@
 //! A transfer between two accounts, each with its own lock: `cargo run --example multi_lock`.
+//!
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -48,7 +50,8 @@ async fn transfer(
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let client = leasehold::connect("memory:").await?;
+    let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
+    let client = leasehold::connect(&url).await?;
     let account = || Mutex::new(Account { balance: 1_000, fence: Fence::default() });
     let bank: Bank = Arc::new([account(), account()]);
 

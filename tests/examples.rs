@@ -2,11 +2,27 @@
 
 use std::process::Command;
 
+/// Runs an example in memory, and where that store is compiled in, on a real Redis too: what both said.
+fn run_on_all_stores(name: &str) -> Vec<String> {
+    let mut said = vec![run(name)];
+    if cfg!(feature = "redis") {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let redis = runtime.block_on(leasehold_testbed::Redis::start());
+        // Examples that run at the same time on a busy machine may be slow.
+        said.push(run_on(name, &format!("{}?timeout-ms=5000", redis.url())));
+    }
+    said
+}
+
 fn run(name: &str) -> String {
+    run_on(name, "memory:")
+}
+
+fn run_on(name: &str, url: &str) -> String {
     // Cargo puts examples next to the folder of tests.
     let here = std::env::current_exe().unwrap();
     let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
-    let output = Command::new(&program).output();
+    let output = Command::new(&program).env("LEASEHOLD_BACKEND", url).output();
     let output = output.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let said = String::from_utf8(output.stdout).unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -33,9 +49,10 @@ fn fencing_refuses_the_late_holder() {
 
 #[test]
 fn multi_lock_moves_money_and_loses_none() {
-    let said = run("multi_lock");
-    assert!(said.contains("20 transfers later: 800 and 1200"), "{said}");
-    assert!(said.contains("neither is kept"), "{said}");
+    for said in run_on_all_stores("multi_lock") {
+        assert!(said.contains("20 transfers later: 800 and 1200"), "{said}");
+        assert!(said.contains("neither is kept"), "{said}");
+    }
 }
 
 #[test]
@@ -51,9 +68,26 @@ fn scheduled_job_runs_once() {
 
 #[test]
 fn election_is_handed_over_and_observed() {
-    let said = run("election");
-    for address in ["10.0.0.1:7000", "10.0.0.2:7000"] {
-        assert!(said.contains(&format!("{address} leads, token ")), "{said}");
-        assert!(said.contains(&format!("the observer sees {address}")), "{said}");
+    for said in run_on_all_stores("election") {
+        for address in ["10.0.0.1:7000", "10.0.0.2:7000"] {
+            assert!(said.contains(&format!("{address} leads, token ")), "{said}");
+            assert!(said.contains(&format!("the observer sees {address}")), "{said}");
+        }
+    }
+}
+
+#[test]
+fn rw_lock_lets_readers_share_and_writers_be_alone() {
+    for said in run_on_all_stores("rw_lock") {
+        assert!(said.contains("it reads on, together with others"), "{said}");
+        assert!(said.contains("would wait for each other"), "{said}");
+    }
+}
+
+#[test]
+fn semaphore_lets_three_in_at_once() {
+    for said in run_on_all_stores("semaphore") {
+        assert!(said.contains("never more than 3 at once"), "{said}");
+        assert!(said.contains("asked back and released; left: 3"), "{said}");
     }
 }

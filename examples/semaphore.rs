@@ -1,0 +1,58 @@
+//! At most three at once, over all processes: `cargo run --example semaphore`.
+//!
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::{Error, LockClient, Semaphore};
+
+/// A client of a service that bears three connections, whoever opens them.
+async fn call(connections: Semaphore, open: Arc<AtomicU32>) -> Result<u32, Error> {
+    connections
+        .run(1, async |_permit| {
+            let now_open = open.fetch_add(1, Ordering::SeqCst) + 1;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            open.fetch_sub(1, Ordering::SeqCst);
+            now_open
+        })
+        .await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
+    let store = leasehold::backend(&url).await?;
+    let open = Arc::new(AtomicU32::new(0));
+
+    // Four processes, as it were, each with a client of its own and three tasks.
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        let client = LockClient::new(store.clone());
+        for _ in 0..3 {
+            let connections = client.semaphore("connections", 3)?;
+            calls.push(tokio::spawn(call(connections, Arc::clone(&open))));
+        }
+    }
+    let mut most = 0;
+    for call in calls {
+        most = most.max(call.await.expect("it does not panic")?);
+    }
+    println!("12 calls, and never more than {most} at once");
+
+    // A large job takes several permits, all or none.
+    let client = LockClient::new(store);
+    let connections = client.semaphore("connections", 3)?;
+    let job = connections.acquire(2).await?;
+    println!("a job has {} permits; left: {}", job.units(), connections.available().await?);
+    assert!(connections.try_acquire(2).await?.is_none());
+
+    // Somebody asks it to finish early, and it does.
+    client.request_revocation("connections").await?;
+    job.revocation_requested().await;
+    job.release().await?;
+    println!("asked back and released; left: {}", connections.available().await?);
+
+    client.shutdown(Duration::from_secs(1)).await
+}
