@@ -146,12 +146,13 @@ pub(crate) async fn a_lost_reply_does_not_spoil_the_count<H: Harness>(scene: &Sc
 
 pub(crate) async fn a_plain_mutex_never_enters_again<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().wait(scene.ttl() / 10)).await;
+    let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
 
     assert!(mutex.try_lock().await.unwrap().is_none());
-    let refused = mutex.lock().await.unwrap_err();
+    let impatient = mutex.with_options(scene.options().wait(scene.ttl() / 10)).unwrap();
+    let refused = impatient.lock().await.unwrap_err();
 
     assert_eq!(refused.kind(), ErrorKind::Timeout);
     guard.release().await.unwrap();
