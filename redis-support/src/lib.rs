@@ -11,7 +11,16 @@
 //! whole. So any client that does `SET NX PX` and compare-and-delete on that key excludes us and is
 //! excluded by us. Everything else lies under `<prefix>~`, which no name can begin with: the fence
 //! counters `<prefix>~fence:{tag}`, one for each of the 16384 hash slots, with a tag that puts the
-//! counter into the slot of its locks.
+//! counter into the slot of its locks, and what a lock of units or a queue is made of:
+//!
+//! | key | type | holds |
+//! | --- | --- | --- |
+//! | `<prefix>~held:{tag}<name>` | sorted set | ids of leases by when they end, in ms of the server's clock |
+//! | `<prefix>~units:{tag}<name>` | hash | per id `<units> <description>`, and their sum under `used` |
+//! | `<prefix>~queue:{tag}<name>` | sorted set | ids of those who wait, in the order of their coming |
+//! | `<prefix>~places:{tag}<name>` | hash | per id `<until when its place is kept> <units>` |
+//! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
+//! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free |
 
 mod layout;
 mod slot;
