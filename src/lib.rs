@@ -2,6 +2,9 @@
 
 mod connect;
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+
 pub use connect::{backend, connect};
 pub use leasehold_core::*;
 

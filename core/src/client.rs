@@ -210,6 +210,12 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     pub async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         self.engine.shutdown(within).await
     }
+
+    /// What releases the guards that are dropped.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
+        self.engine.reaper()
+    }
 }
 
 impl<B: LockBackend + ?Sized> Clone for LockClient<B> {

@@ -215,6 +215,11 @@ impl Engine {
     pub(crate) fn now(&self) -> Instant {
         self.upkeep.now()
     }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
+        self.upkeep.reaper()
+    }
 }
 
 impl Held {

@@ -41,6 +41,9 @@ mod share;
 mod token;
 mod watch;
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
+
 pub mod clock;
 pub mod fault;
 pub mod memory;

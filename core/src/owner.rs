@@ -48,6 +48,22 @@ impl OwnerId {
         SCOPE.scope(self, future).await
     }
 
+    /// Makes this the owner of all that `work` locks, on this thread.
+    ///
+    /// So threads that work for one another can be one owner, or a thread two:
+    ///
+    /// ```
+    /// use leasehold_core::OwnerId;
+    ///
+    /// let owner = OwnerId::new();
+    /// let there = std::thread::spawn(move || owner.sync_scope(OwnerId::current)).join();
+    /// assert_eq!(owner.sync_scope(OwnerId::current), there.unwrap());
+    /// assert_ne!(OwnerId::current(), owner);
+    /// ```
+    pub fn sync_scope<T>(self, work: impl FnOnce() -> T) -> T {
+        SCOPE.sync_scope(self, work)
+    }
+
     /// The owner that a lock taken here and now would have.
     pub fn current() -> Self {
         SCOPE.try_with(|owner| *owner).unwrap_or_else(|_| {

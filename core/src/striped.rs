@@ -259,6 +259,11 @@ impl StripedGuard {
         self.segment
     }
 
+    /// Forgets which segment it is of.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+
     /// Ends the lease, as [`LockGuard::release`] does.
     ///
     /// # Errors

@@ -1,0 +1,65 @@
+//! The same locks for code without a runtime: a call that waits blocks its thread.
+//!
+//! The types are named like those at the root of the crate, and promise the same. What is said there
+//! holds here, but for these differences:
+//!
+//! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases
+//!   and releases what was dropped, also while nobody is inside a call. It ends by itself when the client, its
+//!   locks and its guards are gone and their releases are confirmed, at most 10 s later. It
+//!   does not keep the process alive: one that ends right after it has dropped a guard leaves the key to its
+//!   TTL. [`Guard::release`] and [`LockClient::shutdown`] wait for the store.
+//! - **A thread is an owner.** It enters a [`ReentrantMutex`] again. So do threads that share a
+//!   [scope](crate::OwnerId::sync_scope).
+//! - **Work is not stopped.** Nothing can stop a closure under `run` when the lease is lost; `run` returns
+//!   [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after it has ended. Long work looks at
+//!   [`Guard::is_held`] or [`Guard::ensure_held`] now and then.
+//! - **Not in async code.** It would block tasks that others wait for. Where a tokio runtime is entered (in
+//!   tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits returns
+//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the types at the root there, in
+//!   `spawn_blocking` by `Handle::block_on`. All else may be done there, too: making clients, asking guards, dropping both.
+//!
+//! ```
+//! use std::time::Duration;
+//! use leasehold_core::MemoryBackend;
+//! use leasehold_core::blocking::LockClient;
+//!
+//! let client = LockClient::new(MemoryBackend::new())?;
+//! let mutex = client.mutex("invoice:42")?;
+//!
+//! let guard = mutex.lock()?;
+//! std::thread::scope(|scope| {
+//!     scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(10)).unwrap().is_none()));
+//! });
+//! println!("held with token {}", guard.token());
+//! guard.release()?;
+//!
+//! let total = mutex.run(|guard| guard.token().number())?;
+//! # let _ = total;
+//! # Ok::<(), leasehold_core::Error>(())
+//! ```
+
+mod client;
+
+mod admin;
+mod election;
+mod multi_lock;
+mod mutex;
+mod reentrant_mutex;
+mod rw_lock;
+mod semaphore;
+mod striped;
+
+mod guard;
+
+mod background;
+
+pub use admin::Admin;
+pub use client::LockClient;
+pub use election::{Election, Leadership, Observer};
+pub use guard::Guard;
+pub use multi_lock::{MultiGuard, MultiLock};
+pub use mutex::Mutex;
+pub use reentrant_mutex::ReentrantMutex;
+pub use rw_lock::{RwLock, WriteGuard};
+pub use semaphore::Semaphore;
+pub use striped::{Striped, StripedGuard};

@@ -1,0 +1,50 @@
+//! What operators may do.
+
+use super::background::Background;
+use crate::backend::ForcedRelease;
+use crate::error::Error;
+use crate::holder::Inspection;
+use crate::key::LockKey;
+
+/// The operator's handle: the [`Admin`](crate::Admin) of code without a runtime.
+///
+/// Its calls block until the store has answered.
+#[derive(Debug)]
+pub struct Admin {
+    admin: crate::Admin,
+    background: Background,
+}
+
+impl Admin {
+    pub(super) fn new(admin: crate::Admin, background: Background) -> Self {
+        Self { admin, background }
+    }
+
+    /// Tells who holds `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::inspect`](crate::Admin::inspect), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn inspect<K>(&self, key: K) -> Result<Inspection, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        self.background.block_on(self.admin.inspect(key))
+    }
+
+    /// Ends whatever leases are in force on `key`, and says `why` in the log.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::force_release`](crate::Admin::force_release), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn force_release<K>(&self, key: K, why: &str) -> Result<ForcedRelease, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        self.background.block_on(self.admin.force_release(key, why))
+    }
+}

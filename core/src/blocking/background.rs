@@ -1,0 +1,140 @@
+//! The runtime behind the calls that block.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::time::timeout;
+
+use super::guard::Guard;
+use crate::error::{Error, ErrorKind};
+use crate::lock::guard::LockGuard;
+use crate::lock::reaper::Reaper;
+use crate::options::LockOptions;
+
+/// A runtime on a thread of its own, which goes on until this and all its clones are dropped.
+///
+/// The thread owns the runtime and ends it, so that no drop anywhere else has to.
+#[derive(Clone)]
+pub(super) struct Background {
+    runtime: Handle,
+    /// The thread lives for as long as anybody could send it something.
+    lives: UnboundedSender<Arc<Reaper>>,
+}
+
+impl Background {
+    pub(super) fn start() -> Result<Self, Error> {
+        let failed = |error| {
+            let message = "the background thread could not be started";
+            Error::new(ErrorKind::Unavailable, message).with_source(error)
+        };
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (lives, life) = mpsc::unbounded_channel();
+        thread::Builder::new()
+            .name("leasehold".to_owned())
+            .spawn(move || runtime.block_on(last_until_settled(life)))
+            .map_err(failed)?;
+        Ok(Self { runtime: handle, lives })
+    }
+
+    /// Makes the thread last until `reaper` has nothing left to release.
+    pub(super) fn work_for(&self, reaper: &Arc<Reaper>) {
+        // The thread receives for as long as there is a sender, so this cannot fail.
+        let _sent = self.lives.send(Arc::clone(reaper));
+    }
+
+    /// Blocks this thread until `call` has ended. It is polled here, so the owner is who called.
+    pub(super) fn block_on<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        match Handle::try_current() {
+            Err(error) if error.is_missing_context() => self.runtime.block_on(call),
+            // On a thread that is ending, tokio cannot block either.
+            Ok(_) | Err(_) => {
+                let message = "blocking calls are not for async code: await the async ones there";
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
+
+    /// Blocks until `future` has ended, for at most `wait`.
+    pub(super) fn wait_for<T>(
+        &self,
+        future: impl Future<Output = T>,
+        wait: Duration,
+    ) -> Result<Option<T>, Error> {
+        self.block_on(async { Ok(timeout(wait, future).await.ok()) })
+    }
+
+    /// Blocks until there is a guard.
+    pub(super) fn lock(
+        &self,
+        call: impl Future<Output = Result<LockGuard, Error>>,
+    ) -> Result<Guard, Error> {
+        Ok(Guard::new(self.block_on(call)?, self.clone()))
+    }
+
+    /// Blocks until there is a guard, or clearly none.
+    pub(super) fn try_lock(
+        &self,
+        call: impl Future<Output = Result<Option<LockGuard>, Error>>,
+    ) -> Result<Option<Guard>, Error> {
+        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self.clone())))
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background").finish_non_exhaustive()
+    }
+}
+
+/// Ends when all who might lock are gone, and what they dropped is released.
+///
+/// A store that does not answer is insisted on for as long as a waiting call would.
+async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
+    let mut reaper = None;
+    while let Some(sent) = life.recv().await {
+        reaper = Some(sent);
+    }
+    if let Some(reaper) = reaper {
+        let settled = reaper.wait_settled();
+        if tokio::time::timeout(LockOptions::DEFAULT_OUTAGE_WAIT, settled).await.is_err() {
+            let unsettled = reaper.unsettled();
+            tracing::warn!(unsettled, "releases given up, the TTLs free the keys");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::clock::TokioClock;
+    use crate::key::LockKey;
+    use crate::lease::Lease;
+    use crate::lock::reaper::Unwanted;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_never_answers_keeps_the_thread_only_for_a_while() {
+        let (lives, life) = mpsc::unbounded_channel();
+        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new())));
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
+        reaper.push(Unwanted::new(&lease));
+        lives.send(reaper).unwrap();
+        drop(lives);
+
+        let start = Instant::now();
+        last_until_settled(life).await;
+
+        assert_eq!(start.elapsed(), LockOptions::DEFAULT_OUTAGE_WAIT);
+    }
+}

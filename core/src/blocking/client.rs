@@ -1,0 +1,204 @@
+//! What hands out locks by name.
+
+use std::time::Duration;
+
+use super::admin::Admin;
+use super::background::Background;
+use super::election::Election;
+use super::multi_lock::MultiLock;
+use super::mutex::Mutex;
+use super::reentrant_mutex::ReentrantMutex;
+use super::rw_lock::RwLock;
+use super::semaphore::Semaphore;
+use super::striped::Striped;
+use crate::backend::{LockBackend, Revocation};
+use crate::clock::Instant;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// Hands out locks by name: the [`LockClient`](crate::LockClient) of code without a runtime.
+///
+/// Clones are cheap and share everything, the background thread included. Any number of threads may use
+/// one client.
+#[derive(Clone, Debug)]
+pub struct LockClient {
+    client: crate::LockClient,
+    background: Background,
+}
+
+impl LockClient {
+    /// Creates a client with default options, over a backend that is connected to nothing.
+    ///
+    /// It does no I/O, and may be called anywhere.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the system gives us no thread.
+    pub fn new(backend: impl LockBackend) -> Result<Self, Error> {
+        let background = Background::start()?;
+        Ok(Self::with_background(crate::LockClient::new(backend).erase(), background))
+    }
+
+    /// Creates the client that `build` makes, with options of its own or a backend that connects.
+    ///
+    /// Blocks until `build` has ended. It runs inside the background runtime, since the connections
+    /// that it opens must stay there. The client that it makes must be used by nobody else.
+    ///
+    /// # Errors
+    ///
+    /// Those of `build`, and of [`new`](Self::new).
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use leasehold_core::{LockClient, LockOptions, MemoryBackend, blocking};
+    ///
+    /// let client = blocking::LockClient::from_async(async || {
+    ///     let backend = MemoryBackend::new(); // or: RedisBackend::connect(url).await?
+    ///     let options = LockOptions::new().ttl(Duration::from_secs(10));
+    ///     Ok(LockClient::builder(backend).options(options).build()?.erase())
+    /// })?;
+    /// # let _ = client.mutex("invoice:42")?.lock()?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// ```
+    pub fn from_async(
+        build: impl AsyncFnOnce() -> Result<crate::LockClient, Error>,
+    ) -> Result<Self, Error> {
+        let background = Background::start()?;
+        let client = background.block_on(build())?;
+        Ok(Self::with_background(client, background))
+    }
+
+    fn with_background(client: crate::LockClient, background: Background) -> Self {
+        background.work_for(client.reaper());
+        Self { client, background }
+    }
+
+    /// The mutex `key`: one holder at a time, who may not enter again.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::mutex`](crate::LockClient::mutex).
+    pub fn mutex<K>(&self, key: K) -> Result<Mutex, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Mutex::new(self.client.mutex(key)?, self.background.clone()))
+    }
+
+    /// The mutex `key`, which the thread that holds it may enter again.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
+    pub fn reentrant_mutex<K>(&self, key: K) -> Result<ReentrantMutex, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(ReentrantMutex::new(self.client.reentrant_mutex(key)?, self.background.clone()))
+    }
+
+    /// The reader-writer lock `key`: many readers, or one writer.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+    pub fn rw_lock<K>(&self, key: K) -> Result<RwLock, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(RwLock::new(self.client.rw_lock(key)?, self.background.clone()))
+    }
+
+    /// The semaphore `key` with so many permits.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::semaphore`](crate::LockClient::semaphore).
+    pub fn semaphore<K>(&self, key: K, limit: u32) -> Result<Semaphore, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
+    }
+
+    /// Several locks that are taken all or none. It has no part yet.
+    pub fn multi_lock(&self) -> MultiLock {
+        MultiLock::new(self.client.multi_lock(), self.background.clone())
+    }
+
+    /// The resource `key`, split into so many `segments`, of which callers take any one.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::striped`](crate::LockClient::striped).
+    pub fn striped<K>(&self, key: K, segments: u32) -> Result<Striped, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
+    }
+
+    /// The election `key`: one leader, who proclaims a value.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::election`](crate::LockClient::election).
+    pub fn election<K>(&self, key: K) -> Result<Election, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Election::new(self.client.election(key)?, self.background.clone()))
+    }
+
+    /// Asks those who hold `key` now to finish early: see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
+    ///
+    /// Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn request_revocation<K>(&self, key: K) -> Result<Revocation, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        self.background.block_on(self.client.request_revocation(key))
+    }
+
+    /// What operators may do: look into a key, and end other people's leases.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.client.admin(), self.background.clone())
+    }
+
+    /// The client's options, to start those of a lock from.
+    pub fn options(&self) -> LockOptions {
+        self.client.options()
+    }
+
+    /// The time now, on the clock that [deadlines](super::Guard::deadline) are counted on.
+    pub fn now(&self) -> Instant {
+        self.client.now()
+    }
+
+    /// Releases everything held through this client and its clones, then closes the backend.
+    ///
+    /// Blocks for at most `within`, and for what the backend needs to close. Threads that wait for
+    /// a lock return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::shutdown`](crate::LockClient::shutdown), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn shutdown(&self, within: Duration) -> Result<(), Error> {
+        self.background.block_on(self.client.shutdown(within))
+    }
+}

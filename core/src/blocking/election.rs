@@ -1,0 +1,258 @@
+//! One leader at a time, who tells all others something.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use crate::description::Description;
+use crate::election::Leader;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::lock::guard::done;
+use crate::loss::LossReason;
+use crate::options::LockOptions;
+use crate::token::FencingToken;
+
+/// An election, in which candidates campaign and one of them leads: the [`Election`](crate::Election) of code
+/// without a runtime.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
+///
+/// let term = election.campaign("10.0.0.1:7000")?;
+/// assert!(election.try_campaign("10.0.0.2:7000")?.is_none());
+/// let leader = election.leader()?.expect("somebody leads");
+/// assert_eq!(leader.value().as_str(), "10.0.0.1:7000");
+/// term.resign()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election {
+    election: crate::Election,
+    background: Background,
+}
+
+impl Election {
+    pub(super) fn new(election: crate::Election, background: Background) -> Self {
+        Self { election, background }
+    }
+
+    /// The same election with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { election: self.election.with_options(options)?, ..self })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.election.key()
+    }
+
+    /// Blocks until elected, for as long as [`LockOptions::wait`] says, and proclaims `value` from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::campaign`](crate::Election::campaign), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let term = self.background.block_on(self.election.campaign(value))?;
+        Ok(self.leadership(term))
+    }
+
+    /// Makes one attempt; `None` if somebody leads, or waits to. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
+    pub fn try_campaign<V>(&self, value: V) -> Result<Option<Leadership>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let term = self.background.block_on(self.election.try_campaign(value))?;
+        Ok(term.map(|term| self.leadership(term)))
+    }
+
+    /// Blocks until elected, for at most `wait`; `None` if others led throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`.
+    pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Option<Leadership>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let term = self.background.block_on(self.election.try_campaign_for(value, wait))?;
+        Ok(term.map(|term| self.leadership(term)))
+    }
+
+    /// Blocks until elected, at most until `instant`; `None` if others led throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`.
+    pub fn try_campaign_until<V>(
+        &self,
+        value: V,
+        instant: Instant,
+    ) -> Result<Option<Leadership>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let term = self.background.block_on(self.election.try_campaign_until(value, instant))?;
+        Ok(term.map(|term| self.leadership(term)))
+    }
+
+    /// Campaigns, does `work` while leading, and resigns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`campaign`](Self::campaign), before `work` is called, and those of
+    /// [`Mutex::run`](super::Mutex::run): nothing stops `work` if the leadership is lost.
+    pub fn run_leader<V, T>(
+        &self,
+        value: V,
+        work: impl FnOnce(&Leadership) -> T,
+    ) -> Result<T, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let leadership = self.campaign(value)?;
+        let output = work(&leadership);
+        let Leadership { term, background } = leadership;
+        background.block_on(async {
+            // A loss until now is found before the output is looked at.
+            let output = term.run(async { output }).await?;
+            done(output, term.resign().await)
+        })
+    }
+
+    /// Asks the store who leads. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Election::leader`](crate::Election::leader), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn leader(&self) -> Result<Option<Leader>, Error> {
+        self.background.block_on(self.election.leader())
+    }
+
+    /// Begins to observe who leads, and what they proclaim.
+    pub fn observe(&self) -> Observer {
+        Observer { observer: self.election.observe(), background: self.background.clone() }
+    }
+
+    fn leadership(&self, term: crate::Leadership) -> Leadership {
+        Leadership { term, background: self.background.clone() }
+    }
+}
+
+/// The proof of leading: the [`Leadership`](crate::Leadership) of code without a runtime.
+#[must_use = "dropping a leadership resigns"]
+pub struct Leadership {
+    // Dropped first, so that the thread still lives when the release is handed to it.
+    term: crate::Leadership,
+    background: Background,
+}
+
+impl Leadership {
+    /// The fencing token: it grows from leader to leader.
+    pub fn token(&self) -> &FencingToken {
+        self.term.token()
+    }
+
+    /// Whether it lasts, from what is known here and without I/O. False is final.
+    pub fn is_held(&self) -> bool {
+        self.term.is_held()
+    }
+
+    /// How long until its deadline; zero once it is lost.
+    pub fn remaining(&self) -> Duration {
+        self.term.remaining()
+    }
+
+    /// Makes sure, without I/O, that it lasts for at least `min_left`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        self.term.ensure_held(min_left)
+    }
+
+    /// Blocks until it is lost, and tells why; `None` if it was not lost within `wait`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
+        self.background.wait_for(self.term.lost(), wait)
+    }
+
+    /// What is proclaimed.
+    pub fn value(&self) -> Description {
+        self.term.value()
+    }
+
+    /// Proclaims another value. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Leadership::proclaim`](crate::Leadership::proclaim), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        self.background.block_on(self.term.proclaim(value))
+    }
+
+    /// Ends it, and blocks until the store has confirmed that: the next is elected at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`](super::Guard::release).
+    pub fn resign(self) -> Result<(), Error> {
+        self.background.block_on(self.term.resign())
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.term, f)
+    }
+}
+
+/// Observes who leads an [`Election`]: the [`Observer`](crate::Observer) of code without a runtime.
+#[derive(Debug)]
+pub struct Observer {
+    observer: crate::Observer,
+    background: Background,
+}
+
+impl Observer {
+    /// Tells who leads: at first at once, and from then on blocks until that has changed, for at most `wait`;
+    /// `None` if nothing has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Observer::next`](crate::Observer::next), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn next_within(&mut self, wait: Duration) -> Result<Option<Option<Leader>>, Error> {
+        self.background.wait_for(self.observer.next(), wait)?.transpose()
+    }
+}

@@ -1,0 +1,131 @@
+//! The proof of a lease.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::background::Background;
+use crate::clock::Instant;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+use crate::loss::{LeaseState, LossReason};
+use crate::token::FencingToken;
+
+/// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
+///
+/// While it lives, the lease is renewed in the background. Dropping it hands the release to the
+/// background thread: it never blocks or panics, also in async code.
+#[must_use = "dropping a guard releases its lock"]
+pub struct Guard {
+    // Dropped first, so that the thread still lives when the release is handed to it.
+    guard: LockGuard,
+    background: Background,
+}
+
+impl Guard {
+    pub(super) fn new(guard: LockGuard, background: Background) -> Self {
+        Self { guard, background }
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &LockKey {
+        self.guard.key()
+    }
+
+    /// The fencing token, to be sent along with every write to what the lock protects.
+    pub fn token(&self) -> &FencingToken {
+        self.guard.token()
+    }
+
+    /// How many units of the key are held: 1 for a mutex or a reader.
+    pub fn units(&self) -> u32 {
+        self.guard.units()
+    }
+
+    /// The instant, on the [client's clock](super::LockClient::now), from which the lease counts as
+    /// lost unless it is renewed before. See [`LockGuard::deadline`].
+    pub fn deadline(&self) -> Instant {
+        self.guard.deadline()
+    }
+
+    /// How long until the [deadline](Self::deadline); zero once the lease is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// How the lease stands, from what is known here and without I/O.
+    pub fn state(&self) -> LeaseState {
+        self.guard.state()
+    }
+
+    /// Whether the lease is in force, from what is known here and without I/O. False is final.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Makes sure, without I/O, that the lease is in force for at least `min_left`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::ensure_held`].
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        self.guard.ensure_held(min_left)
+    }
+
+    /// Blocks until the lease is lost, and tells why; `None` if it was not lost within `wait`.
+    ///
+    /// It ends at the latest when the deadline has passed, whatever the store or the network do. Other
+    /// threads may use the guard meanwhile. See [`LockGuard::lost`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
+        self.background.wait_for(self.guard.lost(), wait)
+    }
+
+    /// Whether somebody has [asked](super::LockClient::request_revocation) the holders of the key to finish
+    /// early. See [`LockGuard::revocation_requested`].
+    pub fn is_revocation_requested(&self) -> bool {
+        self.guard.is_revocation_requested()
+    }
+
+    /// Renews the lease now, with another TTL from now on. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// [async code](super).
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        self.background.block_on(self.guard.extend(ttl))
+    }
+
+    /// Ends the lease, and blocks until the store has confirmed it, for about a second at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// [async code](super). After any error the guard is gone just the same, and the
+    /// release goes on in the background.
+    pub fn release(self) -> Result<(), Error> {
+        self.background.block_on(self.guard.release())
+    }
+
+    /// Runs `work`, then releases. A release that gets no answer does not take the result away.
+    pub(super) fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = work(&self);
+        // A loss until now is found before the output is looked at.
+        self.background.block_on(self.guard.run_and_release(async |_guard| output))
+    }
+
+    pub(super) fn share_with_readers(self) -> Result<Self, Error> {
+        self.background.block_on(self.guard.share_with_readers())?;
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.guard, f)
+    }
+}

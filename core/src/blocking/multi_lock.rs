@@ -1,0 +1,239 @@
+//! Several locks, of one kind or of several, all or none.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::lock::guard::{LockGuard, done};
+use crate::loss::LossReason;
+use crate::options::LockOptions;
+use crate::token::FencingToken;
+
+/// Several locks that are taken together, all of them or none: the [`MultiLock`](crate::MultiLock) of code
+/// without a runtime.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;
+///
+/// let guard = transfer.lock()?;
+/// assert!(client.mutex("account:1")?.try_lock()?.is_none());
+/// guard.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct MultiLock {
+    lock: crate::MultiLock,
+    background: Background,
+}
+
+impl MultiLock {
+    pub(super) fn new(lock: crate::MultiLock, background: Background) -> Self {
+        Self { lock, background }
+    }
+
+    /// The same locks with other options, those that are added later included.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::with_options`](crate::MultiLock::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { lock: self.lock.with_options(options)?, ..self })
+    }
+
+    /// Adds the mutex `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::mutex`](crate::MultiLock::mutex).
+    pub fn mutex<K>(self, key: K) -> Result<Self, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Self { lock: self.lock.mutex(key)?, ..self })
+    }
+
+    /// Adds the mutexes of all `keys`.
+    ///
+    /// # Errors
+    ///
+    /// As [`mutex`](Self::mutex).
+    pub fn mutexes<K>(self, keys: impl IntoIterator<Item = K>) -> Result<Self, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
+    }
+
+    /// Adds a reader of the reader-writer lock `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::read`](crate::MultiLock::read).
+    pub fn read<K>(self, key: K) -> Result<Self, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Self { lock: self.lock.read(key)?, ..self })
+    }
+
+    /// Adds the writer of the reader-writer lock `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub fn write<K>(self, key: K) -> Result<Self, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Self { lock: self.lock.write(key)?, ..self })
+    }
+
+    /// Adds so many `permits` of the semaphore `key` that has `limit` of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::permits`](crate::MultiLock::permits).
+    pub fn permits<K>(self, key: K, permits: u32, limit: u32) -> Result<Self, Error>
+    where
+        K: TryInto<LockKey>,
+        Error: From<K::Error>,
+    {
+        Ok(Self { lock: self.lock.permits(key, permits, limit)?, ..self })
+    }
+
+    /// The keys of the parts, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        self.lock.keys()
+    }
+
+    /// Blocks until all parts are ours, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiLock::lock`](crate::MultiLock::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn lock(&self) -> Result<MultiGuard, Error> {
+        let guard = self.background.block_on(self.lock.lock())?;
+        Ok(self.guard(guard))
+    }
+
+    /// Makes one attempt for each part, until one is held; `None` if one is. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+        let guard = self.background.block_on(self.lock.try_lock())?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Blocks until all parts are ours, for at most `wait`; `None` if they were not to be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+        let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Blocks until all parts are ours, at most until `instant`; `None` if they were not to be had by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<MultiGuard>, Error> {
+        let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Runs `work` while all parts are held, and releases them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](super::Mutex::run), for each part.
+    pub fn run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
+        let guard = self.lock()?;
+        let output = work(&guard);
+        let MultiGuard { guard, background } = guard;
+        background.block_on(async {
+            // A loss until now is found before the output is looked at.
+            let output = guard.run(async { output }).await?;
+            done(output, guard.release().await)
+        })
+    }
+
+    fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
+        MultiGuard { guard, background: self.background.clone() }
+    }
+}
+
+/// The proof of the leases on all keys of a [`MultiLock`]: the [`MultiGuard`](crate::MultiGuard) of code without a
+/// runtime.
+#[must_use = "dropping a guard releases its locks"]
+pub struct MultiGuard {
+    // Dropped first, so that the thread still lives when the releases are handed to it.
+    guard: crate::MultiGuard,
+    background: Background,
+}
+
+impl MultiGuard {
+    /// The fencing tokens of the parts, in the order of their keys.
+    pub fn tokens(&self) -> impl Iterator<Item = &FencingToken> {
+        self.guard.guards().iter().map(LockGuard::token)
+    }
+
+    /// How long until the earliest deadline of a part; zero once any is lost.
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Whether all leases are in force, from what is known here and without I/O. False is final.
+    pub fn is_held(&self) -> bool {
+        self.guard.is_held()
+    }
+
+    /// Makes sure, without I/O, that every lease is in force for at least `min_left`.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiGuard::ensure_held`](crate::MultiGuard::ensure_held).
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        self.guard.ensure_held(min_left)
+    }
+
+    /// Blocks until any part is lost, and tells which and why; `None` if none was lost within `wait`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn wait_lost(&self, wait: Duration) -> Result<Option<(LockKey, LossReason)>, Error> {
+        self.background.wait_for(self.guard.lost(), wait)
+    }
+
+    /// Ends all leases, and blocks until the store has confirmed it, for about a second at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiGuard::release`](crate::MultiGuard::release), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn release(self) -> Result<(), Error> {
+        self.background.block_on(self.guard.release())
+    }
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.guard, f)
+    }
+}

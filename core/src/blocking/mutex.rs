@@ -1,0 +1,99 @@
+//! One holder at a time.
+
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::guard::Guard;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// A lock that one holder has at a time: the [`Mutex`](crate::Mutex) of code without a runtime.
+///
+/// A thread that holds it and locks it again waits for itself.
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    mutex: crate::Mutex,
+    background: Background,
+}
+
+impl Mutex {
+    pub(super) fn new(mutex: crate::Mutex, background: Background) -> Self {
+        Self { mutex, background }
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.mutex.key()
+    }
+
+    /// Blocks until the lock is ours, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn lock(&self) -> Result<Guard, Error> {
+        self.background.lock(self.mutex.lock())
+    }
+
+    /// Makes one attempt; `None` if the lock is held. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock())
+    }
+
+    /// Blocks until the lock is ours, for at most `wait`; `None` if it was held throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock_for(wait))
+    }
+
+    /// Blocks until the lock is ours, at most until `instant`; `None` if it was held throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock_until(instant))
+    }
+
+    /// Runs `work` under the lock, and releases it.
+    ///
+    /// Nothing stops `work` if the lease is lost: look at [`Guard::is_held`] in it. If it panics, the
+    /// lock is released in the background.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`lock`](Self::lock), before `work` is called.
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost), after it has ended, if the lease was lost
+    /// meanwhile: it may not have been alone. If the release gets no answer, that is no error.
+    pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        self.lock()?.run_and_release(work)
+    }
+
+    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
+    /// [async code](super).
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.background.block_on(self.mutex.is_locked())
+    }
+}

@@ -1,0 +1,113 @@
+//! One owner at a time, who may enter again.
+
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::guard::Guard;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// A lock that one thread has at a time, and that the same thread may enter again while holding it: the
+/// [`ReentrantMutex`](crate::ReentrantMutex) of code without a runtime.
+///
+/// The owner is the thread that calls, or its [scope](crate::OwnerId::sync_scope). Guards may be sent to other
+/// threads and released there.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let mutex = LockClient::new(MemoryBackend::new())?.reentrant_mutex("invoice:42")?;
+///
+/// let outer = mutex.lock()?;
+/// let inner = mutex.lock()?;
+/// assert_eq!(outer.token(), inner.token());
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| assert!(mutex.try_lock().unwrap().is_none()));
+/// });
+/// inner.release()?;
+/// outer.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex {
+    mutex: crate::ReentrantMutex,
+    background: Background,
+}
+
+impl ReentrantMutex {
+    pub(super) fn new(mutex: crate::ReentrantMutex, background: Background) -> Self {
+        Self { mutex, background }
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { mutex: self.mutex.with_options(options)?, ..self })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.mutex.key()
+    }
+
+    /// Enters again, or blocks until the lock is ours, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn lock(&self) -> Result<Guard, Error> {
+        self.background.lock(self.mutex.lock())
+    }
+
+    /// Enters again, or makes one attempt; `None` if another owner holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock())
+    }
+
+    /// Enters again, or blocks for at most `wait`; `None` if another owner held the lock throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock_for(wait))
+    }
+
+    /// Enters again, or blocks until `instant`; `None` if another owner held the lock throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.mutex.try_lock_until(instant))
+    }
+
+    /// Runs `work` under the lock, and releases it. See [`Mutex::run`](super::Mutex::run).
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
+    pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        self.lock()?.run_and_release(work)
+    }
+
+    /// Asks the store whether anybody holds the lock, the caller included.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
+    /// [async code](super).
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.background.block_on(self.mutex.is_locked())
+    }
+}

@@ -1,0 +1,203 @@
+//! Many readers or one writer at a time.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::guard::Guard;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// A lock that many readers share, or that one writer has alone: the [`RwLock`](crate::RwLock) of code
+/// without a runtime.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
+///
+/// let (one, other) = (lock.read()?, lock.read()?);
+/// assert!(lock.try_write()?.is_none());
+/// one.release()?;
+/// other.release()?;
+///
+/// let reader = lock.write()?.downgrade()?;
+/// assert!(lock.try_read()?.is_some());
+/// # drop(reader);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    lock: crate::RwLock,
+    background: Background,
+}
+
+impl RwLock {
+    pub(super) fn new(lock: crate::RwLock, background: Background) -> Self {
+        Self { lock, background }
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { lock: self.lock.with_options(options)?, ..self })
+    }
+
+    /// The same lock, which the thread that holds it may enter again: a reader as a reader, a writer as both.
+    ///
+    /// See [`RwLock::reentrant`](crate::RwLock::reentrant).
+    #[must_use]
+    pub fn reentrant(self) -> Self {
+        Self { lock: self.lock.reentrant(), ..self }
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.lock.key()
+    }
+
+    /// Blocks until we may read, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::read`](crate::RwLock::read), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn read(&self) -> Result<Guard, Error> {
+        self.background.lock(self.lock.read())
+    }
+
+    /// Makes one attempt to read; `None` if a writer has the lock, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    pub fn try_read(&self) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.lock.try_read())
+    }
+
+    /// Blocks until we may read, for at most `wait`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    pub fn try_read_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.lock.try_read_for(wait))
+    }
+
+    /// Blocks until we may read, at most until `instant`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    pub fn try_read_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.lock.try_read_until(instant))
+    }
+
+    /// Blocks until we may write, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`RwLock::write`](crate::RwLock::write), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn write(&self) -> Result<WriteGuard, Error> {
+        let write = async { Ok(self.lock.write().await?.into_guard()) };
+        self.background.lock(write).map(WriteGuard)
+    }
+
+    /// Makes one attempt to write; `None` if anybody has the lock, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+        self.writer(self.lock.try_write())
+    }
+
+    /// Blocks until we may write, for at most `wait`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    pub fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+        self.writer(self.lock.try_write_for(wait))
+    }
+
+    /// Blocks until we may write, at most until `instant`; `None` if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    pub fn try_write_until(&self, instant: Instant) -> Result<Option<WriteGuard>, Error> {
+        self.writer(self.lock.try_write_until(instant))
+    }
+
+    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
+    /// [async code](super).
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.background.block_on(self.lock.is_locked())
+    }
+
+    fn writer(
+        &self,
+        call: impl Future<Output = Result<Option<crate::WriteGuard>, Error>>,
+    ) -> Result<Option<WriteGuard>, Error> {
+        let call = async { Ok(call.await?.map(crate::WriteGuard::into_guard)) };
+        Ok(self.background.try_lock(call)?.map(WriteGuard))
+    }
+}
+
+/// The proof of a writer's lease: a [`Guard`] that can become a reader's.
+#[must_use = "dropping a guard releases its lock"]
+pub struct WriteGuard(Guard);
+
+impl WriteGuard {
+    /// Becomes a reader: others who read may come in, and no writer comes in between.
+    ///
+    /// Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteGuard::downgrade`](crate::WriteGuard::downgrade), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super). The guard is gone then.
+    pub fn downgrade(self) -> Result<Guard, Error> {
+        self.0.share_with_readers()
+    }
+
+    /// Ends the lease, as [`Guard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    pub fn release(self) -> Result<(), Error> {
+        self.0.release()
+    }
+
+    /// Forgets that it can become a reader's.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

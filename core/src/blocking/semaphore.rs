@@ -1,0 +1,115 @@
+//! A number of permits.
+
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::guard::Guard;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// A number of permits that callers take some of, and give back: the [`Semaphore`](crate::Semaphore) of
+/// code without a runtime.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let connections = LockClient::new(MemoryBackend::new())?.semaphore("connections", 3)?;
+///
+/// let two = connections.acquire(2)?;
+/// assert!(connections.try_acquire(2)?.is_none());
+/// assert_eq!(connections.available()?, 1);
+/// two.release()?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    semaphore: crate::Semaphore,
+    background: Background,
+}
+
+impl Semaphore {
+    pub(super) fn new(semaphore: crate::Semaphore, background: Background) -> Self {
+        Self { semaphore, background }
+    }
+
+    /// The same semaphore with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { semaphore: self.semaphore.with_options(options)?, ..self })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.semaphore.key()
+    }
+
+    /// How many permits there are.
+    pub fn limit(&self) -> u32 {
+        self.semaphore.limit()
+    }
+
+    /// Blocks until so many `permits` are ours, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Semaphore::acquire`](crate::Semaphore::acquire), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn acquire(&self, permits: u32) -> Result<Guard, Error> {
+        self.background.lock(self.semaphore.acquire(permits))
+    }
+
+    /// Makes one attempt; `None` if so many `permits` are not free. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout`.
+    pub fn try_acquire(&self, permits: u32) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.semaphore.try_acquire(permits))
+    }
+
+    /// Blocks for at most `wait`; `None` if so many `permits` were not free.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout`.
+    pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.semaphore.try_acquire_for(permits, wait))
+    }
+
+    /// Blocks until `instant` at most; `None` if so many `permits` were not free.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without `Timeout`.
+    pub fn try_acquire_until(
+        &self,
+        permits: u32,
+        instant: Instant,
+    ) -> Result<Option<Guard>, Error> {
+        self.background.try_lock(self.semaphore.try_acquire_until(permits, instant))
+    }
+
+    /// Runs `work` with so many `permits`, and gives them back. See [`Mutex::run`](super::Mutex::run).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`acquire`](Self::acquire), and those of [`Mutex::run`](super::Mutex::run).
+    pub fn run<T>(&self, permits: u32, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        self.acquire(permits)?.run_and_release(work)
+    }
+
+    /// Asks the store how many permits are free. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell, and in
+    /// [async code](super).
+    pub fn available(&self) -> Result<u32, Error> {
+        self.background.block_on(self.semaphore.available())
+    }
+}

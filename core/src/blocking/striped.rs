@@ -1,0 +1,152 @@
+//! A resource in segments, of which callers take any one.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use super::background::Background;
+use super::guard::Guard;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+
+/// A resource that many want at once, split into segments: the [`Striped`](crate::Striped) of code without
+/// a runtime.
+///
+/// ```
+/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::blocking::LockClient;
+///
+/// let stock = LockClient::new(MemoryBackend::new())?.striped("stock:umbrellas", 2)?;
+///
+/// let (one, other) = (stock.lock()?, stock.lock()?);
+/// assert_ne!(one.segment(), other.segment());
+/// assert!(stock.try_lock()?.is_none());
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Striped {
+    striped: crate::Striped,
+    background: Background,
+}
+
+impl Striped {
+    pub(super) fn new(striped: crate::Striped, background: Background) -> Self {
+        Self { striped, background }
+    }
+
+    /// The same segments with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { striped: self.striped.with_options(options)?, ..self })
+    }
+
+    /// The key of the whole, which is never locked itself.
+    pub fn key(&self) -> &LockKey {
+        self.striped.key()
+    }
+
+    /// The keys of the segments, by index.
+    pub fn segments(&self) -> &[LockKey] {
+        self.striped.segments()
+    }
+
+    /// Blocks until any segment is ours, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Striped::lock`](crate::Striped::lock), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn lock(&self) -> Result<StripedGuard, Error> {
+        let guard = self.background.block_on(self.striped.lock())?;
+        Ok(self.guard(guard))
+    }
+
+    /// Makes one attempt for each segment, until one is free; `None` if all are held. Blocks until the store
+    /// has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    pub fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
+        let guard = self.background.block_on(self.striped.try_lock())?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Blocks until any segment is ours, for at most `wait`; `None` if none was to be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<StripedGuard>, Error> {
+        let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Blocks until any segment is ours, at most until `instant`; `None` if none was to be had by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<StripedGuard>, Error> {
+        let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// Runs `work` with any segment, and releases it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
+    pub fn run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, Error> {
+        let guard = self.lock()?;
+        let output = work(&guard);
+        guard.guard.run_and_release(|_guard| output)
+    }
+
+    fn guard(&self, guard: crate::StripedGuard) -> StripedGuard {
+        let segment = guard.segment();
+        StripedGuard { guard: Guard::new(guard.into_guard(), self.background.clone()), segment }
+    }
+}
+
+/// The proof of a lease on one segment: a [`Guard`] that knows which.
+#[must_use = "dropping a guard releases its lock"]
+pub struct StripedGuard {
+    guard: Guard,
+    segment: u32,
+}
+
+impl StripedGuard {
+    /// The index of the segment that is held, from 0.
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    /// Ends the lease, as [`Guard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Guard::release`].
+    pub fn release(self) -> Result<(), Error> {
+        self.guard.release()
+    }
+}
+
+impl Deref for StripedGuard {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for StripedGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("StripedGuard");
+        debug.field("segment", &self.segment).field("guard", &self.guard).finish()
+    }
+}

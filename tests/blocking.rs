@@ -1,0 +1,85 @@
+//! The blocking face on a real server.
+
+use std::time::Duration;
+
+use leasehold::blocking::{self, LockClient};
+use leasehold::{ErrorKind, LockOptions, LossReason};
+use leasehold_testbed::{Redis, free_port};
+use tokio::runtime::Runtime;
+
+/// For what is to happen at once, on a machine that is busy.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A server, and the runtime with which to speak to it past every client of ours.
+fn server() -> (Redis, Runtime) {
+    let runtime = Runtime::new().unwrap();
+    (runtime.block_on(Redis::start()), runtime)
+}
+
+fn client(redis: &Redis, options: LockOptions) -> LockClient {
+    LockClient::from_async(async || {
+        let backend = leasehold::backend(&redis.url()).await?;
+        Ok(leasehold::LockClient::builder(backend).options(options).build()?.erase())
+    })
+    .unwrap()
+}
+
+#[test]
+fn threads_of_two_clients_count_to_a_hundred_under_growing_tokens() {
+    let (redis, _runtime) = server();
+    let clients = [(); 2].map(|()| blocking::connect(&redis.url()).unwrap());
+    let tokens = std::sync::Mutex::new(Vec::new());
+
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let mutex = clients[thread % 2].mutex("counter").unwrap();
+            let tokens = &tokens;
+            scope.spawn(move || {
+                for _ in 0..25 {
+                    let guard = mutex.lock().unwrap();
+                    // Nobody else has it, so nobody waits for it either.
+                    tokens.try_lock().unwrap().push(guard.token().number());
+                    guard.release().unwrap();
+                }
+            });
+        }
+    });
+
+    let tokens = tokens.into_inner().unwrap();
+    assert_eq!(tokens.len(), 100);
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn a_lease_outlives_its_ttl_while_its_thread_works_and_is_deleted_when_the_guard_and_the_client_are_dropped()
+ {
+    let (redis, runtime) = server();
+    let ttl = Duration::from_secs(1);
+    let guard = client(&redis, LockOptions::new().ttl(ttl)).mutex("job").unwrap().lock().unwrap();
+    let other = blocking::connect(&redis.url()).unwrap().mutex("job").unwrap();
+
+    assert!(other.try_lock_for(ttl * 2).unwrap().is_none());
+    assert!(guard.is_held());
+
+    drop(guard);
+    other.try_lock_for(LONG).unwrap().expect("the dropped guard is released").release().unwrap();
+    assert_eq!(runtime.block_on(redis.command(&["GET", "lock:job"])), "$-1");
+}
+
+#[test]
+fn a_key_that_an_operator_deletes_is_a_loss_that_the_holder_sees() {
+    let (redis, runtime) = server();
+    let guard = client(&redis, LockOptions::new()).mutex("job").unwrap().lock().unwrap();
+
+    runtime.block_on(redis.command(&["DEL", "lock:job"]));
+
+    assert_eq!(guard.wait_lost(LONG).unwrap(), Some(LossReason::Vanished));
+    assert_eq!(guard.release().unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let error = blocking::connect(&format!("redis://127.0.0.1:{}", free_port())).unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}
