@@ -85,6 +85,10 @@ pub(crate) struct Run {
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
+    /// What to do with the command if somebody asks for the lock: `leasehold release --ask`.
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Ignore)]
+    pub(crate) on_asked: OnAsked,
+
     /// How long the command has to end after it was asked to, before it is killed.
     ///
     /// It is asked early enough that this is over before the lease is.
@@ -108,6 +112,15 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
+/// What to do with the command if somebody asks for the lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum OnAsked {
+    /// Ask it to end (SIGTERM), and leave it all the time it needs.
+    Term,
+    /// Let it run on.
+    Ignore,
+}
+
 /// Shows who holds a lock.
 ///
 /// Exit status: 0 if it is held, 1 if it is free, 69 if the store cannot be reached, 64 if the
@@ -125,21 +138,25 @@ pub(crate) struct Status {
     pub(crate) key: OsString,
 }
 
-/// Ends somebody else's lease, as an operator.
+/// Ends somebody else's lease, as an operator, or asks for it.
 ///
-/// Its holder learns of it soon, and may go on until then: have whatever it writes to refuse the
-/// tokens below the one that is printed.
+/// With `--force`, its holder learns of it soon, and may go on until then: have whatever it writes to
+/// refuse the tokens below the one that is printed. With `--ask`, it learns of it too, and does what it likes.
 ///
-/// Exit status: 0 if a lease was ended, 1 if the lock was free, 69 if the store cannot be reached,
+/// Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free, 69 if the store cannot be reached,
 /// 64 if the command line makes no sense.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Release {
     #[command(flatten)]
     pub(crate) backend: Backend,
 
-    /// Yes, it is somebody else's.
-    #[arg(long, required = true)]
+    /// End it. Yes, it is somebody else's.
+    #[arg(long, required_unless_present = "ask")]
     pub(crate) force: bool,
+
+    /// Ask its holder to finish early, and leave it to them.
+    #[arg(long, conflicts_with = "force")]
+    pub(crate) ask: bool,
 
     /// The lock's name.
     pub(crate) key: OsString,

@@ -507,6 +507,25 @@ mod status_and_release {
     }
 
     #[test]
+    fn a_holder_that_is_asked_ends_if_it_wants_to() {
+        let redis = redis();
+        let ask_for_it = || leasehold(&redis).args(["release", "--ask", "job"]).output().unwrap();
+        assert_eq!(code(&ask_for_it()), 1, "it is free");
+        let deaf = "trap \"exit 3\" TERM; echo in; while true; do sleep 0.01; done";
+
+        let mut holder = Running::start(&mut run(&redis, &["--on-asked", "term"], deaf));
+        assert_eq!(holder.line(), "in");
+        assert_eq!(code(&ask_for_it()), 0);
+        assert_eq!(holder.end().0, Some(3));
+
+        let mut holder = Running::start(&mut run(&redis, &[], deaf));
+        assert_eq!(holder.line(), "in");
+        assert_eq!(code(&ask_for_it()), 0);
+        holder.signal("TERM");
+        assert_eq!(holder.end().0, Some(3), "it went on until then");
+    }
+
+    #[test]
     fn a_forced_release_frees_the_lock_and_stops_the_holder() {
         let redis = redis();
         let mut holder = Running::start(&mut run(&redis, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));

@@ -1,6 +1,8 @@
-//! `leasehold release --force`
+//! `leasehold release`
 
 use std::process::ExitCode;
+
+use leasehold::{LockClient, LockKey, Revocation};
 
 use crate::args::Release;
 use crate::exit::Failure;
@@ -8,6 +10,9 @@ use crate::exit::Failure;
 pub(crate) async fn run(args: Release) -> Result<ExitCode, Failure> {
     let key = super::key(&args.key)?;
     let client = leasehold::connect(&args.backend.url).await?;
+    if args.ask {
+        return ask(&client, &key).await;
+    }
     let forced = client.admin().force_release(&key, "leasehold release --force").await?;
     if forced.ended().is_empty() {
         println!("{key}: was free");
@@ -20,4 +25,17 @@ pub(crate) async fn run(args: Release) -> Result<ExitCode, Failure> {
         println!("{key}: tokens below {token} are stale from now on");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn ask(client: &LockClient, key: &LockKey) -> Result<ExitCode, Failure> {
+    match client.request_revocation(key).await? {
+        Revocation::Requested => {
+            println!("{key}: asked its holders to finish");
+            Ok(ExitCode::SUCCESS)
+        }
+        Revocation::NotHeld => {
+            println!("{key}: was free");
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }

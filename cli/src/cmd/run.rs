@@ -1,5 +1,6 @@
 //! `leasehold run`
 
+use std::future::pending;
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::args::{OnLost, Run};
+use crate::args::{OnAsked, OnLost, Run};
 use crate::exit::{self, Failure};
 use crate::supervised::{self, Supervised};
 
@@ -160,7 +161,7 @@ impl Lock {
 /// On a terminal, shows who holds the lock for as long as we wait for it.
 async fn show_waiting(client: &LockClient, key: &LockKey) -> std::convert::Infallible {
     if !stderr().is_terminal() {
-        return std::future::pending().await;
+        return pending().await;
     }
     let mut line = Line::default();
     loop {
@@ -218,15 +219,28 @@ impl Watch<'_> {
         command: &mut Supervised,
         signals: &mut Signals,
     ) -> std::io::Result<Ended> {
+        let mut was_asked = false;
         loop {
             tokio::select! {
                 status = command.ended() => return status.map(Ended::Itself),
+                () = self.asked(), if !was_asked => {
+                    was_asked = true;
+                    command.signal(Signal::TERM);
+                }
                 Some(signal) = signals.next() => command.pass_on(signal),
                 () = self.time_to_stop(), if self.args.on_lost == OnLost::Term => {
                     self.stop(command).await?;
                     return Ok(Ended::Stopped);
                 }
             }
+        }
+    }
+
+    /// Ends when somebody asks for the lock and the command is to know.
+    async fn asked(&self) {
+        match self.args.on_asked {
+            OnAsked::Term => self.guard.revocation_requested().await,
+            OnAsked::Ignore => pending().await,
         }
     }
 
