@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::certificates::Certificates;
@@ -225,7 +225,7 @@ impl Redis {
     }
 
     async fn try_launch(&mut self) -> bool {
-        let log = self.folder.path().join("log");
+        let (log, socket) = (self.folder.path().join("log"), self.socket());
         let program = std::env::var("LEASEHOLD_REDIS_SERVER");
         let program = program.as_deref().unwrap_or("redis-server");
         let process = Process::start(program, self.args(), &log)
@@ -237,7 +237,7 @@ impl Redis {
                 eprintln!("{}", std::fs::read_to_string(&log).unwrap_or_default());
                 return false;
             }
-            if is_up(self.port).await {
+            if is_up(&socket).await {
                 return true;
             }
             sleep(Duration::from_millis(5)).await;
@@ -289,9 +289,12 @@ fn display(path: &Path) -> String {
 }
 
 /// Whether a server answers there. One that wants a password first is up too; one that is loading is not.
-async fn is_up(port: u16) -> bool {
+///
+/// It is asked on its Unix socket, which it opens after its ports: on a port that another has taken meanwhile, that
+/// other would answer.
+async fn is_up(socket: &Path) -> bool {
     let ping = async {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(b"PING\r\n").await?;
         let mut reply = [0; 7];
         stream.read_exact(&mut reply).await?;
