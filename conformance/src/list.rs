@@ -251,6 +251,7 @@ cases! { $
         a_lost_permit_comes_back_once [118] needs Units;
         each_holder_has_its_own_ttl [112] needs Units;
         permits_are_renewed_while_they_are_held [] needs Units;
+        a_renewal_gives_units_back_and_takes_none [] needs Units;
         a_permit_that_is_free_is_not_refused_to_who_does_not_wait [] needs Units;
         clients_may_name_different_limits [119] needs Units;
         impossible_numbers_are_refused_at_once [120] needs Units;
@@ -266,5 +267,33 @@ cases! { $
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay [];
         a_released_lock_opens_at_once [];
+    }
+    multi_lock {
+        several_locks_are_all_taken_or_none [48];
+        a_part_that_fails_leaves_nothing [48];
+        several_locks_may_be_dropped_at_any_point [87];
+        a_wait_for_the_last_part_may_be_dropped_at_any_point [87];
+        keys_named_in_opposite_orders_never_deadlock [126];
+        one_wait_covers_all_parts [];
+        the_loss_of_one_part_is_the_loss_of_the_whole [] needs ForceRelease;
+        tokens_of_each_part_increase [];
+        parts_may_be_of_different_kinds [] needs Units, Queue;
+    }
+    striped {
+        each_segment_has_one_holder_and_all_can_be_had [];
+        no_two_meet_in_a_segment [];
+        who_waits_gets_the_first_segment_that_is_freed [];
+        a_wait_for_a_segment_may_be_dropped_at_any_point [];
+    }
+    election {
+        at_most_one_leads_at_a_time [127] needs Units, Queue, Inspect;
+        a_resignation_hands_over_at_once [127] needs Units, Queue, Inspect;
+        a_dead_leader_is_succeeded_within_a_ttl_and_knew_before [127] needs Units, Queue, Inspect;
+        what_a_leader_proclaims_is_seen_by_all [] needs Units, Queue, Inspect;
+        an_observer_is_told_of_every_change [] needs Units, Queue, Inspect;
+        an_observer_is_told_at_once_where_the_store_tells [] needs Units, Queue, Inspect, Push;
+        an_observer_without_news_looks_all_the_same [] needs Units, Queue, Inspect;
+        an_observer_sees_a_leader_die [] needs Units, Queue, Inspect;
+        a_campaign_may_be_dropped_at_any_point [] needs Units, Queue, Inspect;
     }
 }

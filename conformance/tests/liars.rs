@@ -2,15 +2,16 @@
 
 use std::num::NonZeroU64;
 use std::panic;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Contention, Error, ForcedRelease, Grant, Holder, Inspection,
-    KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Release, Renewal,
+    Attempt, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant, Holder,
+    Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience, Release,
+    Renewal, Revocation, Share,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -18,19 +19,44 @@ use leasehold_core::{
 struct Liar {
     store: MemoryBackend,
     flaw: Flaw,
+    notes: Arc<Mutex<Notes>>,
+}
+
+/// What the store of a liar would still have, or have forgotten; for all clients of that store.
+#[derive(Debug, Default)]
+struct Notes {
+    /// What was granted last under each id, and not released.
+    granted: Vec<Lease>,
+    /// Refused claims that stand in a queue.
+    queued: Vec<Claim>,
+    /// Keys that were asked for back.
+    asked_back: Vec<LockKey>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Flaw {
     AcquiresWhatIsHeld,
+    AddsUnitsAtRenewals,
+    AsksTheNextHolderToo,
+    CountsTheDead,
     ExpiresEarly,
     ForgetsItsOwnGrant,
+    ForgetsPlaces,
     HangsWhenContended,
+    IgnoresNewDescriptions,
     IssuesEqualTokens,
+    KeepsPlacesForEver,
+    KeepsPlacesOfLeavers,
+    KeepsUnitsGivenBack,
     KeepsWhatExpires,
     LetsAnybodyRelease,
+    LetsNewcomersPass,
+    LetsOneTooManyIn,
+    MixesKinds,
     MixesUpCase,
+    NeverAsksBack,
     NeverTellsNews,
+    ProlongsOthers,
     RenewsInto,
     RenewsNothing,
     ReleasesNothing,
@@ -39,19 +65,118 @@ enum Flaw {
     TellsAnotherHolder,
 }
 
+impl Notes {
+    fn granted(&self, lease: &Lease) -> Option<&Lease> {
+        self.granted.iter().find(|granted| granted.id() == lease.id())
+    }
+
+    fn note(&mut self, claim: &Claim, attempt: &Attempt) {
+        self.forget(claim.lease());
+        match attempt {
+            Attempt::Granted(_) => self.granted.push(claim.lease().clone()),
+            Attempt::Held(_) if claim.place().is_some() => self.queued.push(claim.clone()),
+            Attempt::Held(_) => {}
+        }
+    }
+
+    fn forget(&mut self, lease: &Lease) {
+        self.granted.retain(|granted| granted.id() != lease.id());
+        self.queued.retain(|claim| claim.id() != lease.id());
+    }
+}
+
 impl Liar {
     fn has(&self, flaw: Flaw) -> bool {
         self.flaw == flaw
     }
 
+    /// The lease, if it is in force.
+    async fn holder(&self, lease: &Lease) -> Result<Option<Holder>, Error> {
+        let inspection = self.store.inspect(lease.key()).await?;
+        let mut holders = inspection.holders().iter();
+        Ok(holders.find(|holder| holder.fingerprint() == lease.id().fingerprint()).cloned())
+    }
+
     /// The claim as the store gets it.
-    fn twisted(&self, claim: &Claim) -> Claim {
+    async fn twisted(&self, claim: &Claim) -> Result<Claim, Error> {
         let lease = claim.lease();
-        match self.flaw {
-            Flaw::ExpiresEarly => Claim::new(lease.clone().with_ttl(lease.ttl() * 9 / 10)),
-            Flaw::KeepsWhatExpires => Claim::new(lease.clone().with_ttl(lease.ttl() * 20)),
+        let as_lease = |lease| Claim::new(lease).with_patience(claim.patience());
+        Ok(match (self.flaw, claim.share(), claim.patience()) {
+            (Flaw::ExpiresEarly, ..) => as_lease(lease.clone().with_ttl(lease.ttl() * 9 / 10)),
+            (Flaw::KeepsWhatExpires, ..) => as_lease(lease.clone().with_ttl(lease.ttl() * 20)),
+            (Flaw::LetsOneTooManyIn, Share::Units { units, limit }, _) => {
+                let limit = limit.saturating_add(1);
+                as_lease(lease.clone().with_share(Share::Units { units, limit }))
+            }
+            (Flaw::CountsTheDead, Share::Units { units, limit }, _) => {
+                let limit = limit.saturating_sub(self.units_of_the_dead(claim.key()).await?);
+                as_lease(lease.clone().with_share(Share::Units { units, limit }))
+            }
+            (Flaw::ForgetsPlaces, ..) => Claim::new(lease.clone()),
+            (Flaw::KeepsPlacesForEver, _, Patience::Queues(place)) => {
+                claim.clone().with_patience(Patience::Queues(place * 1_000))
+            }
             _ => claim.clone(),
+        })
+    }
+
+    /// How many units expired with those who held them.
+    async fn units_of_the_dead(&self, key: &LockKey) -> Result<u32, Error> {
+        let inspection = self.store.inspect(key).await?;
+        let lives = |lease: &Lease| {
+            inspection.holders().iter().any(|h| h.fingerprint() == lease.id().fingerprint())
+        };
+        let notes = self.notes.lock().unwrap();
+        let dead = notes.granted.iter().filter(|lease| lease.key() == key && !lives(lease));
+        Ok(dead.map(|lease| lease.share().units()).sum())
+    }
+
+    /// Attempts as if nobody queued.
+    async fn pass_the_queue(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let mut queued = self.notes.lock().unwrap().queued.clone();
+        queued.retain(|waiter| waiter.key() == claim.key());
+        for waiter in &queued {
+            self.store.release(waiter.lease()).await?;
         }
+        let attempt = self.store.try_acquire(claim).await?;
+        for waiter in &queued {
+            self.store.try_acquire(waiter).await?;
+        }
+        Ok(attempt)
+    }
+
+    /// The lease as the store is to renew it.
+    fn renewed(&self, lease: &Lease) -> Lease {
+        let notes = self.notes.lock().unwrap();
+        let (lease, Some(granted)) = (lease.clone(), notes.granted(lease)) else {
+            return lease.clone();
+        };
+        match self.flaw {
+            Flaw::IgnoresNewDescriptions => lease.with_description(granted.description().cloned()),
+            Flaw::KeepsUnitsGivenBack => lease.with_share(granted.share()),
+            _ => lease,
+        }
+    }
+
+    /// Gives a lease in force as many units as its renewal asks for.
+    async fn add_units(&self, lease: &Lease) -> Result<(), Error> {
+        let holder = self.holder(lease).await?;
+        if holder.is_some_and(|holder| holder.units() < lease.share().units()) {
+            self.store.release(lease).await?;
+            let share = Share::Units { units: lease.share().units(), limit: u32::MAX };
+            self.store.try_acquire(&Claim::new(lease.clone().with_share(share))).await?;
+        }
+        Ok(())
+    }
+
+    /// Renews all others that hold the same key.
+    async fn prolong_others(&self, lease: &Lease) -> Result<(), Error> {
+        let mut granted = self.notes.lock().unwrap().granted.clone();
+        granted.retain(|other| other.key() == lease.key() && other.id() != lease.id());
+        for other in granted {
+            self.store.renew(&other).await?;
+        }
+        Ok(())
     }
 }
 
@@ -62,14 +187,25 @@ impl LockBackend for Liar {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        if self.has(Flaw::ForgetsItsOwnGrant) && self.store.inspect(claim.key()).await?.is_held() {
+        if self.has(Flaw::ForgetsItsOwnGrant) && self.holder(claim.lease()).await?.is_some() {
             return Ok(Attempt::Held(Contention::new()));
         }
-        let mut attempt = self.store.try_acquire(&self.twisted(claim)).await?;
+        let mut attempt = match self.store.try_acquire(&self.twisted(claim).await?).await {
+            Err(error) if self.has(Flaw::MixesKinds) && error.kind() == ErrorKind::WrongType => {
+                Attempt::Granted(Grant::new(NonZeroU64::MAX))
+            }
+            attempt => attempt?,
+        };
         if let (Flaw::AcquiresWhatIsHeld, Attempt::Held(_)) = (self.flaw, &attempt) {
             self.store.force_release(claim.key()).await?;
             attempt = self.store.try_acquire(claim).await?;
         }
+        if let (Flaw::LetsNewcomersPass, Attempt::Held(_), None) =
+            (self.flaw, &attempt, claim.place())
+        {
+            attempt = self.pass_the_queue(claim).await?;
+        }
+        self.notes.lock().unwrap().note(claim, &attempt);
         match attempt {
             Attempt::Granted(grant) => {
                 if self.has(Flaw::IssuesEqualTokens) {
@@ -93,25 +229,34 @@ impl LockBackend for Liar {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        match self.flaw {
-            Flaw::RenewsNothing => Ok(Renewal::Renewed),
-            Flaw::RenewsInto => match self.store.renew(lease).await? {
-                Renewal::Vanished => {
-                    self.store.try_acquire(&Claim::new(lease.clone())).await?;
-                    Ok(Renewal::Renewed)
-                }
-                renewal => Ok(renewal),
-            },
-            Flaw::SaysRenewedWhenTaken => match self.store.renew(lease).await? {
-                Renewal::Taken => Ok(Renewal::Renewed),
-                renewal => Ok(renewal),
-            },
-            _ => self.store.renew(lease).await,
+        if self.has(Flaw::RenewsNothing) {
+            return Ok(Renewal::Renewed);
         }
+        let renewal = self.store.renew(&self.renewed(lease)).await?;
+        match (self.flaw, renewal) {
+            (Flaw::AddsUnitsAtRenewals, Renewal::Renewed) => self.add_units(lease).await?,
+            (Flaw::ProlongsOthers, Renewal::Renewed) => self.prolong_others(lease).await?,
+            (Flaw::RenewsInto, Renewal::Vanished) => {
+                self.store.try_acquire(&Claim::new(lease.clone())).await?;
+                return Ok(Renewal::Renewed);
+            }
+            (Flaw::SaysRenewedWhenTaken, Renewal::Taken)
+            | (Flaw::NeverAsksBack, Renewal::RevocationRequested) => return Ok(Renewal::Renewed),
+            (Flaw::AsksTheNextHolderToo, Renewal::Renewed)
+                if self.notes.lock().unwrap().asked_back.contains(lease.key()) =>
+            {
+                return Ok(Renewal::RevocationRequested);
+            }
+            _ => {}
+        }
+        Ok(renewal)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let was_granted = self.notes.lock().unwrap().granted(lease).is_some();
+        self.notes.lock().unwrap().forget(lease);
         match self.flaw {
+            Flaw::KeepsPlacesOfLeavers if !was_granted => Ok(Release::NotHeld),
             Flaw::ReleasesNothing => Ok(Release::Released),
             Flaw::LetsAnybodyRelease => {
                 self.store.force_release(lease.key()).await?;
@@ -129,19 +274,33 @@ impl LockBackend for Liar {
         if self.has(Flaw::NeverTellsNews) { KeyWatch::silent() } else { self.store.watch(key) }
     }
 
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        if self.has(Flaw::NeverTellsNews) {
+            KeyWatch::silent()
+        } else {
+            self.store.watch_lease(lease)
+        }
+    }
+
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.store.inspect(key).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        self.notes.lock().unwrap().granted.retain(|granted| granted.key() != key);
         self.store.force_release(key).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        self.notes.lock().unwrap().asked_back.push(key.clone());
+        self.store.request_revocation(key).await
     }
 }
 
 /// The flaw of the store that is under test.
 static FLAW: Mutex<Flaw> = Mutex::new(Flaw::AcquiresWhatIsHeld);
 
-struct Lying(MemoryBackend);
+struct Lying(Liar);
 
 #[async_trait]
 impl Harness for Lying {
@@ -151,11 +310,12 @@ impl Harness for Lying {
     const TIME: Time = Time::Virtual;
 
     async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
+        let store = MemoryBackend::with_clock(TokioClock::new());
+        Self(Liar { store, flaw: *FLAW.lock().unwrap(), notes: Arc::default() })
     }
 
     async fn connect(&self) -> Liar {
-        Liar { store: self.0.clone(), flaw: *FLAW.lock().unwrap() }
+        self.0.clone()
     }
 
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
@@ -181,19 +341,32 @@ fn failures(flaw: Flaw) -> Vec<String> {
 }
 
 /// Each flaw, and a case that must catch it.
-const FLAWS: [(Flaw, &str); 15] = [
+const FLAWS: [(Flaw, &str); 28] = [
     (Flaw::AcquiresWhatIsHeld, "mutual_exclusion::many_clients_never_overlap"),
+    (Flaw::AddsUnitsAtRenewals, "semaphore::a_renewal_gives_units_back_and_takes_none"),
+    (Flaw::AsksTheNextHolderToo, "revocation::the_next_holder_is_not_asked"),
+    (Flaw::CountsTheDead, "semaphore::a_lost_permit_comes_back_once"),
     (Flaw::ExpiresEarly, "expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before"),
     (
         Flaw::ForgetsItsOwnGrant,
         "mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition",
     ),
+    (Flaw::ForgetsPlaces, "fair::who_comes_first_is_served_first"),
     (Flaw::HangsWhenContended, "mutual_exclusion::a_held_lock_is_refused_at_once"),
+    (Flaw::IgnoresNewDescriptions, "election::what_a_leader_proclaims_is_seen_by_all"),
     (Flaw::IssuesEqualTokens, "fencing::tokens_strictly_increase"),
+    (Flaw::KeepsPlacesForEver, "fair::a_dead_waiter_holds_up_the_next_for_its_place_only"),
+    (Flaw::KeepsPlacesOfLeavers, "fair::a_waiter_that_gives_up_leaves_the_queue_at_once"),
+    (Flaw::KeepsUnitsGivenBack, "rw_lock::a_downgrade_lets_readers_in_and_no_writer_between"),
     (Flaw::KeepsWhatExpires, "expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before"),
     (Flaw::LetsAnybodyRelease, "release::a_stale_release_leaves_the_successor"),
+    (Flaw::LetsNewcomersPass, "fair::nobody_passes_those_who_queue"),
+    (Flaw::LetsOneTooManyIn, "semaphore::no_more_permits_are_out_than_there_are"),
+    (Flaw::MixesKinds, "semaphore::a_key_is_one_kind_of_lock_at_a_time"),
     (Flaw::MixesUpCase, "mutual_exclusion::similar_names_are_different_locks"),
+    (Flaw::NeverAsksBack, "revocation::a_holder_that_is_asked_back_learns_of_it_and_goes_on"),
     (Flaw::NeverTellsNews, "waiting::a_release_wakes_who_waits"),
+    (Flaw::ProlongsOthers, "semaphore::each_holder_has_its_own_ttl"),
     (Flaw::ReleasesNothing, "release::a_released_lock_is_free_and_a_second_release_is_nothing"),
     (Flaw::RenewsInto, "renewal::a_renewal_puts_the_full_ttl_in_force"),
     (Flaw::RenewsNothing, "renewal::a_lock_is_kept_for_many_ttls"),

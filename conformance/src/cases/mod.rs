@@ -2,11 +2,13 @@
 
 pub(crate) mod bad_input;
 pub(crate) mod cancellation;
+pub(crate) mod election;
 pub(crate) mod expiry;
 pub(crate) mod fair;
 pub(crate) mod fencing;
 pub(crate) mod lock_delay;
 pub(crate) mod lost;
+pub(crate) mod multi_lock;
 pub(crate) mod mutual_exclusion;
 pub(crate) mod reentrancy;
 pub(crate) mod release;
@@ -15,6 +17,7 @@ pub(crate) mod retry;
 pub(crate) mod revocation;
 pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
+pub(crate) mod striped;
 pub(crate) mod waiting;
 
 use std::time::Duration;

@@ -145,10 +145,11 @@ pub(crate) async fn each_holder_has_its_own_ttl<H: Harness>(scene: &Scene<H>) {
     }
     let next = permits(scene, &key, 1, 2).with_ttl(ttl * 20);
     let free = async || {
+        assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
         let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
         matches!(attempt, Attempt::Granted(_))
     };
-    scene.until("the short lease has ended", ttl, free).await;
+    scene.until("the short lease has ended", ttl / 2, free).await;
 
     let after = scene.now().since(granted_at);
     assert!(after + Duration::from_millis(50) >= ttl, "it ended after {after:?}");
@@ -170,6 +171,27 @@ pub(crate) async fn permits_are_renewed_while_they_are_held<H: Harness>(scene: &
     assert!(semaphore.try_acquire(1).await.unwrap().is_none());
     one.release().await.unwrap();
     three.release().await.unwrap();
+}
+
+pub(crate) async fn a_renewal_gives_units_back_and_takes_none<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let all = permits(scene, &key, 3, 3).with_ttl(scene.ttl() * 20);
+    let one = all.clone().with_share(Share::Units { units: 1, limit: 3 });
+    let others = permits(scene, &key, 2, 3).with_ttl(scene.ttl() * 20);
+    grant(&backend, &all).await;
+
+    assert_eq!(backend.renew(&one).await.unwrap(), Renewal::Renewed);
+    for _ in 0..2 {
+        // Whether or not they are free.
+        assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
+        grant(&backend, &others).await;
+        assert_eq!(backend.renew(&all).await.unwrap(), Renewal::Renewed);
+        refusal(&backend, &permits(scene, &key, 1, 3)).await;
+        assert_eq!(backend.release(&others).await.unwrap(), Release::Released);
+    }
+
+    assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
 }
 
 pub(crate) async fn a_permit_that_is_free_is_not_refused_to_who_does_not_wait<H: Harness>(

@@ -1,0 +1,261 @@
+//! One leader at a time, who tells all others something.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fault::{Fault, News};
+use leasehold_core::{Election, ErrorKind, LockOptions, LossReason, Observer, Operation, Retry};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::cancellation::{MANY, polled};
+use super::start_to_wait;
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// How often an observer looks at least, whether or not there is news.
+const POLL: Duration = Duration::from_secs(1);
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+/// What the leader proclaims, as the store shows it; `None` if nobody leads.
+async fn shown(election: &Election) -> Option<String> {
+    election.leader().await.unwrap().map(|leader| leader.value().to_string())
+}
+
+/// What the observer tells next, `within` that time and slack.
+async fn told<H: Harness>(
+    scene: &Scene<H>,
+    observer: &mut Observer,
+    within: Duration,
+) -> Option<String> {
+    let told = timeout(within + scene.slack(), observer.next()).await;
+    let told = told.unwrap_or_else(|_| panic!("it is not told within {within:?}"));
+    told.unwrap().map(|leader| leader.value().to_string())
+}
+
+/// A leader comes, says something else, resigns, and another one comes; the observer tells all of it.
+async fn tells_of_every_change<H: Harness>(
+    scene: &Scene<H>,
+    election: &Election,
+    mut observer: Observer,
+    within: Duration,
+) {
+    assert_eq!(told(scene, &mut observer, Duration::ZERO).await, None, "at first at once");
+
+    let term = election.campaign("one").await.unwrap();
+    assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some("one"));
+    for value in ["another", "and a third"] {
+        term.proclaim(value).await.unwrap();
+        assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some(value));
+    }
+    term.resign().await.unwrap();
+    assert_eq!(told(scene, &mut observer, within).await, None);
+    let next = election.campaign("the next").await.unwrap();
+    assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some("the next"));
+    next.resign().await.unwrap();
+}
+
+pub(crate) async fn at_most_one_leads_at_a_time<H: Harness>(scene: &Scene<H>) {
+    const ROUNDS: usize = 8;
+
+    let key = scene.key();
+    let (leading, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let mut candidates = JoinSet::new();
+    for fair in [false, false, true] {
+        let client = scene.client_with(long(scene).fair(fair)).await;
+        for name in ["one", "other"] {
+            let election = client.election(&key).unwrap();
+            let (leading, last) = (Arc::clone(&leading), Arc::clone(&last));
+            candidates.spawn(async move {
+                for round in 0..ROUNDS {
+                    let term = election.campaign(name).await.unwrap();
+                    assert_eq!(leading.fetch_add(1, Ordering::SeqCst), 0, "two lead at once");
+                    let token = term.token().number();
+                    assert!(last.swap(token, Ordering::SeqCst) < token, "tokens do not increase");
+                    tokio::task::yield_now().await;
+                    leading.fetch_sub(1, Ordering::SeqCst);
+                    if round % 2 == 0 {
+                        term.resign().await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+    while let Some(done) = candidates.join_next().await {
+        done.unwrap();
+    }
+
+    let (one, other) = (scene.client().await, scene.client().await);
+    let (one, other) = (one.election(&key).unwrap(), other.election(&key).unwrap());
+    scene.until_free(&key, Duration::ZERO).await;
+    let term = one.try_campaign("one").await.unwrap().expect("nobody leads");
+    assert!(other.try_campaign("other").await.unwrap().is_none());
+    assert!(one.try_campaign("one").await.unwrap().is_none(), "nor for the leader's own process");
+    term.resign().await.unwrap();
+}
+
+pub(crate) async fn a_resignation_hands_over_at_once<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let often = Retry::unlimited().every(scene.ttl() / 10);
+    let options = long(scene).retry(often);
+    let (one, _faults) = scene.faulty_with(options.clone()).await;
+    let (other, _faults) = scene.faulty_with(options).await;
+    let mut term = one.election(&key).unwrap().campaign("first").await.unwrap();
+    let within = scene.ttl() / 10 + scene.slack();
+
+    // Also if it is only dropped.
+    for (client, resigns) in [(&other, true), (&one, false), (&other, true)] {
+        let election = client.election(&key).unwrap();
+        let campaign = async move { election.campaign("next").await.unwrap() };
+        let next = start_to_wait(scene, client, campaign).await;
+        assert!(!next.is_finished());
+
+        if resigns {
+            term.resign().await.unwrap();
+        } else {
+            drop(term);
+        }
+
+        term = timeout(within, next).await.expect("it does not wait for a TTL").unwrap();
+    }
+    term.resign().await.unwrap();
+}
+
+pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (dying, faults) = scene.faulty().await;
+    let (client, _faults) = scene.faulty().await;
+    let term = dying.election(&key).unwrap().campaign("the dead").await.unwrap();
+    let election = client.election(&key).unwrap();
+    let campaign = async move { election.campaign("the next").await.unwrap() };
+    let next = start_to_wait(scene, &client, campaign).await;
+
+    for operation in [Operation::Renew, Operation::Release] {
+        faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
+    }
+    let died_at = scene.now();
+    let next = next.await.unwrap();
+
+    let after = scene.now().since(died_at);
+    assert!(after < scene.ttl() + scene.slack(), "succeeded after {after:?}");
+    assert!(term.deadline() < scene.now() && !term.is_held(), "it believes that it leads");
+    assert_eq!(term.lost().await, LossReason::Expired);
+    assert!(next.token().number() > term.token().number());
+    next.resign().await.unwrap();
+}
+
+pub(crate) async fn what_a_leader_proclaims_is_seen_by_all<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let other = scene.client().await.election(&key).unwrap();
+    assert_eq!(shown(&other).await, None);
+
+    let term = client.election(&key).unwrap().campaign("one").await.unwrap();
+    assert_eq!(shown(&other).await.as_deref(), Some("one"));
+    let fingerprint = other.leader().await.unwrap().unwrap().fingerprint();
+
+    // Renewals carry it.
+    term.proclaim("another").await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(shown(&other).await.as_deref(), Some("another"));
+        scene.pass(scene.ttl() / 2).await;
+    }
+
+    // Also if the store did not hear of it at once.
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+    let error = term.proclaim("a third").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let is_shown = async || shown(&other).await.as_deref() == Some("a third");
+    scene.until("it is shown", scene.ttl() / 3, is_shown).await;
+
+    assert_eq!(other.leader().await.unwrap().unwrap().fingerprint(), fingerprint);
+    term.resign().await.unwrap();
+    assert_eq!(shown(&other).await, None);
+}
+
+pub(crate) async fn an_observer_is_told_of_every_change<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let observer = other.election(&key).unwrap().observe();
+
+    tells_of_every_change(scene, &client.election(&key).unwrap(), observer, POLL).await;
+}
+
+pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let observer = other.election(&key).unwrap().observe();
+
+    // What it is not told of, it finds out by looking, but not before twice the slack is over.
+    assert!(scene.slack() * 2 <= POLL);
+    let election = client.election(&key).unwrap();
+    tells_of_every_change(scene, &election, observer, Duration::ZERO).await;
+}
+
+pub(crate) async fn an_observer_without_news_looks_all_the_same<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let (deaf, faults) = scene.faulty().await;
+    faults.set_news(News::Muted);
+    let observer = deaf.election(&key).unwrap().observe();
+
+    tells_of_every_change(scene, &client.election(&key).unwrap(), observer, POLL).await;
+}
+
+pub(crate) async fn an_observer_sees_a_leader_die<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (dying, faults) = scene.faulty().await;
+    let other = scene.client().await;
+    let mut observer = other.election(&key).unwrap().observe();
+    let term = dying.election(&key).unwrap().campaign("the dead").await.unwrap();
+    assert_eq!(told(scene, &mut observer, Duration::ZERO).await.as_deref(), Some("the dead"));
+
+    // Renewals are nothing to tell of.
+    let quiet = timeout(scene.ttl() * 3 / 2, observer.next()).await;
+    assert!(quiet.is_err(), "{quiet:?} is no change");
+    for operation in [Operation::Renew, Operation::Release] {
+        faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
+    }
+
+    assert_eq!(told(scene, &mut observer, scene.ttl()).await, None);
+    assert!(!term.is_held(), "it believes that it leads");
+    faults.heal();
+}
+
+pub(crate) async fn a_campaign_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let often = Retry::unlimited().every(Duration::from_millis(5));
+    let holder = scene.client_with(long(scene)).await.election(&key).unwrap();
+    let client = scene.client_with(long(scene).retry(often)).await;
+    let election = client.election(&key).unwrap();
+    let term = holder.campaign("first").await.unwrap();
+
+    for polls in 0..20 {
+        let (one, other) = (election.campaign("one"), election.campaign("other"));
+        let (one, other) = tokio::join!(polled(polls, one), polled(polls, other));
+        assert!(one.is_none() && other.is_none());
+    }
+    term.resign().await.unwrap();
+    let next = holder.try_campaign_for("next", scene.slack()).await.unwrap();
+    next.expect("those who left are in nobody's way").resign().await.unwrap();
+
+    for polls in 0..MANY {
+        let completed = polled(polls, election.campaign("one")).await;
+
+        let done = completed.is_some();
+        drop(completed);
+        scene.until_free(&key, Duration::ZERO).await;
+        if done {
+            return;
+        }
+    }
+    panic!("the campaign did not complete within {MANY} polls");
+}

@@ -1,0 +1,254 @@
+//! Several locks at once: all of them or none.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fault::Fault;
+use leasehold_core::{
+    ErrorKind, LockBackend, LockClient, LockKey, LockOptions, LossReason, Operation, Retry,
+};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::cancellation::{MANY, polled};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+/// So many keys, in the order in which they are taken.
+fn keys<H: Harness>(scene: &Scene<H>, count: usize) -> Vec<LockKey> {
+    let mut keys: Vec<_> = (0..count).map(|_| scene.key()).collect();
+    keys.sort();
+    keys
+}
+
+async fn all_become_free<'a, H: Harness>(
+    scene: &Scene<H>,
+    keys: impl IntoIterator<Item = &'a LockKey>,
+) {
+    for key in keys {
+        scene.until_free(key, Duration::ZERO).await;
+    }
+}
+
+pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scene<H>) {
+    let keys = keys(scene, 3);
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let whole = client.multi_lock().mutexes(&keys).unwrap();
+
+    for held in &keys {
+        let guard = other.mutex(held).unwrap().lock().await.unwrap();
+        for refused in [whole.try_lock().await, whole.try_lock_for(scene.slack()).await] {
+            assert!(refused.unwrap().is_none());
+            all_become_free(scene, keys.iter().filter(|key| *key != held)).await;
+        }
+        guard.release().await.unwrap();
+    }
+
+    let guard = whole.try_lock().await.unwrap().expect("nobody holds any of them");
+    for key in &keys {
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+    }
+    guard.release().await.unwrap();
+    for key in &keys {
+        assert_eq!(scene.witness(key).await, None, "a release has happened when it returns");
+    }
+}
+
+pub(crate) async fn a_part_that_fails_leaves_nothing<H: Harness>(scene: &Scene<H>) {
+    let keys = keys(scene, 3);
+    let (client, faults) = scene.faulty_with(long(scene)).await;
+    let whole = client.multi_lock().mutexes(&keys).unwrap();
+
+    for failing in &keys {
+        faults.inject_on(failing, Operation::Acquire, Fault::Fail(ErrorKind::Denied), 1);
+
+        let error = whole.lock().await.unwrap_err();
+
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(failing)), "{error}");
+        all_become_free(scene, &keys).await;
+    }
+}
+
+pub(crate) async fn several_locks_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client_with(long(scene)).await;
+    for polls in 0..MANY {
+        let keys = keys(scene, 3);
+        let whole = client.multi_lock().mutexes(&keys).unwrap();
+
+        let completed = polled(polls, whole.lock()).await;
+
+        let done = completed.is_some();
+        drop(completed);
+        all_become_free(scene, &keys).await;
+        if done {
+            return;
+        }
+    }
+    panic!("the acquisition did not complete within {MANY} polls");
+}
+
+pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let keys = keys(scene, 3);
+    let often = Retry::unlimited().every(Duration::from_millis(5));
+    let client = scene.client_with(long(scene).retry(often)).await;
+    let holder = scene.client_with(long(scene)).await;
+    let whole = client.multi_lock().mutexes(&keys).unwrap();
+    let guard = holder.mutex(&keys[2]).unwrap().lock().await.unwrap();
+
+    for polls in 0..20 {
+        let (one, other) = tokio::join!(polled(polls, whole.lock()), polled(polls, whole.lock()));
+
+        assert!(one.is_none() && other.is_none());
+        all_become_free(scene, &keys[..2]).await;
+    }
+
+    guard.release().await.unwrap();
+    let next = whole.try_lock_for(scene.ttl()).await.unwrap();
+    next.expect("those who left are in nobody's way").release().await.unwrap();
+}
+
+/// An account, and what is written to it under its lock.
+struct Account {
+    key: LockKey,
+    balance: AtomicU64,
+}
+
+/// Adds one to each of two accounts, again and again; the keys are named in either order.
+async fn transfer<B: LockBackend>(client: LockClient<B>, accounts: Arc<[Account]>, rounds: usize) {
+    for _ in 0..rounds {
+        let one = fastrand::usize(..accounts.len());
+        let other = (one + fastrand::usize(1..accounts.len())) % accounts.len();
+        let pair = [&accounts[one], &accounts[other]];
+        let whole = client.multi_lock().mutexes(pair.map(|account| &account.key)).unwrap();
+
+        let guard = whole.lock().await.unwrap();
+        let before = pair.map(|account| account.balance.load(Ordering::SeqCst));
+        tokio::task::yield_now().await;
+        for (account, before) in pair.into_iter().zip(before) {
+            account.balance.store(before + 1, Ordering::SeqCst);
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn keys_named_in_opposite_orders_never_deadlock<H: Harness>(scene: &Scene<H>) {
+    const CLIENTS: usize = 3;
+    const TASKS: usize = 3;
+    const ROUNDS: usize = 12;
+
+    let account = |_| Account { key: scene.key(), balance: AtomicU64::new(0) };
+    let accounts: Arc<[Account]> = (0..3).map(account).collect();
+    let mut set = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let client = scene.client_with(long(scene)).await;
+        for _ in 0..TASKS {
+            set.spawn(transfer(client.clone(), Arc::clone(&accounts), ROUNDS));
+        }
+    }
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+
+    let total: u64 = accounts.iter().map(|account| account.balance.load(Ordering::SeqCst)).sum();
+    assert_eq!(total, (CLIENTS * TASKS * ROUNDS * 2) as u64, "two were in at once");
+}
+
+pub(crate) async fn one_wait_covers_all_parts<H: Harness>(scene: &Scene<H>) {
+    let keys = keys(scene, 2);
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let first = other.mutex(&keys[0]).unwrap().lock().await.unwrap();
+    let second = other.mutex(&keys[1]).unwrap().lock().await.unwrap();
+    let whole = client.multi_lock().mutexes(&keys).unwrap();
+    let wait = scene.ttl() * 2;
+
+    let asked_at = scene.now();
+    let freed = async {
+        scene.pass(wait * 3 / 4).await;
+        first.release().await.unwrap();
+    };
+    let (refused, ()) = tokio::join!(whole.try_lock_for(wait), freed);
+
+    assert!(refused.unwrap().is_none());
+    let waited = scene.now().since(asked_at);
+    assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
+    all_become_free(scene, &keys[..1]).await;
+    second.release().await.unwrap();
+}
+
+pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole<H: Harness>(scene: &Scene<H>) {
+    let keys = keys(scene, 3);
+    let (client, operator) = (scene.client().await, scene.client().await);
+    let guard = client.multi_lock().mutexes(&keys).unwrap().lock().await.unwrap();
+    assert!(guard.is_held());
+
+    operator.admin().force_release(&keys[1], "conformance").await.unwrap();
+    let told = timeout(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
+
+    assert_eq!(told.expect("it is told"), (keys[1].clone(), LossReason::Vanished));
+    assert!(!guard.is_held());
+    let error = guard.run(pending::<()>()).await.unwrap_err();
+    assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");
+    // The others are kept until it is released, which it still has to be.
+    scene.pass(scene.ttl() * 3 / 2).await;
+    for key in [&keys[0], &keys[2]] {
+        assert!(guard.get(key).unwrap().is_held());
+        assert!(scene.witness(key).await.is_some());
+    }
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    all_become_free(scene, &keys).await;
+}
+
+pub(crate) async fn tokens_of_each_part_increase<H: Harness>(scene: &Scene<H>) {
+    let keys = keys(scene, 3);
+    let clients = [scene.client().await, scene.client().await];
+    let mut last = [0; 3];
+
+    for round in 0..4 {
+        let whole = clients[round % 2].multi_lock().mutexes(&keys).unwrap();
+        let guard = whole.lock().await.unwrap();
+
+        for (key, last) in keys.iter().zip(&mut last) {
+            let token = guard.get(key).unwrap().token();
+            assert_eq!(token.key(), key);
+            assert!(token.number() > *last, "{token:?} after {last}");
+            *last = token.number();
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn parts_may_be_of_different_kinds<H: Harness>(scene: &Scene<H>) {
+    let [mutex, read, write, permits] = [scene.key(), scene.key(), scene.key(), scene.key()];
+    let all = [&mutex, &read, &write, &permits];
+    let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
+    let whole = client.multi_lock().mutex(&mutex).unwrap().read(&read).unwrap();
+    let whole = whole.write(&write).unwrap().permits(&permits, 2, 3).unwrap();
+
+    let guard = whole.try_lock().await.unwrap().expect("nobody holds any of them");
+
+    assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_none());
+    assert!(other.rw_lock(&read).unwrap().try_write().await.unwrap().is_none());
+    let beside = other.rw_lock(&read).unwrap().try_read().await.unwrap().expect("it only reads");
+    let semaphore = other.semaphore(&permits, 3).unwrap();
+    assert!(semaphore.try_acquire(2).await.unwrap().is_none());
+    let third = semaphore.try_acquire(1).await.unwrap().expect("it has two of three");
+    beside.release().await.unwrap();
+    guard.release().await.unwrap();
+
+    // One of three is in the way of nobody, and two of three are.
+    whole.try_lock().await.unwrap().expect("two are free").release().await.unwrap();
+    let second = semaphore.try_acquire(1).await.unwrap().unwrap();
+    assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_none());
+    all_become_free(scene, all.into_iter().filter(|key| **key != permits)).await;
+    second.release().await.unwrap();
+    third.release().await.unwrap();
+}

@@ -1,0 +1,141 @@
+//! One resource in segments, any of which will do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{LockOptions, Retry, Striped};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::cancellation::polled;
+use super::start_to_wait;
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+const SEGMENTS: u32 = 4;
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+async fn all_become_free<H: Harness>(scene: &Scene<H>, striped: &Striped) {
+    for segment in striped.segments() {
+        scene.until_free(segment, Duration::ZERO).await;
+    }
+}
+
+pub(crate) async fn each_segment_has_one_holder_and_all_can_be_had<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
+    let striped = clients.each_ref().map(|client| client.striped(&key, SEGMENTS).unwrap());
+
+    let mut guards = Vec::new();
+    for number in 0..SEGMENTS as usize {
+        let guard = striped[number % 2].try_lock().await.unwrap();
+        guards.push(guard.unwrap_or_else(|| panic!("only {number} could be had")));
+    }
+
+    let held: BTreeSet<u32> = guards.iter().map(|guard| guard.segment()).collect();
+    assert_eq!(held, (0..SEGMENTS).collect(), "two hold the same");
+    for striped in &striped {
+        assert!(striped.try_lock().await.unwrap().is_none());
+    }
+    let freed = guards.swap_remove(1);
+    let segment = freed.segment();
+    freed.release().await.unwrap();
+    let again = striped[0].try_lock().await.unwrap().expect("it is free again");
+    assert_eq!(again.segment(), segment);
+    guards.push(again);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    all_become_free(scene, &striped[0]).await;
+}
+
+pub(crate) async fn no_two_meet_in_a_segment<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let inside: Arc<[AtomicUsize]> = (0..SEGMENTS).map(|_| AtomicUsize::new(0)).collect();
+    let mut set = JoinSet::new();
+    for _ in 0..3 {
+        let client = scene.client_with(long(scene)).await;
+        for _ in 0..3 {
+            let striped = client.striped(&key, SEGMENTS).unwrap();
+            let inside = Arc::clone(&inside);
+            set.spawn(async move {
+                for _ in 0..12 {
+                    let guard = striped.lock().await.unwrap();
+                    let inside = &inside[guard.segment() as usize];
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            });
+        }
+    }
+
+    while let Some(done) = set.join_next().await {
+        done.unwrap();
+    }
+
+    let client = scene.client().await;
+    all_become_free(scene, &client.striped(&key, SEGMENTS).unwrap()).await;
+}
+
+pub(crate) async fn who_waits_gets_the_first_segment_that_is_freed<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(long(scene)).await;
+    let often = Retry::unlimited().every(scene.ttl() / 10);
+    let (client, _faults) = scene.faulty_with(long(scene).retry(often)).await;
+    let striped = holder.striped(&key, SEGMENTS).unwrap();
+    let mut guards = Vec::new();
+    for _ in 0..SEGMENTS {
+        guards.push(striped.try_lock().await.unwrap().unwrap());
+    }
+
+    for _ in 0..3 {
+        let waiting = client.striped(&key, SEGMENTS).unwrap();
+        let waits = async move { waiting.lock().await.unwrap() };
+        let waiter = start_to_wait(scene, &client, waits).await;
+        assert!(!waiter.is_finished());
+        let freed = guards.swap_remove(fastrand::usize(..guards.len()));
+        let segment = freed.segment();
+
+        freed.release().await.unwrap();
+
+        let served = timeout(scene.ttl() / 10 + scene.slack(), waiter).await;
+        let served = served.expect("one is free").unwrap();
+        assert_eq!(served.segment(), segment);
+        served.release().await.unwrap();
+        scene.until_free(&striped.segments()[segment as usize], Duration::ZERO).await;
+        guards.push(striped.try_lock().await.unwrap().expect("nobody else has asked"));
+    }
+    drop(guards);
+    all_become_free(scene, &striped).await;
+}
+
+pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(long(scene)).await;
+    let often = Retry::unlimited().every(Duration::from_millis(5));
+    let client = scene.client_with(long(scene).retry(often)).await;
+    let (held, waiting) = (holder.striped(&key, 2).unwrap(), client.striped(&key, 2).unwrap());
+    let guards = (held.try_lock().await.unwrap().unwrap(), held.try_lock().await.unwrap().unwrap());
+
+    for polls in 0..20 {
+        let (one, other) =
+            tokio::join!(polled(polls, waiting.lock()), polled(polls, waiting.lock()));
+        assert!(one.is_none() && other.is_none());
+    }
+    guards.0.release().await.unwrap();
+    guards.1.release().await.unwrap();
+    all_become_free(scene, &held).await;
+
+    // And with something to be had.
+    for polls in 0..20 {
+        drop(polled(polls, waiting.lock()).await);
+        all_become_free(scene, &held).await;
+    }
+}
