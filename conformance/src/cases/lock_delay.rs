@@ -29,6 +29,21 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &S
     next.release().await.unwrap();
 }
 
+pub(crate) async fn a_background_release_goes_on_through_the_delay<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 10_000);
+
+    drop(guard);
+    scene.pass(scene.ttl() * 3 / 2).await;
+    assert!(scene.witness(&key).await.is_some(), "the store was not told");
+    faults.heal();
+
+    // It tries again every second.
+    scene.until_free(&key, Duration::from_secs(1)).await;
+}
+
 pub(crate) async fn a_released_lock_opens_at_once<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let client = scene.client_with(scene.options().lock_delay(scene.ttl() * 20)).await;

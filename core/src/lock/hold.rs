@@ -211,7 +211,9 @@ impl Hold {
     /// What is to be ended in the store once nobody wants it any more.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        Unwanted::new(&state.wanted).closed_until(state.min_until)
+        let kept = state.wanted.ttl() + self.lock_delay;
+        let stored = state.wanted.clone().with_ttl(kept);
+        Unwanted::new(&stored).closed_until(state.min_until)
     }
 
     /// Lets the key be open as soon as it has ended.
