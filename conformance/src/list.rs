@@ -267,6 +267,7 @@ cases! { $
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay [];
         a_background_release_goes_on_through_the_delay [];
+        the_longest_ttl_is_that_of_the_whole [];
         a_released_lock_opens_at_once [];
     }
     multi_lock {

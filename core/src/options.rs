@@ -220,14 +220,7 @@ impl LockOptions {
         check_ttl("ttl", self.ttl, store)?;
         self.retry.validate()?;
         check_ttl("max_hold", self.first_ttl(), store)?;
-        let kept = self.ttl.saturating_add(self.lock_delay);
-        if kept > store.max_ttl() {
-            let message = format!(
-                "lock_delay: with the TTL it is {kept:?}, above the longest TTL of the store, {:?}",
-                store.max_ttl()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        check_kept(self.ttl, self.lock_delay, store)?;
         if self.fair {
             check_feature(Feature::Queue, "fair locks", store)?;
         }
@@ -278,6 +271,22 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Resu
         return Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()));
     }
     check_usable(name, ttl)
+}
+
+/// Refuses a TTL that is too long for the store together with what the store keeps the lease for beyond it.
+pub(crate) fn check_kept(
+    ttl: Duration,
+    lock_delay: Duration,
+    store: &Capabilities,
+) -> Result<(), Error> {
+    let (kept, max) = (ttl.saturating_add(lock_delay), store.max_ttl());
+    if kept > max {
+        let message = format!(
+            "lock_delay: with the TTL it is {kept:?}, above the longest TTL of the store, {max:?}"
+        );
+        return Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()));
+    }
+    Ok(())
 }
 
 /// Refuses what `what` needs and the store does not have.

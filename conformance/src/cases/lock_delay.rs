@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LossReason, Operation};
+use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation};
 
 use crate::harness::Harness;
 use crate::scene::Scene;
@@ -42,6 +42,22 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay<H: Harness>(s
 
     // It tries again every second.
     scene.until_free(&key, Duration::from_secs(1)).await;
+}
+
+pub(crate) async fn the_longest_ttl_is_that_of_the_whole<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let delay = scene.ttl();
+    let client = scene.client_with(scene.options().lock_delay(delay)).await;
+    let longest = client.backend().capabilities().max_ttl();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    let error = guard.extend(longest).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    guard.extend(longest - delay).await.unwrap();
+
+    let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+    assert!(stored <= longest && stored > longest - delay, "{stored:?}");
+    guard.release().await.unwrap();
 }
 
 pub(crate) async fn a_released_lock_opens_at_once<H: Harness>(scene: &Scene<H>) {

@@ -175,7 +175,9 @@ impl LockGuard {
     ///
     /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        options::check_ttl("ttl", ttl, &self.upkeep.backend().capabilities())?;
+        let store = self.upkeep.backend().capabilities();
+        options::check_ttl("ttl", ttl, &store)?;
+        options::check_kept(ttl, self.hold.lock_delay(), &store)?;
         self.amend(|lease| lease.with_ttl(ttl)).await
     }
 

@@ -195,6 +195,10 @@ impl Hold {
         &self.filed
     }
 
+    pub(crate) fn lock_delay(&self) -> Duration {
+        self.lock_delay
+    }
+
     pub(crate) fn deadline(&self) -> Instant {
         lock(&self.state).deadline
     }
