@@ -114,9 +114,13 @@ cases! { $
         an_old_watchdog_leaves_a_new_lease_alone [31];
         a_renewal_that_always_hangs_costs_no_other_lock [32];
         max_hold_ends_a_lease_that_is_renewed [33];
+        max_hold_limits_an_extension [33, 34];
+        max_hold_may_be_shorter_than_the_ttl [33];
         extending_moves_the_lease_in_the_store_and_here [34];
         shortening_moves_the_deadline_before_the_store_answers [34];
         an_extension_that_fails_takes_nothing_away [35];
+        an_extension_that_hangs_ends_with_the_lease [35];
+        an_extension_that_is_dropped_does_not_end_renewals [85];
         a_stalled_process_sees_the_loss_first [36, 99];
         without_a_watchdog_nothing_is_written [37];
     }
@@ -196,6 +200,7 @@ cases! { $
         a_frozen_store_is_a_loss_by_the_deadline [96] needs Pause;
         a_deleted_key_is_a_loss_by_the_next_renewal [97] needs ForceRelease;
         a_stolen_key_is_a_loss_at_once_where_the_store_tells [97, 98] needs Push, ForceRelease;
+        a_theft_during_a_renewal_is_a_loss_at_once_too [97, 98] needs Push, ForceRelease;
         passing_errors_are_no_loss [100];
         a_loss_is_seen_however_late_one_asks [101] needs ForceRelease;
         a_loss_lets_others_of_the_process_in [] needs ForceRelease;
@@ -225,9 +230,13 @@ cases! { $
         fair_callers_are_served_in_order_across_clients [123] needs Queue;
         nobody_passes_those_who_queue [123] needs Queue;
         a_waiter_keeps_its_place_for_as_long_as_it_waits [123] needs Queue;
+        an_outage_is_no_busy_loop_for_those_who_queue [105] needs Queue;
         a_dead_waiter_holds_up_the_next_for_its_place_only [124] needs Queue;
         a_waiter_that_gives_up_leaves_the_queue_at_once [86, 125] needs Queue;
         who_comes_back_goes_to_the_end [125] needs Queue;
+        a_queue_outlives_a_holder_that_dies [124] needs Queue;
+        who_is_served_has_left_the_queue [125] needs Queue;
+        who_leaves_wakes_those_behind [86] needs Queue, Push;
         a_place_may_be_given_up_late_and_twice [125] needs Queue;
         a_fair_wait_may_be_dropped_at_any_point [82, 86] needs Queue;
     }
@@ -240,6 +249,8 @@ cases! { $
         a_reader_that_would_write_is_told_of_the_deadlock [115] needs Units, Queue;
         an_owner_that_writes_may_read_and_write_again [] needs Units, Queue;
         a_downgrade_lets_readers_in_and_no_writer_between [115] needs Units, Queue;
+        a_downgrade_wakes_readers_who_wait [70] needs Units, Queue, Push;
+        a_downgrade_lets_readers_of_its_own_process_in [115] needs Units, Queue;
         a_downgrade_that_the_store_did_not_hear_of_is_repeated [90] needs Units, Queue;
         a_downgrade_may_be_dropped_at_any_point [90] needs Units, Queue;
         a_reader_and_a_writer_cannot_release_each_other [116] needs Units, Queue;
@@ -253,6 +264,9 @@ cases! { $
         permits_are_renewed_while_they_are_held [] needs Units;
         a_renewal_gives_units_back_and_takes_none [] needs Units;
         a_permit_that_is_free_is_not_refused_to_who_does_not_wait [] needs Units;
+        a_release_wakes_who_waits [70] needs Units, Push;
+        a_refusal_tells_of_the_lease_that_ends_first [] needs Units;
+        who_is_served_has_left_the_queue [] needs Units, Queue;
         clients_may_name_different_limits [119] needs Units;
         impossible_numbers_are_refused_at_once [120] needs Units;
         an_unknown_permit_is_not_released [120] needs Units;
@@ -262,10 +276,13 @@ cases! { $
         a_holder_that_is_asked_back_learns_of_it_and_goes_on [] needs Revocation;
         a_holder_is_told_at_once_where_the_store_tells [] needs Revocation, Push;
         the_next_holder_is_not_asked [] needs Revocation;
+        a_request_ends_with_the_lease_that_it_was_for [] needs Revocation;
+        a_request_stands_until_the_last_lease_would_end [] needs Revocation, Units;
         all_who_share_a_key_are_asked [] needs Revocation, Units;
     }
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay [];
+        a_request_that_hangs_is_repeated_without_the_delay [];
         a_background_release_goes_on_through_the_delay [];
         the_longest_ttl_is_that_of_the_whole [];
         a_released_lock_opens_at_once [];

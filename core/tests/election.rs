@@ -920,6 +920,20 @@ mod options {
         assert!(world.clock.now() >= elected_at + ms(5_000));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn keep_the_last_value_while_min_hold_keeps_an_election_closed() {
+        let world = World::new();
+        let closed = LockOptions::new().ttl(TTL).min_hold(ms(5_000));
+        let election = world.process_with(closed).0.election("k").unwrap();
+        let term = election.campaign("one").await.unwrap();
+        term.proclaim("another").await.unwrap();
+
+        term.resign().await.unwrap();
+
+        let shown = world.client().election("k").unwrap().leader().await.unwrap();
+        assert_eq!(shown.unwrap().value().as_str(), "another");
+    }
+
     #[test]
     fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
         let all = [Feature::Units, Feature::Queue, Feature::Inspect];

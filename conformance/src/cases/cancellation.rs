@@ -106,10 +106,12 @@ pub(crate) async fn a_release_may_be_dropped_at_any_point<H: Harness>(scene: &Sc
 }
 
 pub(crate) async fn an_extension_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
-    let client = scene.client().await;
+    let (client, faults) = scene.faulty().await;
     for polls in 0..MANY {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+        // So that there is a point between the request and the reply, also where there is no network.
+        faults.inject(Operation::Renew, Fault::DelayReply(Duration::from_millis(2)), 1);
 
         let done = polled(polls, guard.extend(scene.ttl() * 2)).await.is_some();
 

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Attempt, Claim, Lease, LockBackend, LockKey, LockOptions, Patience, Release, Retry,
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, Patience,
+    Release, Retry,
 };
 use tokio::time::timeout;
 
@@ -114,16 +116,18 @@ pub(crate) async fn nobody_passes_those_who_queue<H: Harness>(scene: &Scene<H>) 
 
 pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
-    // Places are kept for a TTL, and polls are further apart.
+    // Places are kept for a TTL, polls are further apart, and the holder is good for longer.
     let options = scene.options().fair(true).retry(Retry::unlimited().every(scene.ttl() * 60));
     let (client, _faults) = scene.faulty_with(options.clone()).await;
     let (late, _faults) = scene.faulty_with(options).await;
-    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let holder = scene.client_with(fair(scene)).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let mutex = client.mutex(&key).unwrap();
     let first = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
-    scene.pass(scene.ttl() * 3).await;
+    scene.pass(scene.ttl() * 3 / 2).await;
     let mutex = late.mutex(&key).unwrap();
     let second = start_to_wait(scene, &late, async move { mutex.lock().await.unwrap() }).await;
+    scene.pass(scene.ttl() * 5 / 4).await;
 
     guard.release().await.unwrap();
 
@@ -131,6 +135,27 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>
     assert!(!second.is_finished());
     guard.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn an_outage_is_no_busy_loop_for_those_who_queue<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let holder = scene.client_with(fair(scene)).await;
+    let (client, faults) = scene.faulty_with(scene.options().fair(true)).await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let mutex = client.mutex(&key).unwrap();
+    let waits = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
+
+    // The time at which its place had to be asked for again passes meanwhile.
+    faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 100_000);
+    let before = faults.calls(Operation::Acquire);
+    scene.pass(scene.ttl() * 3).await;
+    let attempts = faults.calls(Operation::Acquire) - before;
+    faults.heal();
+
+    assert!((1..=40).contains(&attempts), "{attempts} attempts");
+    guard.release().await.unwrap();
+    let next = timeout(Duration::from_secs(1) + scene.slack(), waits).await;
+    next.expect("it goes on").unwrap().release().await.unwrap();
 }
 
 pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only<H: Harness>(
@@ -197,6 +222,58 @@ pub(crate) async fn who_comes_back_goes_to_the_end<H: Harness>(scene: &Scene<H>)
     backend.release(&stayer).await.unwrap();
     assert!(queue_for(&backend, &leaver, place).await);
     backend.release(&leaver).await.unwrap();
+}
+
+pub(crate) async fn a_queue_outlives_a_holder_that_dies<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (dies, waiter, passer) =
+        (scene.lease(&key), long_lease(scene, &key), long_lease(scene, &key));
+    grant(&backend, &dies).await;
+    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+
+    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+
+    refusal(&backend, &passer).await;
+    assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await, "it was its turn");
+    backend.release(&waiter).await.unwrap();
+}
+
+pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, waiter, next) =
+        (long_lease(scene, &key), scene.lease(&key), long_lease(scene, &key));
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    backend.release(&holder).await.unwrap();
+
+    assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+
+    // Its lease is over, and no place is left of it.
+    grant(&backend, &next).await;
+    backend.release(&next).await.unwrap();
+}
+
+pub(crate) async fn who_leaves_wakes_those_behind<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, first) = (long_lease(scene, &key), long_lease(scene, &key));
+    let rarely = Retry::unlimited().every(scene.ttl() * 60);
+    let (client, _faults) = scene.faulty_with(fair(scene).retry(rarely)).await;
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &first, scene.ttl() * 20).await);
+    let mutex = client.mutex(&key).unwrap();
+    let behind = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
+    backend.release(&holder).await.unwrap();
+    scene.pass(Duration::from_millis(50)).await;
+    assert!(!behind.is_finished());
+
+    backend.release(&first).await.unwrap();
+
+    let guard = timeout(scene.slack(), behind).await.expect("it is woken").unwrap();
+    guard.release().await.unwrap();
 }
 
 pub(crate) async fn a_place_may_be_given_up_late_and_twice<H: Harness>(scene: &Scene<H>) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation};
+use tokio::time::timeout;
 
 use crate::harness::Harness;
 use crate::scene::Scene;
@@ -27,6 +28,19 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &S
     assert!(closed + Duration::from_millis(20) >= delay, "closed for {closed:?} only");
     assert!(closed < delay + ttl / 10 + scene.slack(), "closed for {closed:?}");
     next.release().await.unwrap();
+}
+
+pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
+
+    let locked = timeout(scene.ttl() + scene.slack(), client.mutex(&key).unwrap().lock()).await;
+
+    let guard = locked.expect("its grant would have been of no use any more").unwrap();
+    guard.release().await.unwrap();
 }
 
 pub(crate) async fn a_background_release_goes_on_through_the_delay<H: Harness>(scene: &Scene<H>) {

@@ -109,6 +109,25 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells<H: Harn
     drop(guard);
 }
 
+pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 30)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    let operator = scene.client().await;
+    faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() / 5), 1);
+
+    // The store answers first, and the answer is late.
+    let theft = async {
+        scene.pass(scene.ttl() / 10).await;
+        operator.admin().force_release(&key, "conformance").await.unwrap();
+    };
+    let (extended, ()) = tokio::join!(guard.extend(scene.ttl() * 30), theft);
+    drop(extended);
+
+    let told = tokio::time::timeout(scene.slack(), guard.lost()).await;
+    assert!(told.is_ok(), "it is not told");
+}
+
 pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;

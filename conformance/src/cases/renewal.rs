@@ -8,6 +8,7 @@ use leasehold_core::{
     Attempt, Claim, ErrorKind, LeaseState, LockBackend, LockGuard, LossReason, Operation, Renewal,
     RenewalMode,
 };
+use tokio::time::timeout;
 
 use super::grant;
 use crate::harness::{Disturbance, Harness};
@@ -247,6 +248,38 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Sc
     drop(guard);
 }
 
+pub(crate) async fn max_hold_may_be_shorter_than_the_ttl<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let limit = scene.ttl();
+    let options = scene.options().ttl(scene.ttl() * 20).max_hold(limit);
+    let client = scene.client_with(options).await;
+    let locked_at = scene.now();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+
+    let held = scene.now().since(locked_at);
+    assert!(held < limit + scene.slack(), "held for {held:?}");
+    scene.until_free(&key, limit.saturating_sub(held)).await;
+}
+
+pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let limit = scene.ttl() * 2;
+    let client = scene.client_with(scene.options().max_hold(limit)).await;
+    let locked_at = scene.now();
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    guard.extend(scene.ttl() * 20).await.unwrap();
+
+    let held_until = guard.deadline().since(locked_at);
+    assert!(held_until <= limit + scene.slack(), "held for {held_until:?}");
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    let held = scene.now().since(locked_at);
+    assert!(held < limit + scene.slack(), "held for {held:?}");
+    scene.until_free(&key, limit.saturating_sub(held)).await;
+}
+
 pub(crate) async fn extending_moves_the_lease_in_the_store_and_here<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
@@ -291,6 +324,40 @@ pub(crate) async fn an_extension_that_fails_takes_nothing_away<H: Harness>(scene
     assert_eq!(guard.deadline(), deadline);
     assert!(guard.is_held());
     assert!(scene.witness(&key).await.is_some());
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn an_extension_that_hangs_ends_with_the_lease<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+    let extended = timeout(scene.ttl() + scene.slack(), guard.extend(scene.ttl() * 20)).await;
+
+    let error = extended.expect("there is nothing left to extend").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty().await;
+    let guard = client.mutex(&key).unwrap().lock().await.unwrap();
+
+    // The next renewal falls due after it is dropped, or while it is under way.
+    for asked_after in [scene.ttl() / 20, scene.ttl() / 4] {
+        guard.extend(scene.ttl()).await.unwrap();
+        scene.pass(asked_after).await;
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+        let dropped = timeout(scene.ttl() / 8, guard.extend(scene.ttl())).await;
+        assert!(dropped.is_err());
+
+        scene.pass(scene.ttl() * 5 / 4).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+    }
     guard.release().await.unwrap();
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LeaseState, LockGuard, Revocation};
+use leasehold_core::{LeaseState, LockBackend, LockGuard, Renewal, Revocation, Share};
 use tokio::time::timeout;
 
+use super::grant;
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -31,6 +32,7 @@ pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on<H: Harn
     learns(scene, &guard, scene.ttl()).await;
     scene.pass(scene.ttl() * 2).await;
     assert_eq!(guard.state(), LeaseState::Held, "nothing else happens to it");
+    assert!(guard.is_revocation_requested(), "a request is never withdrawn");
     guard.release().await.unwrap();
 }
 
@@ -60,6 +62,40 @@ pub(crate) async fn the_next_holder_is_not_asked<H: Harness>(scene: &Scene<H>) {
     scene.pass(scene.ttl()).await;
     assert!(!next.is_revocation_requested());
     next.release().await.unwrap();
+}
+
+pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = scene.lease(&key).with_ttl(scene.ttl() * 20);
+    grant(&backend, &lease).await;
+    backend.request_revocation(&key).await.unwrap();
+
+    // It was good for longer when it was asked for.
+    let short = lease.with_ttl(scene.ttl() / 2);
+    assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
+    scene.pass(short.ttl() + Duration::from_millis(5)).await;
+
+    let next = scene.lease(&key);
+    grant(&backend, &next).await;
+    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    backend.release(&next).await.unwrap();
+}
+
+pub(crate) async fn a_request_stands_until_the_last_lease_would_end<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let permit =
+        |ttl| scene.lease(&key).with_ttl(ttl).with_share(Share::Units { units: 1, limit: 2 });
+    let (short, long) = (permit(scene.ttl() / 2), permit(scene.ttl() * 20));
+    grant(&backend, &long).await;
+    grant(&backend, &short).await;
+
+    backend.request_revocation(&key).await.unwrap();
+    scene.pass(scene.ttl()).await;
+
+    assert_eq!(backend.renew(&long).await.unwrap(), Renewal::RevocationRequested);
+    backend.release(&long).await.unwrap();
 }
 
 pub(crate) async fn all_who_share_a_key_are_asked<H: Harness>(scene: &Scene<H>) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId, Release,
+    Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId, Release, Retry,
     RwLock, Share,
 };
 use tokio::task::JoinSet;
@@ -224,6 +225,38 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness
     assert!(downgraded.is_held() && !writes.is_finished());
     downgraded.release().await.unwrap();
     writes.await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_downgrade_wakes_readers_who_wait<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let rarely = Retry::unlimited().every(scene.ttl() * 60);
+    let holder = scene.client_with(long(scene)).await;
+    let (client, _faults) = scene.faulty_with(long(scene).retry(rarely)).await;
+    let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
+    let lock = client.rw_lock(&key).unwrap();
+    let reads = start_to_wait(scene, &client, async move { lock.read().await.unwrap() }).await;
+
+    let downgraded = writer.downgrade().await.unwrap();
+
+    let other = timeout(scene.slack(), reads).await.expect("it is woken").unwrap();
+    other.release().await.unwrap();
+    downgraded.release().await.unwrap();
+}
+
+pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let lock = client.rw_lock(&key).unwrap();
+    let writer = lock.write().await.unwrap();
+    let mut reads = Box::pin(lock.read());
+    assert!((&mut reads).now_or_never().is_none());
+
+    let downgraded = writer.downgrade().await.unwrap();
+
+    let other = timeout(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    assert!(downgraded.is_held());
+    other.release().await.unwrap();
+    downgraded.release().await.unwrap();
 }
 
 pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Harness>(

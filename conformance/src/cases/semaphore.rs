@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LeaseState, LockBackend, LockKey, LockOptions, Operation,
-    Release, Renewal, Semaphore, Share,
+    Attempt, Claim, ErrorKind, Holder, Lease, LeaseState, LockBackend, LockKey, LockOptions,
+    Operation, Patience, Release, Renewal, Retry, Semaphore, Share,
 };
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
 use super::{grant, refusal, start_to_wait};
@@ -216,6 +217,63 @@ pub(crate) async fn a_permit_that_is_free_is_not_refused_to_who_does_not_wait<H:
     drop(granted);
     two.release().await.unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let rarely = Retry::unlimited().every(scene.ttl() * 60);
+    let holder = scene.client_with(long(scene)).await;
+    let (client, _faults) = scene.faulty_with(long(scene).retry(rarely)).await;
+    let held = holder.semaphore(&key, 2).unwrap().acquire(2).await.unwrap();
+    let semaphore = client.semaphore(&key, 2).unwrap();
+    let waits = async move { semaphore.acquire(1).await.unwrap() };
+    let waits = start_to_wait(scene, &client, waits).await;
+
+    held.release().await.unwrap();
+
+    let guard = timeout(scene.slack(), waits).await.expect("it is woken").unwrap();
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first<H: Harness>(scene: &Scene<H>) {
+    let (short, long) = (scene.ttl() * 5, scene.ttl() * 20);
+    let backend = scene.backend().await;
+    for ttls in [[short, long], [long, short]] {
+        let key = scene.key();
+        let leases = ttls.map(|ttl| permits(scene, &key, 1, 2).with_ttl(ttl));
+        for lease in &leases {
+            grant(&backend, lease).await;
+        }
+
+        let contention = refusal(&backend, &permits(scene, &key, 1, 2)).await;
+
+        assert!(contention.retry_after().is_none_or(|time| time <= short), "{contention:?}");
+        let told = contention.holder().and_then(Holder::remaining);
+        assert!(told.is_none_or(|remaining| remaining <= short), "{told:?}");
+        for lease in &leases {
+            backend.release(lease).await.unwrap();
+        }
+    }
+}
+
+pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let lease = |units| permits(scene, &key, units, 3).with_ttl(scene.ttl() * 20);
+    let (all, one, two) = (lease(3), lease(1), lease(2));
+    let queued = Claim::new(one.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    grant(&backend, &all).await;
+    let refused = backend.try_acquire(&queued).await.unwrap();
+    assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+    backend.release(&all).await.unwrap();
+
+    let served = backend.try_acquire(&queued).await.unwrap();
+    assert!(matches!(served, Attempt::Granted(_)), "{served:?}");
+
+    // Its permit counts once.
+    grant(&backend, &two).await;
+    backend.release(&one).await.unwrap();
+    backend.release(&two).await.unwrap();
 }
 
 pub(crate) async fn clients_may_name_different_limits<H: Harness>(scene: &Scene<H>) {

@@ -120,10 +120,17 @@ impl Drop for Entering {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt;
 
     use super::*;
     use crate::clock::{Instant, TokioClock};
+    use crate::lease::Lease;
+    use crate::lock::hold::Granted;
+    use crate::options::LockOptions;
+    use crate::token::FencingToken;
+    use crate::watch::KeyWatch;
 
     const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
 
@@ -141,6 +148,31 @@ mod tests {
 
         drop(entering);
         assert!(matches!(second.await.unwrap(), Some(Entry::First(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_owners_whose_last_guard_has_gone() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let (clock, ttl) = (TokioClock::new(), Duration::from_secs(30));
+        let entered = table.enter(&key, owner, Share::Whole, 9, FOR_EVER, &clock).await.unwrap();
+        let Some(Entry::First(entering)) = entered else { panic!() };
+        let granted = Granted {
+            lease: Lease::new(&key, ttl),
+            token: FencingToken::new(&key, 1),
+            sent_at: clock.now(),
+            ttl,
+            watch: KeyWatch::silent(),
+        };
+        let hold = Hold::new(granted, Some(owner), &LockOptions::new(), None, Arc::default());
+        entering.publish(&hold);
+        table.tidy(&key, owner);
+        assert_eq!(table.len(), 1, "it is held");
+
+        let _last = hold.leave(clock.now());
+        table.tidy(&key, owner);
+
+        assert_eq!(table.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
