@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection, KeyWatch,
-    Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, ForcedRelease,
+    Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
 };
 use leasehold_redis_support::{
-    Call, Layout, News as Concerns, decode_attempt, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation,
+    Call, Layout, News as Concerns, decode_attempt, decode_attempt_all, decode_forced_release,
+    decode_inspection, decode_release, decode_renewal, decode_revocation,
 };
 
 use crate::config::RedisConfig;
@@ -102,6 +102,7 @@ impl LockBackend for RedisBackend {
             .with(Feature::Inspect)
             .with(Feature::Queue)
             .with(Feature::Revocation)
+            .with(Feature::Together)
             .with(Feature::Units);
         if self.connection.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
@@ -115,6 +116,20 @@ impl LockBackend for RedisBackend {
             self.news.changed(claim.key(), Concerns::Waiters);
         }
         Ok(attempt)
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return Ok(AttemptAll::Granted(Vec::new()));
+        };
+        let Some(call) = Call::acquire_all(&self.layout, claims) else {
+            let message =
+                format!("one request acquires mutexes, and at most {} of them", Call::MAX_TOGETHER);
+            let error = Error::new(ErrorKind::Unsupported, message);
+            return Err(context(error, Operation::Acquire, first.key()));
+        };
+        let decode = |received| decode_attempt_all(received, claims);
+        self.call(Operation::Acquire, first.key(), call, decode).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {

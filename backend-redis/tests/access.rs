@@ -75,6 +75,15 @@ async fn all_operations(backend: &RedisBackend) -> Result<(), Error> {
     backend.release(&held).await?;
     backend.try_acquire(&Claim::new(held.clone())).await?;
     backend.force_release(held.key()).await?;
+
+    let several = ["one", "other"].map(|name| {
+        let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(60));
+        Claim::new(lease).with_patience(Patience::Queues(Duration::from_secs(60)))
+    });
+    backend.try_acquire_all(&several).await?;
+    for claim in &several {
+        backend.release(claim.lease()).await?;
+    }
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use leasehold_core::{
 
 /// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
 ///
-/// It declares neither units nor a queue, which are for `B` itself to show.
+/// It declares neither units nor a queue, nor several keys at once, which are for `B` itself to show.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -43,7 +43,8 @@ impl<B: LockBackend> AsMutex<B> {
 #[async_trait]
 impl<B: LockBackend> LockBackend for AsMutex<B> {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities().without(Feature::Queue).without(Feature::Units)
+        let capabilities = self.inner.capabilities();
+        capabilities.without(Feature::Queue).without(Feature::Together).without(Feature::Units)
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {

@@ -69,13 +69,15 @@ pub enum Need {
     Restart,
     /// [`Feature::Revocation`].
     Revocation,
+    /// [`Feature::Together`].
+    Together,
     /// [`Feature::Units`].
     Units,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
@@ -86,6 +88,7 @@ impl Need {
         Self::Queue,
         Self::Restart,
         Self::Revocation,
+        Self::Together,
         Self::Units,
     ];
 
@@ -97,6 +100,7 @@ impl Need {
             Self::Push => Some(Feature::Push),
             Self::Queue => Some(Feature::Queue),
             Self::Revocation => Some(Feature::Revocation),
+            Self::Together => Some(Feature::Together),
             Self::Units => Some(Feature::Units),
             Self::Advance | Self::BlackHole | Self::Disconnect | Self::Pause | Self::Restart => {
                 None

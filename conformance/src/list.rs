@@ -280,6 +280,15 @@ cases! { $
         a_request_stands_until_the_last_lease_would_end [] needs Revocation, Units;
         all_who_share_a_key_are_asked [] needs Revocation, Units;
     }
+    together {
+        all_keys_are_granted_or_none [] needs Together;
+        a_refusal_leaves_nothing_not_even_a_place [] needs Together, Queue;
+        a_repeated_request_for_several_is_the_same_acquisition [] needs Together;
+        a_grant_of_several_passes_nobody_who_queues [] needs Together, Queue;
+        a_key_of_another_kind_is_named_and_none_is_granted [] needs Together, Units;
+        as_many_as_are_promised_are_granted_at_once [] needs Together;
+        crossing_sets_never_overlap [] needs Together;
+    }
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay [];
         a_request_that_hangs_is_repeated_without_the_delay [];

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome as Specified};
 use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Grant, Holder, Inspection, Lease, LockBackend, LockKey,
-    Patience, Share,
+    Attempt, AttemptAll, Claim, Contention, Error, ErrorKind, Feature, Grant, Holder, Inspection,
+    Lease, LockBackend, LockKey, Patience, Share,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -80,6 +80,11 @@ enum Step {
         steps: u32,
         place: u32,
     },
+    /// One lease of each key, if both are for the whole key.
+    AcquireAll {
+        leases: [usize; KEYS],
+        steps: u32,
+    },
     /// Gives back units beyond the first.
     Downgrade {
         key: usize,
@@ -111,12 +116,15 @@ enum Step {
 
 fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
     let (key, lease, steps) = (0..KEYS, 0..LEASES, 1..5_u32);
-    let which = (key.clone(), lease, steps.clone());
+    let which = (key.clone(), lease.clone(), steps.clone());
     let place = if all_kinds { 1..3_u32 } else { 0..1 };
     let if_all_kinds = u32::from(all_kinds);
     prop_oneof![
         6 => (which.clone(), place).prop_map(|((key, lease, steps), place)| {
             Step::Acquire { key, lease, steps, place }
+        }),
+        2 => ([lease.clone(), lease], steps.clone()).prop_map(|(leases, steps)| {
+            Step::AcquireAll { leases, steps }
         }),
         if_all_kinds => which.clone().prop_map(|(key, lease, steps)| {
             Step::Downgrade { key, lease, steps }
@@ -206,6 +214,7 @@ impl<'a, H: Harness> Pair<'a, H> {
                 };
                 self.same(step, &specified, &found)
             }
+            Step::AcquireAll { leases, steps } => self.acquire_all(step, leases, steps).await,
             Step::Downgrade { key, lease, steps } => {
                 let lease = &self.leases[key][lease];
                 let share = lease.share().capped_by(permits(1, 1));
@@ -247,13 +256,46 @@ impl<'a, H: Harness> Pair<'a, H> {
         }
     }
 
+    /// Every other lease would stand in the queue; none is to be given a place.
+    async fn acquire_all(
+        &mut self,
+        step: &Step,
+        leases: [usize; KEYS],
+        steps: u32,
+    ) -> Result<(), TestCaseError> {
+        let claims = std::array::from_fn::<_, KEYS, _>(|key| {
+            let lease = &self.leases[key][leases[key]];
+            let claim = Claim::new(lease.clone().with_ttl(STEP * steps));
+            let queues = leases[key] % 2 == 1;
+            if queues { claim.with_patience(Patience::Queues(STEP)) } else { claim }
+        });
+        let possible = claims.iter().all(|claim| claim.share().is_whole());
+        if !possible || !self.backend.capabilities().supports(Feature::Together) {
+            return Ok(());
+        }
+        let specified = match self.machine.apply(Op::TryAcquireAll(&claims), self.now) {
+            Specified::AttemptAll(AttemptAll::Granted(grants)) => all_granted(grants.len()),
+            specified => specified,
+        };
+        let found = match self.backend.try_acquire_all(&claims).await {
+            Ok(AttemptAll::Granted(grants)) => {
+                for (key, grant) in grants.iter().enumerate() {
+                    self.newer(key, grant)?;
+                }
+                all_granted(grants.len())
+            }
+            Ok(held) => Specified::AttemptAll(held),
+            Err(error) => wrong_type(error)?,
+        };
+        self.same(step, &specified, &found)
+    }
+
     async fn renew(&mut self, step: &Step, lease: Lease) -> Result<(), TestCaseError> {
         let specified = self.machine.apply(Op::Renew(&lease), self.now);
         let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
         self.same(step, &specified, &Specified::Renewal(renewal))
     }
 
-    /// Tokens need not be those of the specification, but they must grow.
     fn found_attempt(
         &mut self,
         key: usize,
@@ -261,15 +303,20 @@ impl<'a, H: Harness> Pair<'a, H> {
     ) -> Result<Specified, TestCaseError> {
         match attempt {
             Ok(Attempt::Granted(grant)) => {
-                let last = &mut self.last_tokens[key];
-                prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
-                *last = grant.token();
+                self.newer(key, &grant)?;
                 Ok(granted())
             }
             Ok(held) => Ok(Specified::Attempt(held)),
-            Err(error) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType),
-            Err(error) => Err(store_failed(error)),
+            Err(error) => wrong_type(error.with_key(&self.key(key))),
         }
+    }
+
+    /// Tokens need not be those of the specification, but they must grow.
+    fn newer(&mut self, key: usize, grant: &Grant) -> Result<(), TestCaseError> {
+        let last = &mut self.last_tokens[key];
+        prop_assert!(grant.token() > *last, "token {} after {last}", grant.token());
+        *last = grant.token();
+        Ok(())
     }
 
     fn same(
@@ -288,6 +335,18 @@ fn granted() -> Specified {
     Specified::Attempt(Attempt::Granted(Grant::new(NonZeroU64::MIN)))
 }
 
+fn all_granted(count: usize) -> Specified {
+    Specified::AttemptAll(AttemptAll::Granted(vec![Grant::new(NonZeroU64::MIN); count]))
+}
+
+/// The error of a key that is held as a lock of another kind, as the specification has it.
+fn wrong_type(error: Error) -> Result<Specified, TestCaseError> {
+    match error.key() {
+        Some(key) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType(key.clone())),
+        _ => Err(store_failed(error)),
+    }
+}
+
 fn store_failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
 }
@@ -295,10 +354,9 @@ fn store_failed(error: Error) -> TestCaseError {
 /// An outcome as text, without the token and with times in whole steps.
 fn comparable(outcome: &Specified) -> String {
     match outcome {
-        Specified::Attempt(Attempt::Held(contention)) => {
-            // Who it is of several whose leases end in the same step, is for the store to choose.
-            let holder = contention.holder().and_then(Holder::remaining).map(steps);
-            format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
+        Specified::Attempt(Attempt::Held(contention)) => refused(contention),
+        Specified::AttemptAll(AttemptAll::Held { key, contention }) => {
+            format!("{key} {}", refused(contention))
         }
         Specified::ForcedRelease(forced) => format!("ended {}", holders(forced.ended())),
         Specified::Inspection(inspection) => {
@@ -307,6 +365,12 @@ fn comparable(outcome: &Specified) -> String {
         }
         other => format!("{other:?}"),
     }
+}
+
+fn refused(contention: &Contention) -> String {
+    // Who it is of several whose leases end in the same step, is for the store to choose.
+    let holder = contention.holder().and_then(Holder::remaining).map(steps);
+    format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
 }
 
 fn holders(holders: &[Holder]) -> String {

@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant, Holder,
-    Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience, Release,
-    Renewal, Revocation, Share,
+    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
+    Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience,
+    Release, Renewal, Revocation, Share,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -42,6 +42,7 @@ enum Flaw {
     ExpiresEarly,
     ForgetsItsOwnGrant,
     ForgetsPlaces,
+    GrantsSomeOfSeveral,
     HangsWhenContended,
     IgnoresNewDescriptions,
     IssuesEqualTokens,
@@ -228,6 +229,16 @@ impl LockBackend for Liar {
         }
     }
 
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let attempt = self.store.try_acquire_all(claims).await?;
+        if let (Flaw::GrantsSomeOfSeveral, AttemptAll::Held { .. }) = (self.flaw, &attempt) {
+            for claim in claims {
+                self.store.try_acquire(claim).await?;
+            }
+        }
+        Ok(attempt)
+    }
+
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         if self.has(Flaw::RenewsNothing) {
             return Ok(Renewal::Renewed);
@@ -341,7 +352,7 @@ fn failures(flaw: Flaw) -> Vec<String> {
 }
 
 /// Each flaw, and a case that must catch it.
-const FLAWS: [(Flaw, &str); 28] = [
+const FLAWS: [(Flaw, &str); 29] = [
     (Flaw::AcquiresWhatIsHeld, "mutual_exclusion::many_clients_never_overlap"),
     (Flaw::AddsUnitsAtRenewals, "semaphore::a_renewal_gives_units_back_and_takes_none"),
     (Flaw::AsksTheNextHolderToo, "revocation::the_next_holder_is_not_asked"),
@@ -352,6 +363,7 @@ const FLAWS: [(Flaw, &str); 28] = [
         "mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition",
     ),
     (Flaw::ForgetsPlaces, "fair::who_comes_first_is_served_first"),
+    (Flaw::GrantsSomeOfSeveral, "together::all_keys_are_granted_or_none"),
     (Flaw::HangsWhenContended, "mutual_exclusion::a_held_lock_is_refused_at_once"),
     (Flaw::IgnoresNewDescriptions, "election::what_a_leader_proclaims_is_seen_by_all"),
     (Flaw::IssuesEqualTokens, "fencing::tokens_strictly_increase"),

@@ -69,6 +69,30 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Safe to drop. The store may have granted the lease: the caller releases it.
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error>;
 
+    /// Asks for leases on several keys: one round trip, one atomic step, and all are granted or none is.
+    ///
+    /// No two claims are for the same key. Each is granted as by [`try_acquire`](Self::try_acquire): again while its own
+    /// lease is in force, and never past those who queue. A refusal is for the first claim, in their order, that cannot be
+    /// granted, and changes nothing: also claims that [queue](crate::Patience::Queues) get no place by it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`], before anything is sent, unless the backend declares
+    /// [`Feature::Together`](crate::Feature::Together). One that does may refuse so, too, more than 64 claims and claims
+    /// of [units](crate::Share::Units). The caller then asks for one after the other.
+    ///
+    /// [`ErrorKind::WrongType`] names the key. Else as `try_acquire`, for all claims.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have granted all leases: the caller releases them.
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        match claims.first() {
+            Some(claim) => Err(unsupported(&self.capabilities(), Operation::Acquire, claim.key())),
+            None => Ok(AttemptAll::Granted(Vec::new())),
+        }
+    }
+
     /// Puts what the lease says in force from now, if this very lease is still in force: its TTL, which
     /// may be shorter than what is left, and, unless its share is [whole](crate::Share::Whole), its
     /// description and its units, of which it may give some back but take none.
@@ -175,6 +199,20 @@ pub enum Attempt {
     Granted(Grant),
     /// Others hold the key.
     Held(Contention),
+}
+
+/// What an attempt to acquire several keys at once came to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AttemptAll {
+    /// All leases are in force: one grant per claim, in their order.
+    Granted(Vec<Grant>),
+    /// Others hold a key, and nothing was granted.
+    Held {
+        /// The first key that was not to be had.
+        key: LockKey,
+        /// What is known about it.
+        contention: Contention,
+    },
 }
 
 /// A lease that the store has put in force.
@@ -329,6 +367,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         (**self).try_acquire(claim).await
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        (**self).try_acquire_all(claims).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {

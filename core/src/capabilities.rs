@@ -53,6 +53,8 @@ pub enum Feature {
     Queue,
     /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
     Revocation,
+    /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
+    Together,
     /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
     /// [`Feature::Queue`], reader-writer locks and elections.
     Units,
@@ -67,6 +69,7 @@ impl Feature {
             Self::Push => "push",
             Self::Queue => "queue",
             Self::Revocation => "revocation",
+            Self::Together => "together",
             Self::Units => "units",
         }
     }

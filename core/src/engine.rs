@@ -1,5 +1,6 @@
 //! The page that shows the order: one `lock()` call, top to bottom.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,17 +10,16 @@ use crate::backend::LockBackend;
 use crate::claim::{Claim, Patience};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::lock::Wait;
 use crate::lock::acquire::{self, Acquired};
 use crate::lock::guard::LockGuard;
-use crate::lock::hold::Hold;
-use crate::lock::queue::LocalQueue;
+use crate::lock::hold::{Granted, Hold};
+use crate::lock::queue::{LocalQueue, Turn};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::Entry;
 use crate::lock::upkeep::Upkeep;
+use crate::lock::{Held, Wait};
 use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
@@ -53,13 +53,6 @@ pub(crate) enum Locked<G = LockGuard> {
     Held(Held),
 }
 
-/// Others hold a key that was asked for.
-pub(crate) struct Held {
-    key: LockKey,
-    /// One of them, if the store told.
-    holder: Option<Holder>,
-}
-
 impl Engine {
     pub(crate) fn new(
         backend: Arc<dyn LockBackend>,
@@ -82,12 +75,27 @@ impl Engine {
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
         let key = request.key;
-        self.while_open(self.stages(request)).await.map_err(|error| {
-            error
-                .with_operation(Operation::Acquire)
-                .with_key(key)
-                .with_backend(self.backend().capabilities().name())
-        })
+        let locked = self.while_open(self.stages(request)).await;
+        locked.map_err(|error| self.acquiring(error, key))
+    }
+
+    /// Takes several locks of nobody in particular, with the same options and wait, by requests that are each for all of
+    /// them; `Held` as soon as one of them is not to be had.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if the store does not do that. They may then be had one after the other.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Engine::lock`].
+    pub(crate) async fn lock_all(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Result<Locked<Vec<LockGuard>>, Error> {
+        let key = requests[0].key;
+        let locked = self.while_open(self.stages_for_all(requests)).await;
+        locked.map_err(|error| self.acquiring(error, key))
     }
 
     async fn stages(&self, request: Request<'_>) -> Result<Locked, Error> {
@@ -100,7 +108,7 @@ impl Engine {
             let limit = options.reentry_limit;
             match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
                 None => return Ok(Locked::Held(Held::by_somebody(key))),
-                Some(Entry::Again(hold)) => return Ok(self.guard(hold)),
+                Some(Entry::Again(hold)) => return Ok(Locked::Guard(self.guard(hold))),
                 Some(Entry::First(first)) => entering = Some(first),
             }
         }
@@ -117,26 +125,83 @@ impl Engine {
         // 3 acquire
         let claim = request.claim();
         let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
-        let acquired = acquire::acquire(backend, &claim, wait, options, reaper, clock).await?;
+        let claims = slice::from_ref(&claim);
+        let acquired = acquire::acquire(backend, claims, wait, options, reaper, clock).await?;
         let granted = match acquired {
-            Acquired::Granted(granted) => granted,
-            Acquired::Held(holder) => return Ok(Locked::Held(Held { key: key.clone(), holder })),
+            Acquired::Granted(granted) => {
+                granted.into_iter().next().expect("it is the one claim's")
+            }
+            Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
 
         // 4 watchdog
-        let alarm = Arc::clone(upkeep.watchdog().alarm());
-        // Where others may come in beside us, it is their turn now.
-        let turn = turn.filter(|_turn| share.is_exclusive());
-        let hold = Hold::new(granted, owner, options, turn, alarm);
-        upkeep.watchdog().add(&hold);
+        let hold = self.watch_over(granted, &request, turn);
 
         // 5 guard
         if let Some(entering) = entering {
             entering.publish(&hold);
         }
-        let guard = self.guard(hold);
-        // A shutdown that began just now may have counted its leases before this one was filed.
-        if *self.closed.borrow() { Err(closed()) } else { Ok(guard) }
+        self.unless_closed(self.guard(hold))
+    }
+
+    async fn stages_for_all(
+        &self,
+        requests: &[Request<'_>],
+    ) -> Result<Locked<Vec<LockGuard>>, Error> {
+        let Request { options, wait, .. } = requests[0];
+        let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
+
+        // 1 reentrancy: none, since the requests have no owner.
+
+        // 2 queue: all turns or none, since to wait for one with others in hand may be to wait in a circle.
+        let mut turns = Vec::with_capacity(requests.len());
+        for request in requests {
+            if !request.takes_turns() {
+                turns.push(None);
+                continue;
+            }
+            let turn = self.queue.turn(request.key, Wait::No, clock).await?;
+            if turn.is_none() {
+                return Ok(Locked::Held(Held::by_somebody(request.key)));
+            }
+            turns.push(turn);
+        }
+
+        // 3 acquire
+        let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
+        let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
+        let acquired = acquire::acquire(backend, &claims, wait, options, reaper, clock).await?;
+        let granted = match acquired {
+            Acquired::Granted(granted) => granted,
+            Acquired::Held(held) => return Ok(Locked::Held(held)),
+        };
+
+        // 4 watchdog, 5 guard
+        let each = granted.into_iter().zip(requests).zip(turns);
+        let guards = each
+            .map(|((granted, request), turn)| self.guard(self.watch_over(granted, request, turn)));
+        self.unless_closed(guards.collect())
+    }
+
+    /// Has a lease renewed while it is held.
+    fn watch_over(&self, granted: Granted, request: &Request<'_>, turn: Option<Turn>) -> Arc<Hold> {
+        let watchdog = self.upkeep.watchdog();
+        // Where others may come in beside us, it is their turn now.
+        let turn = turn.filter(|_turn| request.share.is_exclusive());
+        let alarm = Arc::clone(watchdog.alarm());
+        let hold = Hold::new(granted, request.owner, request.options, turn, alarm);
+        watchdog.add(&hold);
+        hold
+    }
+
+    /// A shutdown that began just now may have counted its leases before the latest were filed.
+    fn unless_closed<G>(&self, guard: G) -> Result<Locked<G>, Error> {
+        if *self.closed.borrow() { Err(closed()) } else { Ok(Locked::Guard(guard)) }
+    }
+
+    fn acquiring(&self, error: Error, key: &LockKey) -> Error {
+        let backend = self.backend().capabilities().name();
+        error.with_operation(Operation::Acquire).with_key(key).with_backend(backend)
     }
 
     /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
@@ -156,8 +221,8 @@ impl Engine {
         }
     }
 
-    fn guard(&self, hold: Arc<Hold>) -> Locked {
-        Locked::Guard(LockGuard::new(hold, Arc::clone(&self.upkeep)))
+    fn guard(&self, hold: Arc<Hold>) -> LockGuard {
+        LockGuard::new(hold, Arc::clone(&self.upkeep))
     }
 
     /// Releases everything, tells all who hold or wait, and closes the backend.
@@ -219,12 +284,6 @@ impl Engine {
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
         self.upkeep.reaper()
-    }
-}
-
-impl Held {
-    pub(crate) fn by_somebody(key: &LockKey) -> Self {
-        Self { key: key.clone(), holder: None }
     }
 }
 

@@ -158,9 +158,14 @@ impl Face {
 
     /// Takes the lock within a wait that other requests may share.
     pub(crate) async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
+        self.engine.lock(self.asking(ask, wait)).await
+    }
+
+    /// What it asks of the stages.
+    pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
         let (key, options, queues) = (&self.key, &*self.options, self.kind.queues());
         let Ask { owner, share } = ask;
-        self.engine.lock(Request { key, options, share, queues, owner, wait }).await
+        Request { key, options, share, queues, owner, wait }
     }
 }
 

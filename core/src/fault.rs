@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
+use crate::backend::{
+    Attempt, AttemptAll, ForcedRelease, LockBackend, Release, Renewal, Revocation,
+};
 use crate::capabilities::Capabilities;
 use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Operation};
@@ -234,6 +236,16 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         let sent = claim.clone();
         let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
         self.suffer(Operation::Acquire, claim.key(), call).await
+    }
+
+    /// Suffers what a call on the first key would.
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return self.inner.try_acquire_all(claims).await;
+        };
+        let sent = claims.to_vec();
+        let call = move |inner: Arc<B>| async move { inner.try_acquire_all(&sent).await };
+        self.suffer(Operation::Acquire, first.key(), call).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {

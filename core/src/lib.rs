@@ -52,7 +52,8 @@ mod sync;
 
 pub use admin::Admin;
 pub use backend::{
-    Attempt, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal,
+    Revocation,
 };
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 
-use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
+use crate::backend::{
+    Attempt, AttemptAll, ForcedRelease, LockBackend, Release, Renewal, Revocation,
+};
 use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::claim::Claim;
 use crate::clock::{Clock, SystemClock};
@@ -69,7 +71,7 @@ impl MemoryBackend {
         lock(&self.machine).keys()
     }
 
-    fn apply<T: TryFrom<Outcome>>(&self, key: &LockKey, op: Op<'_>) -> Result<T, Error> {
+    fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> Result<T, Error> {
         let (outcome, changed) = {
             let mut machine = lock(&self.machine);
             let before = machine.changes();
@@ -77,11 +79,11 @@ impl MemoryBackend {
             (outcome, machine.changes() != before)
         };
         if changed {
-            self.watches.notify(key.as_str());
+            op.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
         }
-        if outcome == Outcome::WrongType {
+        if let Outcome::WrongType(key) = &outcome {
             let message = "it is held as a lock of another kind";
-            return Err(Error::new(ErrorKind::WrongType, message));
+            return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
         }
         Ok(T::try_from(outcome).ok().expect("each operation has its own outcome"))
     }
@@ -96,19 +98,24 @@ impl LockBackend for MemoryBackend {
             .with(Feature::Push)
             .with(Feature::Queue)
             .with(Feature::Revocation)
+            .with(Feature::Together)
             .with(Feature::Units)
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.apply(claim.key(), Op::TryAcquire(claim))
+        self.apply(Op::TryAcquire(claim))
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        self.apply(Op::TryAcquireAll(claims))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.apply(lease.key(), Op::Renew(lease))
+        self.apply(Op::Renew(lease))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.apply(lease.key(), Op::Release(lease))
+        self.apply(Op::Release(lease))
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
@@ -120,17 +127,17 @@ impl LockBackend for MemoryBackend {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.apply(key, Op::Inspect(key))
+        self.apply(Op::Inspect(key))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let forced = self.apply(key, Op::ForceRelease(key))?;
+        let forced = self.apply(Op::ForceRelease(key))?;
         self.lease_watches.notify(key.as_str());
         Ok(forced)
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let revocation = self.apply(key, Op::RequestRevocation(key))?;
+        let revocation = self.apply(Op::RequestRevocation(key))?;
         self.lease_watches.notify(key.as_str());
         Ok(revocation)
     }

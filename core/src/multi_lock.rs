@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 
 use self::guard::lost_error;
+use crate::capabilities::Feature;
 use crate::clock;
-use crate::engine::{Engine, Held, Locked};
+use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
-use crate::lock::Wait;
 use crate::lock::guard::done;
+use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
 use crate::semaphore::Semaphore;
 use crate::share::Share;
@@ -27,14 +28,16 @@ use crate::share::Share;
 /// Several locks that are taken together: all of them or none.
 ///
 /// Its parts are mutexes, readers, writers and permits, each of a key of its own, and the same locks as those that
-/// the client hands out one by one. They are taken one after the other, in the order of their keys, however they were
-/// added. So callers of multi-locks never wait for each other in a circle; a caller that holds one of the keys already
-/// waits for itself. While it waits for one part, a caller holds those before.
+/// the client hands out one by one. Where the store [can](Feature::Together), they are first asked for all at once, by
+/// one request, and if all are free that is all. Else they are taken one after the other, in the order of their keys,
+/// however they were added. So callers of multi-locks never wait for each other in a circle; a caller that holds one of
+/// the keys already waits for itself. While it waits for one part, a caller holds those before.
 ///
 /// All parts share one deadline: [`LockOptions::wait`] is how long the whole may take.
-/// [`Retry::attempts`](crate::Retry::attempts) and [`LockOptions::outage_wait`] count for each part anew. If one
-/// cannot be had, those that were taken before are given back, the last one first: as a rule before the call returns,
-/// and in the background once its time is up. [`LockOptions::min_hold`] counts only for what was taken as a whole.
+/// [`Retry::attempts`](crate::Retry::attempts) and [`LockOptions::outage_wait`] count for the request for all parts, and
+/// then for each part anew. If one cannot be had, those that were taken before are given back, the last one first: as a
+/// rule before the call returns, and in the background once its time is up. [`LockOptions::min_hold`] counts only for what
+/// was taken as a whole.
 ///
 /// Each part has a lease and a fencing token of its own, to be sent along with writes to what that key
 /// protects. There is no token of the whole: tokens of different keys have no order.
@@ -173,7 +176,7 @@ impl MultiLock {
     /// [`ErrorKind::LeaseLost`] as soon as a part that was taken is lost while others are waited for.
     /// Else those of the parts: as [`Mutex::lock`](crate::Mutex::lock),
     /// [`RwLock::read`](crate::RwLock::read), [`Semaphore::acquire`]. The [key](Error::key) is that
-    /// of the part that failed. After any error nothing is held.
+    /// of the part that failed: the first, if a request for all of them did. After any error nothing is held.
     ///
     /// # Cancel safety
     ///
@@ -184,7 +187,8 @@ impl MultiLock {
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt for each part, until one is held; `None` if one is. It waits for nobody but the store.
+    /// Makes one attempt for all parts or, where the store cannot do that, one for each until one is held; `None` if one
+    /// is. It waits for nobody but the store.
     ///
     /// # Errors
     ///
@@ -247,6 +251,9 @@ impl MultiLock {
             let message = "a multi-lock without parts would lock nothing: add some first";
             return Err(Error::new(ErrorKind::Invalid, message).with_operation(Operation::Acquire));
         }
+        if let Some(locked) = self.take_together(wait).await? {
+            return Ok(locked);
+        }
         let mut taken = MultiGuard::taking();
         let refusal = match self.take_parts(&mut taken, wait).await {
             Ok(None) => return Ok(Locked::Guard(taken.complete())),
@@ -259,7 +266,27 @@ impl MultiLock {
         refusal
     }
 
-    /// Takes all parts, unless one is held.
+    /// Takes all parts by one request; `None` if they are to be taken one after the other, because the store cannot do it
+    /// or one is held and there is time to wait.
+    async fn take_together(&self, wait: Wait) -> Result<Option<Locked<MultiGuard>>, Error> {
+        let can = self.engine.backend().capabilities().supports(Feature::Together);
+        if !can || self.parts.len() < 2 {
+            return Ok(None);
+        }
+        let requests: Vec<_> =
+            self.parts.values().map(|(face, ask)| face.asking(*ask, wait)).collect();
+        let locked = self.engine.lock_all(&requests).await;
+        let now = self.engine.now();
+        match locked {
+            Ok(Locked::Guard(guards)) => Ok(Some(Locked::Guard(MultiGuard::of(guards)))),
+            Ok(Locked::Held(held)) if now >= wait.deadline(now) => Ok(Some(Locked::Held(held))),
+            Ok(Locked::Held(_)) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes all parts, one after the other, unless one is held.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Held>, Error> {
         for (face, ask) in self.parts.values() {
             // What began in time for the first part may be late for another.

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
 
 use crate::clock;
-use crate::engine::{Engine, Held, Locked};
+use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
-use crate::lock::Wait;
 use crate::lock::guard::{LockGuard, done};
+use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
 
 /// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.

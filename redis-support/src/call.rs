@@ -16,6 +16,9 @@ pub struct Call {
 }
 
 impl Call {
+    /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
+    pub const MAX_TOGETHER: usize = 64;
+
     /// The call that attempts to acquire; its reply is for [`decode_attempt`](crate::decode_attempt).
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
         let of = layout.places(claim.key());
@@ -41,6 +44,25 @@ impl Call {
                 Self { script: Script::AcquireUnits, keys, args }
             }
         }
+    }
+
+    /// The call that attempts to acquire all of several locks; its reply is for
+    /// [`decode_attempt_all`](crate::decode_attempt_all). `None` for claims of units, and for more than
+    /// [`MAX_TOGETHER`](Self::MAX_TOGETHER).
+    ///
+    /// The locks are in any hash slots: a cluster does not take it.
+    pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
+        let whole = claims.iter().all(|claim| claim.share().is_whole());
+        if !whole || claims.len() > Self::MAX_TOGETHER {
+            return None;
+        }
+        let (mut keys, mut args) = (Vec::new(), Vec::new());
+        for claim in claims {
+            let (of, lease) = (layout.places(claim.key()), claim.lease());
+            keys.extend([of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke]);
+            args.extend([value(lease), millis(lease.ttl()), lease.id().secret()]);
+        }
+        Some(Self { script: Script::AcquireAll, keys, args })
     }
 
     /// The call that renews; its reply is for [`decode_renewal`](crate::decode_renewal).
@@ -108,7 +130,7 @@ impl Call {
         self.script
     }
 
-    /// All keys that the script touches, in one hash slot.
+    /// All keys that the script touches, those of one lock in one hash slot.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }

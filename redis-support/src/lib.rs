@@ -35,7 +35,7 @@ pub use call::Call;
 pub use error::ServerError;
 pub use layout::{Layout, News};
 pub use reply::{
-    Reply, decode_attempt, decode_forced_release, decode_inspection, decode_release,
-    decode_renewal, decode_revocation,
+    Reply, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
+    decode_release, decode_renewal, decode_revocation,
 };
 pub use script::Script;

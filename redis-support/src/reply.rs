@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, Contention, Description, Error, ErrorKind, Fingerprint, ForcedRelease, Grant, Holder,
-    Inspection, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Claim, Contention, Description, Error, ErrorKind, Fingerprint,
+    ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation,
 };
 
 use crate::error::ServerError;
@@ -36,14 +36,43 @@ pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
     let reply = received.map_err(ServerError::into_error)?;
     let attempt = match &reply {
         Reply::Array(parts) => match parts.as_slice() {
-            [Reply::Int(1), token] => number(token)
-                .and_then(NonZeroU64::new)
-                .map(|token| Attempt::Granted(Grant::new(token))),
+            [Reply::Int(1), token] => grant(token).map(Attempt::Granted),
             [Reply::Int(0), Reply::Int(retry_after), rest @ ..] => {
                 contention(*retry_after, rest).map(Attempt::Held)
             }
             _ => None,
         },
+        _ => None,
+    };
+    attempt.ok_or_else(unexpected)
+}
+
+/// Reads the reply to [`Call::acquire_all`](crate::Call::acquire_all) for `claims`.
+///
+/// # Errors
+///
+/// As [`decode_attempt`]. [`ErrorKind::WrongType`] names the key.
+pub fn decode_attempt_all(received: Received, claims: &[Claim]) -> Result<AttemptAll, Error> {
+    let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
+    let key = |n: i64| {
+        let n = usize::try_from(n).ok()?.checked_sub(1)?;
+        claims.get(n).map(Claim::key)
+    };
+    let attempt = match parts.as_slice() {
+        [Reply::Int(1), tokens @ ..] if tokens.len() == claims.len() => {
+            tokens.iter().map(grant).collect::<Option<_>>().map(AttemptAll::Granted)
+        }
+        [Reply::Int(0), Reply::Int(n), Reply::Int(retry_after), rest @ ..] => {
+            let held = |(key, contention)| AttemptAll::Held { key, contention };
+            key(*n).cloned().zip(contention(*retry_after, rest)).map(held)
+        }
+        [Reply::Int(-1), Reply::Int(n)] => {
+            let key = key(*n).ok_or_else(unexpected)?;
+            let message = "something else lies under the key, or a lock of another kind";
+            return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
+        }
         _ => None,
     };
     attempt.ok_or_else(unexpected)
@@ -209,6 +238,10 @@ fn holder(value: &[u8], remaining: i64) -> Holder {
     Holder::new(Fingerprint::of(id)).with_description(description).with_remaining(remaining)
 }
 
+fn grant(token: &Reply) -> Option<Grant> {
+    number(token).and_then(NonZeroU64::new).map(Grant::new)
+}
+
 fn number(reply: &Reply) -> Option<u64> {
     match reply {
         Reply::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
@@ -224,6 +257,8 @@ fn unexpected() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{Lease, LockKey};
+
     use super::*;
 
     fn bytes(text: &str) -> Reply {
@@ -294,6 +329,41 @@ mod tests {
 
         assert_eq!(refusal(&[Reply::Nil]), Attempt::Held(expected.clone()));
         assert_eq!(refusal(&[Reply::Nil, Reply::Nil]), Attempt::Held(expected));
+    }
+
+    #[test]
+    fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
+        let claims = ["a", "b"].map(|name| {
+            Claim::new(Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(1)))
+        });
+        let decode =
+            |parts: &[Reply]| decode_attempt_all(Ok(Reply::Array(parts.to_vec())), &claims);
+
+        let granted = decode(&[Reply::Int(1), bytes("5"), bytes("6")]).unwrap();
+        let AttemptAll::Granted(grants) = granted else { panic!("{granted:?}") };
+        assert_eq!(grants.iter().map(Grant::token).collect::<Vec<_>>(), [5, 6]);
+
+        let refusal = [Reply::Int(0), Reply::Int(2), Reply::Int(9), Reply::Int(9), bytes("id")];
+        let AttemptAll::Held { key, contention } = decode(&refusal).unwrap() else { panic!() };
+        assert_eq!(&key, claims[1].key());
+        assert_eq!(contention.holder().unwrap().fingerprint(), Fingerprint::of(b"id"));
+
+        let error = decode(&[Reply::Int(-1), Reply::Int(2)]).unwrap_err();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(claims[1].key())));
+
+        for form in [
+            &[Reply::Int(1), bytes("5")][..],
+            &[Reply::Int(1), bytes("5"), bytes("6"), bytes("7")],
+            &[Reply::Int(1), bytes("5"), bytes("0")],
+            &[Reply::Int(0), Reply::Int(3), Reply::Int(9), Reply::Int(9), bytes("id")],
+            &[Reply::Int(0), Reply::Int(0), Reply::Int(9), Reply::Int(9), bytes("id")],
+            &[Reply::Int(0), Reply::Int(1), Reply::Int(9)],
+            &[Reply::Int(-1), Reply::Int(3)],
+            &[Reply::Int(7)],
+            &[],
+        ] {
+            assert_eq!(decode(form).unwrap_err().kind(), ErrorKind::Unexpected, "{form:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,8 @@
 pub enum Script {
     /// Acquires a lock.
     Acquire,
+    /// Acquires several locks, or none.
+    AcquireAll,
     /// Acquires units of a lock.
     AcquireUnits,
     /// Ends whatever leases are in force on a key.
@@ -36,8 +38,9 @@ macro_rules! script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Acquire,
+        Self::AcquireAll,
         Self::AcquireUnits,
         Self::ForceRelease,
         Self::Inspect,
@@ -52,6 +55,7 @@ impl Script {
     pub const fn source(self) -> &'static str {
         match self {
             Self::Acquire => script!("acquire": "time", "token", "queue", "news", "units"),
+            Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
             Self::AcquireUnits => {
                 script!("acquire_units": "time", "token", "queue", "news", "units")
             }

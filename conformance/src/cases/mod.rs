@@ -18,6 +18,7 @@ pub(crate) mod revocation;
 pub(crate) mod rw_lock;
 pub(crate) mod semaphore;
 pub(crate) mod striped;
+pub(crate) mod together;
 pub(crate) mod waiting;
 
 use std::time::Duration;

@@ -1,20 +1,21 @@
 //! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
 
+mod asked;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Attempt, Contention, Grant, LockBackend};
+use self::asked::Asked;
+use crate::backend::{Attempt, AttemptAll, Grant, LockBackend};
 use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::Holder;
-use crate::lock::Wait;
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
-use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::lock::reaper::Reaper;
+use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
-use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 
 /// Attempts in a row that may follow news at once. A hand-over takes one or two; more are a flood.
@@ -29,36 +30,38 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// What an acquisition came to.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// The lease is ours.
-    Granted(Granted),
-    /// Others hold the key, and the wait or the attempts are used up.
-    Held(Option<Holder>),
+    /// The leases are ours, in the order of the claims.
+    Granted(Vec<Granted>),
+    /// Others hold a key. If it is the only one, the wait or the attempts are used up.
+    Held(Held),
 }
 
-/// Acquires `claim` within `wait`.
+/// Acquires `claims`, of which there is one at least, within `wait`: each attempt is for all of them.
+///
+/// Several are asked for again if the store fails, but not waited for if others hold one of them: whoever waits is to
+/// take them one after the other, or would be passed for ever by those who want fewer.
 ///
 /// # Cancel safety
 ///
 /// Safe to drop at any point: what the store may have granted is released by the reaper.
 pub(crate) async fn acquire(
     backend: &dyn LockBackend,
-    claim: &Claim,
+    claims: &[Claim],
     wait: Wait,
     options: &LockOptions,
     reaper: &Arc<Reaper>,
     clock: &dyn Clock,
 ) -> Result<Acquired, Error> {
     // Before the first attempt, so that nothing between it and the waiting or holding is missed.
-    let (watch, lease_watch) = (backend.watch(claim.key()), backend.watch_lease(claim.lease()));
-    let debt = Debt::new(Unwanted::new(claim.lease()), reaper);
+    let watch = backend.watch(claims[0].key());
+    let asked = claims.iter().map(|claim| Asked::new(backend, claim, reaper)).collect();
     let started = clock.now();
     let acquisition = Acquisition {
         backend,
-        claim,
+        claims,
         clock,
         watch,
-        lease_watch,
-        debt,
+        asked,
         refused: None,
         doubt: false,
         deadline: wait.deadline(started),
@@ -76,13 +79,12 @@ pub(crate) async fn acquire(
 
 struct Acquisition<'a> {
     backend: &'a dyn LockBackend,
-    claim: &'a Claim,
+    claims: &'a [Claim],
     clock: &'a dyn Clock,
     watch: KeyWatch,
-    lease_watch: KeyWatch,
-    debt: Debt,
-    /// The last attempt was refused; for whose sake, if the store told.
-    refused: Option<Option<Holder>>,
+    asked: Vec<Asked<'a>>,
+    /// The last attempt was refused.
+    refused: Option<Held>,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
@@ -103,11 +105,17 @@ struct Acquisition<'a> {
 
 /// What one attempt came to.
 enum Attempted {
-    Granted(Granted),
-    Held(Contention),
+    Granted(Vec<Granted>),
+    Refused(Refusal),
     Failed(Error),
     /// The caller's wait was over before the reply came.
     CutOff(Error),
+}
+
+/// The store's answer that others hold a key.
+struct Refusal {
+    held: Held,
+    retry_after: Option<Duration>,
 }
 
 impl Acquisition<'_> {
@@ -117,41 +125,48 @@ impl Acquisition<'_> {
                 Attempted::Granted(granted) => return Ok(Acquired::Granted(granted)),
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
-                Attempted::Held(contention) => Ok(contention),
+                Attempted::Refused(Refusal { held, .. }) if self.claims.len() > 1 => {
+                    return Ok(Acquired::Held(held));
+                }
+                Attempted::Refused(refusal) => Ok(refusal),
                 Attempted::CutOff(error) => match self.refused {
                     // It was held a moment ago, and the wait is over.
-                    Some(holder) => return Ok(Acquired::Held(holder)),
+                    Some(held) => return Ok(Acquired::Held(held)),
                     None => Err(error),
                 },
             };
-            self.refused = refusal.as_ref().ok().map(|contention| contention.holder().cloned());
+            self.refused = refusal.as_ref().ok().map(|refusal| refusal.held.clone());
             if !self.wait_to_look_again(&refusal).await {
-                return refusal.map(|contention| Acquired::Held(contention.holder().cloned()));
+                return refusal.map(|refusal| Acquired::Held(refusal.held));
             }
         }
     }
 
-    /// One attempt, always with the same claim: if an earlier one was granted unseen, so is this.
+    /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.
     async fn attempt(&mut self) -> Attempted {
         let sent_at = self.clock.now();
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
-        self.debt.incur();
+        self.asked.iter_mut().for_each(Asked::incur);
         self.place_due = Instant::FAR_FUTURE;
-        let reply = self.backend.try_acquire(self.claim);
+        let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
         let unanswered = reply.is_none();
         let error = match reply {
-            Some(Ok(Attempt::Granted(grant))) => match self.granted(&grant, sent_at, now) {
+            Some(Ok(AttemptAll::Granted(grants))) => match self.granted(&grants, sent_at, now) {
                 Some(granted) => return Attempted::Granted(granted),
                 None => indeterminate("granted too late to be of use"),
             },
-            Some(Ok(Attempt::Held(contention))) => {
+            Some(Ok(AttemptAll::Held { key, contention })) => {
                 self.doubt |= self.keeps_place(sent_at);
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
-                return Attempted::Held(contention);
+                let retry_after = contention.retry_after();
+                return Attempted::Refused(Refusal {
+                    held: Held::as_told(key, &contention),
+                    retry_after,
+                });
             }
             Some(Err(error)) => error,
             None => indeterminate("no reply in time"),
@@ -164,48 +179,45 @@ impl Acquisition<'_> {
 
     /// Notes by when the claim's place in the queue must be asked for again, if it has one.
     fn keeps_place(&mut self, sent_at: Instant) -> bool {
-        let Some(place) = self.claim.place() else { return false };
+        // An attempt for several takes no place.
+        let [claim] = self.claims else { return false };
+        let Some(place) = claim.place() else { return false };
         self.place_due = deadline::renewal_due(sent_at, place);
         true
     }
 
     /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
-        let useless = deadline::deadline(sent_at, self.believed(self.claim.lease().ttl()));
+        let ends = self.asked.iter().map(|asked| asked.deadline(None, sent_at, self.lock_delay));
+        let useless = ends.min().unwrap_or(sent_at);
         if self.deadline > sent_at { useless.min(self.deadline) } else { useless }
     }
 
-    fn granted(&mut self, grant: &Grant, sent_at: Instant, now: Instant) -> Option<Granted> {
-        let lease = self.claim.lease();
-        let ttl = grant.ttl().map_or(lease.ttl(), |ttl| ttl.min(lease.ttl()));
-        let ttl = self.believed(ttl);
-        if now >= deadline::deadline(sent_at, ttl) {
+    /// All leases, unless it is too late for one of them.
+    fn granted(
+        &mut self,
+        grants: &[Grant],
+        sent_at: Instant,
+        now: Instant,
+    ) -> Option<Vec<Granted>> {
+        let lock_delay = self.lock_delay;
+        let mut each = self.asked.iter().zip(grants);
+        if each.any(|(asked, grant)| now >= asked.deadline(Some(grant), sent_at, lock_delay)) {
             return None;
         }
-        self.debt.forgive();
-        Some(Granted {
-            lease: lease.clone(),
-            token: FencingToken::new(lease.key(), grant.token()),
-            sent_at,
-            ttl,
-            watch: std::mem::replace(&mut self.lease_watch, KeyWatch::silent()),
-        })
-    }
-
-    /// How much of a TTL in the store its holder believes in.
-    fn believed(&self, ttl: Duration) -> Duration {
-        ttl.saturating_sub(self.lock_delay)
+        let each = self.asked.iter_mut().zip(grants);
+        Some(each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay)).collect())
     }
 
     fn settle_unless_in_doubt(&mut self) {
         if !self.doubt {
-            self.debt.forgive();
+            self.asked.iter_mut().for_each(Asked::forgive);
         }
     }
 
     /// Waits for news, a pause, the end of what is in the way, or until the place in the queue is to be
     /// asked for again; `false` if there is no time or no attempt left.
-    async fn wait_to_look_again(&mut self, refusal: &Result<Contention, Error>) -> bool {
+    async fn wait_to_look_again(&mut self, refusal: &Result<Refusal, Error>) -> bool {
         let now = self.clock.now();
         let out_for_long = refusal.is_err() && now >= self.answered_at + self.outage_wait;
         if now >= self.deadline || out_for_long {
@@ -219,9 +231,7 @@ impl Acquisition<'_> {
             self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }
         let hint = match refusal {
-            Ok(contention) => {
-                contention.retry_after().map(|remaining| now + remaining + EXPIRY_MARGIN)
-            }
+            Ok(refusal) => refusal.retry_after.map(|remaining| now + remaining + EXPIRY_MARGIN),
             Err(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
         let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
@@ -241,6 +251,23 @@ impl Acquisition<'_> {
         self.pause_ends = Some(ends);
         Some(ends)
     }
+}
+
+/// Sends one request for all `claims`.
+async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<AttemptAll, Error> {
+    let [claim] = claims else {
+        return match backend.try_acquire_all(claims).await? {
+            AttemptAll::Granted(grants) if grants.len() != claims.len() => {
+                let message = "the backend granted more or less than it was asked for";
+                Err(Error::new(ErrorKind::Unexpected, message))
+            }
+            attempt => Ok(attempt),
+        };
+    };
+    Ok(match backend.try_acquire(claim).await? {
+        Attempt::Granted(grant) => AttemptAll::Granted(vec![grant]),
+        Attempt::Held(contention) => AttemptAll::Held { key: claim.key().clone(), contention },
+    })
 }
 
 fn indeterminate(message: &'static str) -> Error {

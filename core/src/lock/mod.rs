@@ -17,7 +17,10 @@ pub(crate) mod upkeep;
 
 use std::time::Duration;
 
+use crate::backend::Contention;
 use crate::clock::Instant;
+use crate::holder::Holder;
+use crate::key::LockKey;
 
 /// How long a call may wait: one budget for all stages.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +29,25 @@ pub(crate) enum Wait {
     No,
     /// Until this instant.
     Until(Instant),
+}
+
+/// Others hold a key that was asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) key: LockKey,
+    /// One of them, if the store told.
+    pub(crate) holder: Option<Holder>,
+}
+
+impl Held {
+    /// The store tells nothing of them, or was not asked.
+    pub(crate) fn by_somebody(key: &LockKey) -> Self {
+        Self { key: key.clone(), holder: None }
+    }
+
+    pub(crate) fn as_told(key: LockKey, contention: &Contention) -> Self {
+        Self { key, holder: contention.holder().cloned() }
+    }
 }
 
 impl Wait {

@@ -6,7 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 
 use self::entry::Entry;
-use crate::backend::{Attempt, Contention, ForcedRelease, Grant, Release, Renewal, Revocation};
+use crate::backend::{
+    Attempt, AttemptAll, Contention, ForcedRelease, Grant, Release, Renewal, Revocation,
+};
 use crate::claim::Claim;
 use crate::clock::Instant;
 use crate::holder::Inspection;
@@ -57,6 +59,8 @@ pub enum Op<'a> {
     RequestRevocation(&'a LockKey),
     /// [`LockBackend::try_acquire`](crate::LockBackend::try_acquire)
     TryAcquire(&'a Claim),
+    /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all)
+    TryAcquireAll(&'a [Claim]),
 }
 
 /// What an operation came to.
@@ -64,6 +68,8 @@ pub enum Op<'a> {
 pub enum Outcome {
     /// Of [`Op::TryAcquire`].
     Attempt(Attempt),
+    /// Of [`Op::TryAcquireAll`].
+    AttemptAll(AttemptAll),
     /// Of [`Op::ForceRelease`].
     ForcedRelease(ForcedRelease),
     /// Of [`Op::Inspect`].
@@ -74,40 +80,49 @@ pub enum Outcome {
     Renewal(Renewal),
     /// Of [`Op::RequestRevocation`].
     Revocation(Revocation),
-    /// Of [`Op::TryAcquire`], while others hold the key as a whole and the claim is for units, or the reverse.
-    WrongType,
+    /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units, or
+    /// the reverse.
+    WrongType(LockKey),
+}
+
+/// Why a claim cannot be granted.
+enum Obstacle {
+    Held(Contention),
+    OtherKind,
 }
 
 impl Op<'_> {
-    fn key(&self) -> &LockKey {
-        match self {
-            Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => key,
-            Self::Release(lease) | Self::Renew(lease) => lease.key(),
-            Self::TryAcquire(claim) => claim.key(),
+    /// The keys that it is about.
+    pub(super) fn keys(&self) -> Vec<&LockKey> {
+        match *self {
+            Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => {
+                vec![key]
+            }
+            Self::Release(lease) | Self::Renew(lease) => vec![lease.key()],
+            Self::TryAcquire(claim) => vec![claim.key()],
+            Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
         }
     }
 }
 
 impl Machine {
-    /// Entries that each operation clears away because nothing in them is in force any more, so that
+    /// Entries that are cleared away for each that is looked at, because nothing in them is in force any more, so that
     /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
-    const CLEARED_PER_OPERATION: usize = 2;
+    const CLEARED_PER_LOOK: usize = 2;
 
     /// Applies `op` as one atomic step at `now`, which must not go back.
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
-        self.clear_expired(now);
-        let mut entry = self.take(op.key());
-        entry.expire(now);
-        let outcome = match op {
-            Op::ForceRelease(_) => Outcome::ForcedRelease(self.force_release(&mut entry, now)),
-            Op::Inspect(_) => Outcome::Inspection(self.inspect(&entry, now)),
-            Op::Release(lease) => Outcome::Release(self.release(&mut entry, lease)),
-            Op::Renew(lease) => Outcome::Renewal(self.renew(&mut entry, lease, now)),
-            Op::RequestRevocation(_) => Outcome::Revocation(entry.request_revocation()),
-            Op::TryAcquire(claim) => self.try_acquire(&mut entry, claim, now),
-        };
-        self.put(op.key(), entry);
-        outcome
+        match op {
+            Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
+            Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
+            Op::Release(lease) => Outcome::Release(self.release(lease, now)),
+            Op::Renew(lease) => Outcome::Renewal(self.renew(lease, now)),
+            Op::RequestRevocation(key) => {
+                Outcome::Revocation(self.at(key, now, |_, entry| entry.request_revocation()))
+            }
+            Op::TryAcquire(claim) => self.try_acquire(claim, now),
+            Op::TryAcquireAll(claims) => self.try_acquire_all(claims, now),
+        }
     }
 
     /// How many keys have an entry.
@@ -120,68 +135,110 @@ impl Machine {
         self.changes
     }
 
-    fn try_acquire(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Outcome {
-        if entry.is_held() && !entry.is_held_like(claim.lease()) {
-            return Outcome::WrongType;
-        }
-        if !entry.admits(claim) {
-            if let Some(place) = claim.place() {
-                entry.queue_up(claim, now + place);
+    fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
+        self.at(claim.key(), now, |store, entry| match obstacle(entry, claim, now) {
+            Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
+            Some(Obstacle::Held(contention)) => {
+                if let Some(place) = claim.place() {
+                    entry.queue_up(claim, now + place);
+                }
+                Outcome::Attempt(Attempt::Held(contention))
             }
-            return Outcome::Attempt(Attempt::Held(contention(entry, claim, now)));
+            None => Outcome::Attempt(Attempt::Granted(store.grant(entry, claim, now))),
+        })
+    }
+
+    fn try_acquire_all(&mut self, claims: &[Claim], now: Instant) -> Outcome {
+        for claim in claims {
+            let key = claim.key().clone();
+            match self.at(&key, now, |_, entry| obstacle(entry, claim, now)) {
+                Some(Obstacle::OtherKind) => return Outcome::WrongType(key),
+                Some(Obstacle::Held(contention)) => {
+                    return Outcome::AttemptAll(AttemptAll::Held { key, contention });
+                }
+                None => {}
+            }
         }
+        let grant = |claim: &Claim| {
+            self.at(claim.key(), now, |store, entry| store.grant(entry, claim, now))
+        };
+        Outcome::AttemptAll(AttemptAll::Granted(claims.iter().map(grant).collect()))
+    }
+
+    fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
         // Those who observe an election hear of who is elected.
         if !entry.is_held() && !claim.share().is_whole() {
             self.changes += 1;
         }
         entry.grant(claim, now);
         self.last_token += 1;
-        let token = NonZeroU64::new(self.last_token).expect("it has grown");
-        Outcome::Attempt(Attempt::Granted(Grant::new(token)))
+        Grant::new(NonZeroU64::new(self.last_token).expect("it has grown"))
     }
 
-    fn renew(&mut self, entry: &mut Entry, lease: &Lease, now: Instant) -> Renewal {
-        let Some(holding) = entry.holding(lease.id()) else {
-            return if entry.is_held_like(lease) { Renewal::Taken } else { Renewal::Vanished };
-        };
-        let before = holding.lease.clone();
-        holding.renew(lease, now);
-        if holding.lease.share() != before.share()
-            || holding.lease.description() != before.description()
-        {
-            self.changes += 1;
-        }
-        entry.renewal(now)
+    fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
+        self.at(lease.key(), now, |store, entry| {
+            let Some(holding) = entry.holding(lease.id()) else {
+                return if entry.is_held_like(lease) { Renewal::Taken } else { Renewal::Vanished };
+            };
+            let before = holding.lease.clone();
+            holding.renew(lease, now);
+            if holding.lease.share() != before.share()
+                || holding.lease.description() != before.description()
+            {
+                store.changes += 1;
+            }
+            entry.renewal(now)
+        })
     }
 
-    fn release(&mut self, entry: &mut Entry, lease: &Lease) -> Release {
-        if entry.leave_queue(lease.id()) {
-            self.changes += 1;
-        }
-        if entry.end(lease.id()) {
-            self.changes += 1;
-            Release::Released
-        } else {
-            Release::NotHeld
-        }
+    fn release(&mut self, lease: &Lease, now: Instant) -> Release {
+        self.at(lease.key(), now, |store, entry| {
+            if entry.leave_queue(lease.id()) {
+                store.changes += 1;
+            }
+            if entry.end(lease.id()) {
+                store.changes += 1;
+                Release::Released
+            } else {
+                Release::NotHeld
+            }
+        })
     }
 
-    fn inspect(&self, entry: &Entry, now: Instant) -> Inspection {
+    fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
         let last_token = (self.last_token > 0).then_some(self.last_token);
         let inspection = Inspection::free().with_last_token(last_token);
-        entry.holders(now).into_iter().fold(inspection, Inspection::with_holder)
+        let holders = self.at(key, now, |_, entry| entry.holders(now));
+        holders.into_iter().fold(inspection, Inspection::with_holder)
     }
 
-    fn force_release(&mut self, entry: &mut Entry, now: Instant) -> ForcedRelease {
-        if !entry.is_held() {
-            return ForcedRelease::new();
-        }
-        self.changes += 1;
-        self.last_token += 1;
-        let forced = ForcedRelease::new().with_min_token(self.last_token);
-        let ended = entry.holders(now);
-        entry.end_all();
-        ended.into_iter().fold(forced, ForcedRelease::with_ended)
+    fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
+        self.at(key, now, |store, entry| {
+            if !entry.is_held() {
+                return ForcedRelease::new();
+            }
+            store.changes += 1;
+            store.last_token += 1;
+            let forced = ForcedRelease::new().with_min_token(store.last_token);
+            let ended = entry.holders(now);
+            entry.end_all();
+            ended.into_iter().fold(forced, ForcedRelease::with_ended)
+        })
+    }
+
+    /// Does something with the entry of `key`, as it is at `now`.
+    fn at<T>(
+        &mut self,
+        key: &LockKey,
+        now: Instant,
+        work: impl FnOnce(&mut Self, &mut Entry) -> T,
+    ) -> T {
+        self.clear_expired(now);
+        let mut entry = self.take(key);
+        entry.expire(now);
+        let outcome = work(self, &mut entry);
+        self.put(key, entry);
+        outcome
     }
 
     fn take(&mut self, key: &LockKey) -> Entry {
@@ -200,7 +257,7 @@ impl Machine {
     }
 
     fn clear_expired(&mut self, now: Instant) {
-        for _ in 0..Self::CLEARED_PER_OPERATION {
+        for _ in 0..Self::CLEARED_PER_LOOK {
             match self.ends.first() {
                 Some((ends, _)) if *ends <= now => {
                     let expired = self.ends.pop_first();
@@ -209,6 +266,17 @@ impl Machine {
                 _ => return,
             }
         }
+    }
+}
+
+/// What keeps `claim` from being granted.
+fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
+    if entry.is_held() && !entry.is_held_like(claim.lease()) {
+        Some(Obstacle::OtherKind)
+    } else if entry.admits(claim) {
+        None
+    } else {
+        Some(Obstacle::Held(contention(entry, claim, now)))
     }
 }
 
@@ -239,4 +307,4 @@ macro_rules! outcome_of {
     )*};
 }
 
-outcome_of!(Attempt, ForcedRelease, Inspection, Release, Renewal, Revocation);
+outcome_of!(Attempt, AttemptAll, ForcedRelease, Inspection, Release, Renewal, Revocation);

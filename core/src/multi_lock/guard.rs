@@ -56,6 +56,11 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
+    /// Has all parts.
+    pub(super) fn of(guards: Vec<LockGuard>) -> Self {
+        Self { guards, complete: true }
+    }
+
     /// Has no part yet. Until it is [complete](Self::complete), dropping it gives back what it has.
     pub(super) fn taking() -> Self {
         Self { guards: Vec::new(), complete: false }

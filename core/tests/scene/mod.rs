@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ForcedRelease, KeyWatch, Lease, LockBackend, LockClient,
-    LockKey, LockOptions, MemoryBackend, Release, Renewal,
+    Attempt, AttemptAll, Capabilities, Claim, Error, Feature, ForcedRelease, KeyWatch, Lease,
+    LockBackend, LockClient, LockKey, LockOptions, MemoryBackend, Release, Renewal,
 };
 
 pub(crate) const TTL: Duration = ms(30_000);
@@ -41,19 +41,25 @@ impl Scene {
         Self::with_options(LockOptions::new().ttl(TTL))
     }
 
+    /// Its store grants one key at a time.
     pub(crate) fn with_options(options: LockOptions) -> Self {
+        let all = MemoryBackend::new().capabilities();
+        Self::declaring(all.without(Feature::Together), options)
+    }
+
+    pub(crate) fn declaring(capabilities: Capabilities, options: LockOptions) -> Self {
         let clock = TokioClock::new();
         let store = MemoryBackend::with_clock(clock);
         let story = Arc::default();
-        let backend =
-            FaultBackend::new(Recorder { inner: store.clone(), story: Arc::clone(&story) });
+        let recorder = Recorder { inner: store.clone(), capabilities, story: Arc::clone(&story) };
+        let backend = FaultBackend::new(recorder);
         let faults = backend.faults().clone();
         let client = LockClient::builder(backend).clock(clock).options(options).build().unwrap();
         let other = LockClient::builder(store.clone()).clock(clock).build().unwrap();
         Self { client, faults, clock, store, other, story }
     }
 
-    /// What has been granted (`+key`) and released (`-key`) in the store, in order.
+    /// What has been granted (`+key`, or `+key+key` at once) and released (`-key`) in the store, in order.
     pub(crate) fn story(&self) -> Vec<String> {
         self.story.lock().unwrap().clone()
     }
@@ -82,19 +88,29 @@ pub(crate) async fn dropped_after<T>(polls: usize, future: impl Future<Output = 
 #[derive(Debug)]
 pub(crate) struct Recorder {
     inner: MemoryBackend,
+    capabilities: Capabilities,
     story: Arc<Mutex<Vec<String>>>,
 }
 
 #[async_trait]
 impl LockBackend for Recorder {
     fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+        self.capabilities.clone()
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let attempt = self.inner.try_acquire(claim).await;
         if let Ok(Attempt::Granted(_)) = attempt {
             self.story.lock().unwrap().push(format!("+{}", claim.key()));
+        }
+        attempt
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let attempt = self.inner.try_acquire_all(claims).await;
+        if let Ok(AttemptAll::Granted(_)) = attempt {
+            let keys = claims.iter().map(|claim| format!("+{}", claim.key()));
+            self.story.lock().unwrap().push(keys.collect());
         }
         attempt
     }

@@ -1,0 +1,214 @@
+//! Several keys in one atomic step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{
+    AttemptAll, Claim, Contention, ErrorKind, Grant, Lease, LockBackend, LockKey, Patience,
+    Release, Renewal, Share,
+};
+
+use super::{grant, refusal};
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// Leases of `count` keys that do not end during a case.
+fn leases<H: Harness>(scene: &Scene<H>, count: usize) -> Vec<Lease> {
+    (0..count).map(|_| long_lease(scene, &scene.key())).collect()
+}
+
+fn long_lease<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+    scene.lease(key).with_ttl(scene.ttl() * 20)
+}
+
+fn claims(leases: &[Lease]) -> Vec<Claim> {
+    leases.iter().cloned().map(Claim::new).collect()
+}
+
+/// Attempts to get all, and expects a grant.
+async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> {
+    match backend.try_acquire_all(&claims(leases)).await.unwrap() {
+        AttemptAll::Granted(grants) => {
+            assert_eq!(grants.len(), leases.len());
+            grants
+        }
+        AttemptAll::Held { key, contention } => panic!("{key} is held: {contention:?}"),
+    }
+}
+
+/// Attempts to get all, and expects that others hold one.
+async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockKey, Contention) {
+    match backend.try_acquire_all(claims).await.unwrap() {
+        AttemptAll::Granted(grants) => panic!("granted: {grants:?}"),
+        AttemptAll::Held { key, contention } => (key, contention),
+    }
+}
+
+async fn release_all<B: LockBackend>(backend: &B, leases: &[Lease]) {
+    for lease in leases {
+        assert_eq!(backend.release(lease).await.unwrap(), Release::Released);
+    }
+}
+
+pub(crate) async fn all_keys_are_granted_or_none<H: Harness>(scene: &Scene<H>) {
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    for in_the_way in 0..3 {
+        let wanted = leases(scene, 3);
+        let held = long_lease(scene, wanted[in_the_way].key());
+        grant(&other, &held).await;
+
+        let (key, contention) = refusal_of_all(&backend, &claims(&wanted)).await;
+
+        assert_eq!(&key, held.key());
+        if let Some(holder) = contention.holder() {
+            assert_eq!(holder.fingerprint(), held.id().fingerprint());
+        }
+        for lease in &wanted {
+            let holder = scene.witness(lease.key()).await.map(|holder| holder.fingerprint());
+            let expected = (lease.key() == held.key()).then(|| held.id().fingerprint());
+            assert_eq!(holder, expected);
+        }
+
+        other.release(&held).await.unwrap();
+        grant_all(&backend, &wanted).await;
+
+        for lease in &wanted {
+            let holder = scene.witness(lease.key()).await.unwrap();
+            assert_eq!(holder.fingerprint(), lease.id().fingerprint());
+            refusal(&other, &long_lease(scene, lease.key())).await;
+            assert_eq!(backend.renew(lease).await.unwrap(), Renewal::Renewed);
+        }
+        release_all(&backend, &wanted).await;
+    }
+}
+
+pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place<H: Harness>(scene: &Scene<H>) {
+    let backend = scene.backend().await;
+    let (wanted, held) = (leases(scene, 3), 1);
+    let holder = long_lease(scene, wanted[held].key());
+    grant(&backend, &holder).await;
+    let queues = Patience::Queues(scene.ttl() * 20);
+    let queued: Vec<Claim> =
+        claims(&wanted).into_iter().map(|claim| claim.with_patience(queues)).collect();
+
+    refusal_of_all(&backend, &queued).await;
+    backend.release(&holder).await.unwrap();
+
+    // Nobody stands in the way of those who ask later.
+    for lease in &wanted {
+        let later = long_lease(scene, lease.key());
+        grant(&backend, &later).await;
+        backend.release(&later).await.unwrap();
+    }
+}
+
+pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let backend = scene.backend().await;
+    let wanted = leases(scene, 3);
+    // An earlier request may have got some, or all.
+    grant(&backend, &wanted[1]).await;
+
+    let first = grant_all(&backend, &wanted).await;
+    let again = grant_all(&backend, &wanted).await;
+
+    for (first, again) in first.iter().zip(&again) {
+        assert!(again.token() >= first.token(), "{again:?} after {first:?}");
+    }
+    release_all(&backend, &wanted).await;
+    let later = long_lease(scene, wanted[0].key());
+    assert!(grant(&backend, &later).await.token() > again[0].token());
+    backend.release(&later).await.unwrap();
+}
+
+pub(crate) async fn a_grant_of_several_passes_nobody_who_queues<H: Harness>(scene: &Scene<H>) {
+    let backend = scene.backend().await;
+    let wanted = leases(scene, 3);
+    let (holder, waiter) = (long_lease(scene, wanted[2].key()), long_lease(scene, wanted[2].key()));
+    let queued = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    grant(&backend, &holder).await;
+    backend.try_acquire(&queued).await.unwrap();
+    backend.release(&holder).await.unwrap();
+
+    let (key, _contention) = refusal_of_all(&backend, &claims(&wanted)).await;
+    assert_eq!(&key, waiter.key());
+    for lease in &wanted {
+        assert_eq!(scene.witness(lease.key()).await, None);
+    }
+
+    // The first in the queue passes nobody, and is in it no longer.
+    let own = [wanted[0].clone(), waiter.clone()];
+    grant_all(&backend, &own).await;
+    release_all(&backend, &own).await;
+    grant_all(&backend, &wanted).await;
+    release_all(&backend, &wanted).await;
+}
+
+pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let backend = scene.backend().await;
+    for other in 0..3 {
+        let wanted = leases(scene, 3);
+        let units = Share::Units { units: 1, limit: 2 };
+        let units = long_lease(scene, wanted[other].key()).with_share(units);
+        grant(&backend, &units).await;
+
+        let error = backend.try_acquire_all(&claims(&wanted)).await.unwrap_err();
+
+        assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(units.key())));
+        backend.release(&units).await.unwrap();
+        for lease in &wanted {
+            assert_eq!(scene.witness(lease.key()).await, None);
+        }
+    }
+}
+
+pub(crate) async fn as_many_as_are_promised_are_granted_at_once<H: Harness>(scene: &Scene<H>) {
+    let backend = scene.backend().await;
+    let wanted = leases(scene, 64);
+
+    let grants = grant_all(&backend, &wanted).await;
+
+    assert!(grants.iter().all(|grant| grant.token() > 0));
+    for lease in &wanted {
+        let holder = scene.witness(lease.key()).await.unwrap();
+        assert_eq!(holder.fingerprint(), lease.id().fingerprint());
+    }
+    release_all(&backend, &wanted).await;
+}
+
+/// Each key is in several sets, and each set is asked for as a whole.
+pub(crate) async fn crossing_sets_never_overlap<H: Harness>(scene: &Scene<H>) {
+    const SETS: [[usize; 2]; 4] = [[0, 1], [1, 2], [2, 0], [1, 0]];
+    const TIMES: u32 = 20;
+
+    let keys: [LockKey; 3] = std::array::from_fn(|_| scene.key());
+    let inside: Arc<[AtomicU32; 3]> = Arc::default();
+    let mut tasks = Vec::new();
+    for set in SETS {
+        let client = scene.client().await;
+        let (inside, names) = (Arc::clone(&inside), set.map(|key| keys[key].clone()));
+        tasks.push(tokio::spawn(async move {
+            let whole = client.multi_lock().mutexes(names).unwrap();
+            for _ in 0..TIMES {
+                let guard = whole.lock().await.unwrap();
+                for key in set {
+                    assert_eq!(inside[key].fetch_add(1, Ordering::SeqCst), 0, "two at once");
+                }
+                tokio::task::yield_now().await;
+                for key in set {
+                    inside[key].fetch_sub(1, Ordering::SeqCst);
+                }
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+
+    for task in tasks {
+        let done = tokio::time::timeout(Duration::from_secs(60), task).await;
+        done.expect("they wait for each other").unwrap();
+    }
+}

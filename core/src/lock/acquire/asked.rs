@@ -1,0 +1,75 @@
+//! A claim that is asked for, and what may have come of it.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Grant, LockBackend};
+use crate::claim::Claim;
+use crate::clock::Instant;
+use crate::lease::Lease;
+use crate::lock::deadline;
+use crate::lock::hold::Granted;
+use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::token::FencingToken;
+use crate::watch::KeyWatch;
+
+/// A claim, with what the store may have of it. Dropped while in doubt, that is left to the reaper.
+pub(super) struct Asked<'a> {
+    lease: &'a Lease,
+    debt: Debt,
+    /// News of the lease since before the first attempt.
+    watch: KeyWatch,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(backend: &dyn LockBackend, claim: &'a Claim, reaper: &Arc<Reaper>) -> Self {
+        let lease = claim.lease();
+        let debt = Debt::new(Unwanted::new(lease), reaper);
+        Self { lease, debt, watch: backend.watch_lease(lease) }
+    }
+
+    /// From now on the store may have the lease, or a place in its queue.
+    pub(super) fn incur(&mut self) {
+        self.debt.incur();
+    }
+
+    /// The store has nothing of it.
+    pub(super) fn forgive(&mut self) {
+        self.debt.forgive();
+    }
+
+    /// Until when its lease may be believed in, if it was granted so, or else as asked for.
+    pub(super) fn deadline(
+        &self,
+        grant: Option<&Grant>,
+        sent_at: Instant,
+        lock_delay: Duration,
+    ) -> Instant {
+        deadline::deadline(sent_at, self.believed(grant, lock_delay))
+    }
+
+    /// The lease is ours.
+    pub(super) fn granted(
+        &mut self,
+        grant: &Grant,
+        sent_at: Instant,
+        lock_delay: Duration,
+    ) -> Granted {
+        self.debt.forgive();
+        Granted {
+            lease: self.lease.clone(),
+            token: FencingToken::new(self.lease.key(), grant.token()),
+            sent_at,
+            ttl: self.believed(Some(grant), lock_delay),
+            watch: mem::replace(&mut self.watch, KeyWatch::silent()),
+        }
+    }
+
+    /// How much of a TTL in the store its holder believes in.
+    fn believed(&self, grant: Option<&Grant>, lock_delay: Duration) -> Duration {
+        let asked_for = self.lease.ttl();
+        let granted = grant.and_then(Grant::ttl).unwrap_or(asked_for);
+        granted.min(asked_for).saturating_sub(lock_delay)
+    }
+}

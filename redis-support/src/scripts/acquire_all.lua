@@ -1,0 +1,64 @@
+-- KEYS: lock, fence, held, queue, places, news, revoke, of one lock after the other.
+-- ARGV: value, TTL in ms, id, of one lock after the other.
+-- All granted: {1, token, …}. Refused, for the sake of the n-th: {0, n, ms until what is in the way ends by itself
+-- (negative: unknown), remaining TTL in ms (negative: for ever), value of who holds it or nil}. Something else lies under
+-- the n-th key: {-1, n}. Nobody is given a place in a queue.
+local micros = clock()
+local now = math.floor(micros / 1000)
+local locks = {}
+
+for n = 1, #ARGV / 3 do
+  local key, arg = 7 * n - 7, 3 * n - 3
+  local lock = {
+    name = KEYS[key + 1], fence = KEYS[key + 2], queue = KEYS[key + 4], places = KEYS[key + 5], revoke = KEYS[key + 7],
+    value = ARGV[arg + 1], ttl = ARGV[arg + 2], id = ARGV[arg + 3],
+  }
+  locks[n] = lock
+  local held = redis.pcall('GET', lock.name)
+  if type(held) == 'table' then
+    return string.find(held.err, 'WRONGTYPE', 1, true) and {-1, n} or held
+  end
+  lock.again = held == lock.value
+  if held and not lock.again then
+    local left = redis.call('PTTL', lock.name)
+    return {0, n, left, left, string.sub(held, 1, 512)}
+  end
+  if not held and redis.call('EXISTS', KEYS[key + 3], lock.queue) > 0 then
+    if last_end(KEYS[key + 3], now) then
+      return {-1, n}
+    end
+    local wanted, first = wanted_before(lock.queue, lock.places, lock.id, now)
+    if wanted > 0 then
+      return {0, n, first or -1, -1, false}
+    end
+    lock.queued = true
+  end
+end
+
+local reply = {1}
+for _, lock in ipairs(locks) do
+  local token, failure = number_grant(lock.fence, micros)
+  if failure then
+    return failure
+  end
+  reply[#reply + 1] = token
+end
+-- What may be forbidden comes before the first lock is stored.
+for _, lock in ipairs(locks) do
+  if not lock.again then
+    -- Nobody has asked for it back yet.
+    redis.call('DEL', lock.revoke)
+  end
+  if lock.queued then
+    redis.call('ZREM', lock.queue, lock.id)
+    redis.call('HDEL', lock.places, lock.id)
+  end
+end
+for _, lock in ipairs(locks) do
+  redis.call('SET', lock.name, lock.value, 'PX', lock.ttl)
+end
+for _, lock in ipairs(locks) do
+  -- Read after the write, so that the server tells this connection when anybody changes the key.
+  redis.call('GET', lock.name)
+end
+return reply
