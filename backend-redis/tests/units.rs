@@ -68,6 +68,62 @@ async fn what_is_given_back_leaves_nothing_and_the_rest_ends_by_itself() {
 }
 
 #[tokio::test]
+async fn who_is_served_leaves_nothing_in_the_queue() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let mutex = || Lease::new(&LockKey::new("mutex").unwrap(), LONG);
+    for (held, waits) in [(mutex(), mutex()), (permits(3, 3), permits(1, 3))] {
+        grant(&backend, &held).await;
+        assert!(!is_granted(&backend, &queued(&waits)).await);
+        backend.release(&held).await.unwrap();
+
+        assert!(is_granted(&backend, &queued(&waits)).await);
+
+        let left = names(&redis).await;
+        let of_the_queue = |name: &&String| name.contains("~queue:") || name.contains("~places:");
+        assert_eq!(left.iter().find(of_the_queue), None);
+        backend.release(&waits).await.unwrap();
+    }
+    assert_eq!(names(&redis).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_known_of_holders_and_waiters_goes_with_them() {
+    const BRIEF: Duration = Duration::from_millis(20);
+
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (stays, waits) = (permits(1, 3), permits(3, 3));
+    grant(&backend, &stays).await;
+    assert!(!is_granted(&backend, &queued(&waits)).await);
+    for _ in 0..3 {
+        // Some come and go, some die, some give up waiting, and some die waiting.
+        let (leaver, dies, tired) = (permits(1, 9), permits(1, 9).with_ttl(BRIEF), permits(3, 3));
+        grant(&backend, &leaver).await;
+        grant(&backend, &dies).await;
+        assert!(!is_granted(&backend, &queued(&tired)).await);
+        let dies_waiting = Claim::new(permits(3, 3)).with_patience(Patience::Queues(BRIEF));
+        assert!(!is_granted(&backend, &dies_waiting).await);
+        backend.release(&leaver).await.unwrap();
+        backend.release(&tired).await.unwrap();
+        tokio::time::sleep(BRIEF * 2).await;
+    }
+    let last = permits(3, 3);
+    assert!(!is_granted(&backend, &queued(&last)).await, "which clears what has ended");
+    backend.release(&last).await.unwrap();
+
+    let size = async |part: &str, command: &str| {
+        let names = names(&redis).await;
+        let name = names.iter().find(|name| name.contains(part)).unwrap();
+        redis.command(&[command, name]).await.trim().to_owned()
+    };
+    assert_eq!(size("~held:", "ZCARD").await, ":1");
+    assert_eq!(size("~units:", "HLEN").await, ":2", "the one that stays, and the sum");
+    assert_eq!(size("~queue:", "ZCARD").await, ":1");
+    assert_eq!(size("~places:", "HLEN").await, ":1");
+}
+
+#[tokio::test]
 async fn each_operation_is_one_request() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;

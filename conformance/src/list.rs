@@ -260,6 +260,7 @@ cases! { $
         all_permits_of_a_request_are_granted_or_none [91] needs Units;
         an_acquisition_of_permits_may_be_dropped_at_any_point [91] needs Units;
         a_lost_permit_comes_back_once [118] needs Units;
+        a_stolen_permit_is_a_loss_at_once_where_the_store_tells [97, 98] needs Units, ForceRelease, Push;
         each_holder_has_its_own_ttl [112] needs Units;
         permits_are_renewed_while_they_are_held [] needs Units;
         a_renewal_gives_units_back_and_takes_none [] needs Units;
@@ -277,8 +278,10 @@ cases! { $
         a_holder_is_told_at_once_where_the_store_tells [] needs Revocation, Push;
         the_next_holder_is_not_asked [] needs Revocation;
         a_request_ends_with_the_lease_that_it_was_for [] needs Revocation;
+        who_has_queued_meanwhile_is_not_asked [] needs Revocation, Queue;
         a_request_stands_until_the_last_lease_would_end [] needs Revocation, Units;
         all_who_share_a_key_are_asked [] needs Revocation, Units;
+        all_who_share_a_key_are_told_at_once_where_the_store_tells [] needs Revocation, Units, Push;
     }
     together {
         all_keys_are_granted_or_none [] needs Together;

@@ -127,7 +127,7 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>
     scene.pass(scene.ttl() * 3 / 2).await;
     let mutex = late.mutex(&key).unwrap();
     let second = start_to_wait(scene, &late, async move { mutex.lock().await.unwrap() }).await;
-    scene.pass(scene.ttl() * 5 / 4).await;
+    scene.pass(scene.ttl() * 3 / 4).await;
 
     guard.release().await.unwrap();
 

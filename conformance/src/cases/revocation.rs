@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LeaseState, LockBackend, LockGuard, Renewal, Revocation, Share};
+use leasehold_core::{
+    Attempt, Claim, LeaseState, LockBackend, LockGuard, Patience, Renewal, Revocation, Share,
+};
 use tokio::time::timeout;
 
 use super::grant;
@@ -96,6 +98,49 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end<H: Harness>(
 
     assert_eq!(backend.renew(&long).await.unwrap(), Renewal::RevocationRequested);
     backend.release(&long).await.unwrap();
+}
+
+pub(crate) async fn who_has_queued_meanwhile_is_not_asked<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let [lease, next] =
+        [scene.lease(&key), scene.lease(&key)].map(|l| l.with_ttl(scene.ttl() * 20));
+    let queued = Claim::new(next.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    grant(&backend, &lease).await;
+    let refused = backend.try_acquire(&queued).await.unwrap();
+    assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+    backend.request_revocation(&key).await.unwrap();
+    let short = lease.with_ttl(scene.ttl() / 2);
+    assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
+
+    scene.pass(short.ttl() + Duration::from_millis(5)).await;
+    let served = backend.try_acquire(&queued).await.unwrap();
+
+    assert!(matches!(served, Attempt::Granted(_)), "{served:?}");
+    assert_eq!(backend.renew(&next).await.unwrap(), Renewal::Renewed);
+    backend.release(&next).await.unwrap();
+}
+
+pub(crate) async fn all_who_share_a_key_are_told_at_once_where_the_store_tells<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let long = scene.options().ttl(scene.ttl() * 60);
+    let (one, other) = (scene.client_with(long.clone()).await, scene.client_with(long).await);
+    let guards = [
+        one.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
+        other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
+        other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
+    ];
+    // Also after a renewal, which has to keep the store telling.
+    guards[2].extend(scene.ttl() * 60).await.unwrap();
+
+    one.request_revocation(&key).await.unwrap();
+
+    for guard in guards {
+        learns(scene, &guard, Duration::ZERO).await;
+        guard.release().await.unwrap();
+    }
 }
 
 pub(crate) async fn all_who_share_a_key_are_asked<H: Harness>(scene: &Scene<H>) {

@@ -129,6 +129,24 @@ pub(crate) async fn a_lost_permit_comes_back_once<H: Harness>(scene: &Scene<H>) 
     assert_eq!(backend.release(&third).await.unwrap(), Release::Released);
 }
 
+pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let semaphore = client.semaphore(&key, 3).unwrap();
+    let (one, other) = (semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap());
+    // Also after a renewal, which has to keep the store telling.
+    other.extend(scene.ttl() * 20).await.unwrap();
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+
+    for guard in [one, other] {
+        timeout(scene.slack(), guard.lost()).await.expect("it is told");
+    }
+}
+
 pub(crate) async fn each_holder_has_its_own_ttl<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
