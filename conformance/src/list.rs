@@ -234,6 +234,7 @@ cases! { $
         a_dead_waiter_holds_up_the_next_for_its_place_only [124] needs Queue;
         a_waiter_that_gives_up_leaves_the_queue_at_once [86, 125] needs Queue;
         who_comes_back_goes_to_the_end [125] needs Queue;
+        a_place_that_has_ended_is_lost [125] needs Queue;
         a_queue_outlives_a_holder_that_dies [124] needs Queue;
         who_is_served_has_left_the_queue [125] needs Queue;
         who_leaves_wakes_those_behind [86] needs Queue, Push;

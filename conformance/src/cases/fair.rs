@@ -307,3 +307,24 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &
     let next = timeout(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
     next.expect("those who left are in nobody's way").unwrap().release().await.unwrap();
 }
+
+pub(crate) async fn a_place_that_has_ended_is_lost<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let backend = scene.backend().await;
+    let (holder, late, stayer) =
+        (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
+    let (short, place) = (scene.ttl() / 4, scene.ttl() * 20);
+    grant(&backend, &holder).await;
+    assert!(!queue_for(&backend, &late, short).await);
+    assert!(!queue_for(&backend, &stayer, place).await);
+
+    scene.pass(short + Duration::from_millis(5)).await;
+    assert!(!queue_for(&backend, &late, place).await);
+    backend.release(&holder).await.unwrap();
+
+    assert!(!queue_for(&backend, &late, place).await, "it passed one who was there all the time");
+    assert!(queue_for(&backend, &stayer, place).await);
+    backend.release(&stayer).await.unwrap();
+    assert!(queue_for(&backend, &late, place).await);
+    backend.release(&late).await.unwrap();
+}

@@ -63,14 +63,18 @@ pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scen
 pub(crate) async fn a_part_that_fails_leaves_nothing<H: Harness>(scene: &Scene<H>) {
     let keys = keys(scene, 3);
     let (client, faults) = scene.faulty_with(long(scene)).await;
+    let holder = scene.client_with(long(scene)).await;
     let whole = client.multi_lock().mutexes(&keys).unwrap();
 
     for failing in &keys {
+        // One is held, so that all together are not to be had, and they are taken one after the other.
+        let held = holder.mutex(&keys[2]).unwrap().lock().await.unwrap();
         faults.inject_on(failing, Operation::Acquire, Fault::Fail(ErrorKind::Denied), 1);
 
         let error = whole.lock().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(failing)), "{error}");
+        held.release().await.unwrap();
         all_become_free(scene, &keys).await;
     }
 }
