@@ -16,7 +16,11 @@ for n = 1, #ARGV / 3 do
   locks[n] = lock
   local held = redis.pcall('GET', lock.name)
   if type(held) == 'table' then
-    return string.find(held.err, 'WRONGTYPE', 1, true) and {-1, n} or held
+    if string.find(held.err, 'WRONGTYPE', 1, true) then
+      return {-1, n}
+    end
+    -- Any other failure, raised as every version words it.
+    redis.call('GET', lock.name)
   end
   lock.again = held == lock.value
   if held and not lock.again then
