@@ -35,6 +35,10 @@ impl<B: LockBackend> AsMutex<B> {
         Self { inner, share: Share::WRITER }
     }
 
+    fn claim(&self, claim: &Claim) -> Claim {
+        Claim::new(self.lease(claim.lease())).with_patience(claim.patience())
+    }
+
     fn lease(&self, lease: &Lease) -> Lease {
         lease.clone().with_share(self.share)
     }
@@ -48,8 +52,7 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let claim = Claim::new(self.lease(claim.lease())).with_patience(claim.patience());
-        self.inner.try_acquire(&claim).await
+        self.inner.try_acquire(&self.claim(claim)).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -67,6 +70,10 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
         self.inner.watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.inner.watch_claim(&self.claim(claim))
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {

@@ -28,7 +28,7 @@ use crate::watch::KeyWatch;
 /// - `try_acquire` is idempotent per [`LeaseId`](crate::LeaseId): repeated while its own lease is in
 ///   force, it is granted again with a full TTL.
 /// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
-///   store received it.
+///   store received it, and soon after; if it is [kept](crate::Tenure::Kept), with the others of its client at the latest.
 /// - A reply that was lost is [`ErrorKind::Indeterminate`] and a request that was surely not applied
 ///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
 ///   mapped on purpose.
@@ -135,6 +135,14 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
+    }
+
+    /// Begins to watch for what the caller of `claim` waits for, without I/O of its own: news of the key, or only of what is
+    /// before the claim in the store's queue.
+    ///
+    /// By default any news of the key.
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.watch(claim.key())
     }
 
     /// Begins to watch for what concerns the holder of `lease`, without I/O of its own: its end by
@@ -253,6 +261,7 @@ impl Grant {
 pub struct Contention {
     holder: Option<Holder>,
     retry_after: Option<Duration>,
+    place: Option<Duration>,
 }
 
 impl Contention {
@@ -276,6 +285,14 @@ impl Contention {
         self
     }
 
+    /// Says that the claim stands in the store's queue now, and how long it does without another attempt, though it
+    /// did not ask for a [place](crate::Patience::Queues) and only [waits](crate::Patience::Waits).
+    #[must_use]
+    pub fn with_place(mut self, time: Duration) -> Self {
+        self.place = Some(time);
+        self
+    }
+
     /// One of those who hold the key.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
@@ -285,6 +302,11 @@ impl Contention {
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
+    }
+
+    /// How long a place is kept for a claim that did not ask for one; `None` if it has none.
+    pub fn place(&self) -> Option<Duration> {
+        self.place
     }
 }
 
@@ -387,6 +409,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
         (**self).watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        (**self).watch_claim(claim)
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {

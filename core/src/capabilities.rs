@@ -53,6 +53,9 @@ pub enum Feature {
     Queue,
     /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
     Revocation,
+    /// Leases that are [kept](crate::Tenure::Kept) share one time to live per client and TTL: to renew all of
+    /// them together costs as much as to renew one.
+    Sessions,
     /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
     Together,
     /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
@@ -69,6 +72,7 @@ impl Feature {
             Self::Push => "push",
             Self::Queue => "queue",
             Self::Revocation => "revocation",
+            Self::Sessions => "sessions",
             Self::Together => "together",
             Self::Units => "units",
         }

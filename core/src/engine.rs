@@ -324,6 +324,7 @@ impl Request<'_> {
     fn claim(&self) -> Claim {
         let options = self.options;
         let lease = Lease::new(self.key, options.first_ttl() + options.lock_delay)
+            .with_tenure(options.tenure())
             .with_share(self.share)
             .with_description(options.description.clone());
         Claim::new(lease).with_patience(match self.wait {

@@ -268,6 +268,14 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         }
     }
 
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch_claim(claim),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(claim.key()),
+        }
+    }
+
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         match *lock(&self.faults.0.news) {
             News::True => self.inner.watch_lease(lease),

@@ -83,12 +83,26 @@ impl fmt::Display for Fingerprint {
     }
 }
 
+/// Whether the holder of a lease goes on renewing it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Tenure {
+    /// It ends after its TTL by the store's own clock, whatever its holder does, unless it is renewed.
+    Fixed,
+    /// Its holder renews it for as long as it wants it, like all leases of this tenure and TTL of the same client, and
+    /// releases it then.
+    ///
+    /// So a store may let them share one time to live. One that nobody renews may then stay in force while others
+    /// are renewed; but not if its release failed, or if it was granted without anybody's knowing.
+    Kept,
+}
+
 /// One grant as a backend needs it to renew or release: the key, the id, and what was stored with it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     key: LockKey,
     id: LeaseId,
     ttl: Duration,
+    tenure: Tenure,
     share: Share,
     description: Option<Description>,
 }
@@ -96,7 +110,21 @@ pub struct Lease {
 impl Lease {
     /// Creates the lease that a grant of the whole `key` with a new id would give.
     pub fn new(key: &LockKey, ttl: Duration) -> Self {
-        Self { key: key.clone(), id: LeaseId::new(), ttl, share: Share::Whole, description: None }
+        Self {
+            key: key.clone(),
+            id: LeaseId::new(),
+            ttl,
+            tenure: Tenure::Fixed,
+            share: Share::Whole,
+            description: None,
+        }
+    }
+
+    /// Says whether its holder goes on renewing it.
+    #[must_use]
+    pub fn with_tenure(mut self, tenure: Tenure) -> Self {
+        self.tenure = tenure;
+        self
     }
 
     /// Says how much of the key it is.
@@ -133,6 +161,11 @@ impl Lease {
     /// How long the store shall keep it without renewal; a backend rounds up to its granularity.
     pub fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    /// Whether its holder goes on renewing it.
+    pub fn tenure(&self) -> Tenure {
+        self.tenure
     }
 
     /// How much of the key it is.

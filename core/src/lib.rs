@@ -63,7 +63,7 @@ pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Operation};
 pub use holder::{Holder, Inspection};
 pub use key::LockKey;
-pub use lease::{Fingerprint, Lease, LeaseId};
+pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
 pub use lock::guard::LockGuard;
 pub use loss::{LeaseState, LossReason};
 pub use memory::MemoryBackend;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
+use crate::lease::Tenure;
 use crate::lock::deadline;
 use crate::retry::Retry;
 
@@ -213,6 +214,15 @@ impl LockOptions {
     /// The TTL to believe in at the grant: not beyond what may be held.
     pub(crate) fn first_ttl(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
+    }
+
+    /// Whether the watchdog renews the lease until it is released, and lets it end by itself in no case.
+    pub(crate) fn tenure(&self) -> Tenure {
+        let ends_by_itself = self.first_ttl() < self.ttl || !self.lock_delay.is_zero();
+        match self.renewal {
+            RenewalMode::Watchdog if !ends_by_itself => Tenure::Kept,
+            RenewalMode::Watchdog | RenewalMode::Off => Tenure::Fixed,
+        }
     }
 
     /// Refuses what cannot work, alone or on this store.

@@ -14,7 +14,11 @@ use crate::sync::lock;
 ///
 /// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
 /// fire for nothing, and it may miss a change, so whoever waits also polls.
-pub struct KeyWatch(Option<Subscription>);
+pub struct KeyWatch {
+    subscription: Option<Subscription>,
+    /// What lives as long as the watch.
+    attached: Option<Box<dyn Send + Sync>>,
+}
 
 struct Subscription {
     hub: Arc<Hub>,
@@ -26,7 +30,14 @@ struct Subscription {
 impl KeyWatch {
     /// Creates a watch that never fires, for a store without news.
     pub const fn silent() -> Self {
-        Self(None)
+        Self { subscription: None, attached: None }
+    }
+
+    /// Keeps `attached` for as long as the watch: what ends the backend's own watching when it is dropped.
+    #[must_use]
+    pub fn with_attached(mut self, attached: impl Send + Sync + 'static) -> Self {
+        self.attached = Some(Box::new(attached));
+        self
     }
 
     /// Waits until something may have changed.
@@ -40,7 +51,7 @@ impl KeyWatch {
 
     /// Polls for a change; the waker of the last call is woken by the next one.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.0 {
+        match &mut self.subscription {
             Some(subscription) => subscription.poll_changed(cx),
             None => Poll::Pending,
         }
@@ -49,7 +60,7 @@ impl KeyWatch {
 
 impl fmt::Debug for KeyWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.subscription {
             Some(subscription) => write!(f, "KeyWatch({})", subscription.key),
             None => f.write_str("KeyWatch(silent)"),
         }
@@ -117,7 +128,8 @@ impl KeyWatches {
         watched.watches += 1;
         let seen = watched.version;
         drop(keys);
-        KeyWatch(Some(Subscription { hub: Arc::clone(&self.0), key: key.clone(), id, seen }))
+        let subscription = Subscription { hub: Arc::clone(&self.0), key: key.clone(), id, seen };
+        KeyWatch { subscription: Some(subscription), attached: None }
     }
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.

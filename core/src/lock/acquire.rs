@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::asked::Asked;
-use crate::backend::{Attempt, AttemptAll, Grant, LockBackend};
+use crate::backend::{Attempt, AttemptAll, Contention, Grant, LockBackend};
 use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -53,7 +53,7 @@ pub(crate) async fn acquire(
     clock: &dyn Clock,
 ) -> Result<Acquired, Error> {
     // Before the first attempt, so that nothing between it and the waiting or holding is missed.
-    let watch = backend.watch(claims[0].key());
+    let watch = backend.watch_claim(&claims[0]);
     let asked = claims.iter().map(|claim| Asked::new(backend, claim, reaper)).collect();
     let started = clock.now();
     let acquisition = Acquisition {
@@ -158,7 +158,7 @@ impl Acquisition<'_> {
                 None => indeterminate("granted too late to be of use"),
             },
             Some(Ok(AttemptAll::Held { key, contention })) => {
-                self.doubt |= self.keeps_place(sent_at);
+                self.doubt |= self.keeps_place(&contention, sent_at);
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
@@ -178,10 +178,10 @@ impl Acquisition<'_> {
     }
 
     /// Notes by when the claim's place in the queue must be asked for again, if it has one.
-    fn keeps_place(&mut self, sent_at: Instant) -> bool {
+    fn keeps_place(&mut self, contention: &Contention, sent_at: Instant) -> bool {
         // An attempt for several takes no place.
         let [claim] = self.claims else { return false };
-        let Some(place) = claim.place() else { return false };
+        let Some(place) = claim.place().or(contention.place()) else { return false };
         self.place_due = deadline::renewal_due(sent_at, place);
         true
     }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
-use crate::lease::Lease;
+use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::lock::queue::Turn;
 use crate::lock::reaper::Unwanted;
@@ -205,6 +205,14 @@ impl Hold {
 
     pub(crate) fn due(&self) -> Instant {
         lock(&self.state).due
+    }
+
+    /// The TTL with which it falls due for renewal, if it does so next; not if all that comes is its deadline.
+    pub(crate) fn renews_next(&self) -> Option<Duration> {
+        let state = lock(&self.state);
+        let waits = state.phase == Phase::Held && state.due < state.deadline && !state.news;
+        let kept = state.wanted.tenure() == Tenure::Kept;
+        (waits && kept).then(|| state.wanted.ttl())
     }
 
     /// How it stands. A deadline that has passed ends it here and now.

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind};
-use crate::lease::Lease;
+use crate::lease::{Lease, Tenure};
 use crate::loss::LossReason;
 use crate::retry::Retry;
 use crate::sync::lock;
@@ -87,7 +87,8 @@ impl Unwanted {
             return backend.release(&self.lease).await;
         }
         let closed_for = closed_for.max(backend.capabilities().min_ttl());
-        match backend.renew(&self.lease.clone().with_ttl(closed_for)).await? {
+        let last = self.lease.clone().with_ttl(closed_for).with_tenure(Tenure::Fixed);
+        match backend.renew(&last).await? {
             Renewal::Renewed | Renewal::RevocationRequested => Ok(Release::Released),
             Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
         }

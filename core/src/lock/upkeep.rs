@@ -27,10 +27,11 @@ pub(crate) struct Upkeep {
 
 impl Upkeep {
     pub(crate) fn new(backend: Arc<dyn LockBackend>, clock: Arc<dyn Clock>) -> Self {
+        let watchdog = Watchdog::new(Arc::clone(&clock), &backend.capabilities());
         Self {
             backend,
             holds: Arc::default(),
-            watchdog: Arc::new(Watchdog::new(Arc::clone(&clock))),
+            watchdog: Arc::new(watchdog),
             reaper: Arc::new(Reaper::new(Arc::clone(&clock))),
             clock,
             task: Mutex::default(),

@@ -1,13 +1,15 @@
 //! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::LockBackend;
+use crate::capabilities::{Capabilities, Feature};
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::hold::{Alarm, Hold, Place, Renewing};
@@ -33,14 +35,20 @@ struct Schedule {
     /// By when they are due: for renewal, or at their deadline.
     holds: BTreeMap<Place, Arc<Hold>>,
     next_id: u64,
+    /// When those that fall due for renewal with a TTL do so together, where that saves something.
+    rounds: Option<HashMap<Duration, Instant>>,
     /// When the task looks again by itself.
     wakes_at: Instant,
 }
 
 impl Watchdog {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let schedule =
-            Schedule { holds: BTreeMap::new(), next_id: 0, wakes_at: Instant::FAR_FUTURE };
+    pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities) -> Self {
+        let schedule = Schedule {
+            holds: BTreeMap::new(),
+            next_id: 0,
+            rounds: store.supports(Feature::Sessions).then(HashMap::new),
+            wakes_at: Instant::FAR_FUTURE,
+        };
         Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default() }
     }
 
@@ -62,7 +70,7 @@ impl Watchdog {
         if hold.is_over(now) {
             return;
         }
-        let due = hold.due();
+        let due = schedule.round(hold, now);
         schedule.insert(due, hold);
         if due < schedule.wakes_at {
             drop(schedule);
@@ -180,6 +188,18 @@ impl Watchdog {
 }
 
 impl Schedule {
+    /// When `hold` is due: earlier than it need be, if others are renewed then anyway.
+    fn round(&mut self, hold: &Hold, now: Instant) -> Instant {
+        let due = hold.due();
+        let (Some(rounds), Some(ttl)) = (&mut self.rounds, hold.renews_next()) else {
+            return due;
+        };
+        rounds.retain(|_, round| now < *round);
+        let round = rounds.entry(ttl).or_insert(due);
+        *round = due.min(*round);
+        *round
+    }
+
     fn insert(&mut self, due: Instant, hold: &Arc<Hold>) {
         let place = (due, self.next_id);
         self.next_id += 1;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Hold, Phase};
 use crate::backend::Renewal;
 use crate::clock::Instant;
-use crate::lease::Lease;
+use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::loss::LossReason;
 use crate::options::RenewalMode;
@@ -26,7 +26,9 @@ pub(crate) struct Renewing {
 impl Renewing {
     /// Renews `hold` as `lease` says, with this TTL.
     pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, lease: Lease, ttl: Duration) -> Self {
-        let lease = lease.with_ttl(ttl + hold.lock_delay);
+        // What cannot be renewed in full will not be renewed again.
+        let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
+        let lease = lease.with_ttl(ttl + hold.lock_delay).with_tenure(tenure);
         Self { hold: Arc::clone(hold), lease, ttl, sent_at, settled: false }
     }
 
