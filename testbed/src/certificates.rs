@@ -8,7 +8,17 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// A certificate authority, and certificates from it for a server on `localhost` and for a client.
+/// What clients call the server.
+const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
+
+/// Who may connect by TLS.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TlsClients {
+    NeedNoCertificate,
+    NeedCertificate,
+}
+
+/// A certificate authority, and certificates from it for a server on loopback and for a client.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     folder: PathBuf,
@@ -38,7 +48,7 @@ impl Certificates {
 
     fn issue(&self, issuer: &Issuer<'_, KeyPair>, name: &str, usage: ExtendedKeyUsagePurpose) {
         let key = KeyPair::generate().expect("a key can be made");
-        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a DNS name");
+        let mut params = CertificateParams::new(NAMES.map(str::to_owned)).expect("they are names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, issuer).expect("the authority can sign");

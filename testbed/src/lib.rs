@@ -5,12 +5,14 @@
 //! `scripts/test` installs what is needed.
 
 mod certificates;
+mod etcd;
 mod port;
 mod process;
 mod proxy;
 mod redis;
 
 pub use certificates::Certificates;
+pub use etcd::{Etcd, EtcdOptions};
 pub use port::free_port;
 pub use process::Process;
 pub use proxy::{FaultProxy, Weather};

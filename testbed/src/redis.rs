@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::certificates::Certificates;
+use crate::certificates::{Certificates, TlsClients};
 use crate::port::free_port;
 use crate::process::Process;
 
@@ -23,12 +23,6 @@ pub struct RedisOptions {
     acl: Vec<String>,
     tls: Option<TlsClients>,
     append_only: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum TlsClients {
-    NeedNoCertificate,
-    NeedCertificate,
 }
 
 impl RedisOptions {

@@ -1,0 +1,277 @@
+//! An etcd cluster of one or more members.
+
+mod ctl;
+mod member;
+mod options;
+mod program;
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+use crate::certificates::{Certificates, TlsClients};
+use crate::process::Process;
+use crate::proxy::FaultProxy;
+use member::{Member, Stage};
+use program::Program;
+
+pub use options::EtcdOptions;
+
+/// An election takes about a second. On a busy machine, some.
+const ELECTION_WAIT: Duration = Duration::from_secs(30);
+
+/// A running etcd cluster on loopback. It dies when dropped. Its members are counted from 0.
+#[derive(Debug)]
+pub struct Etcd {
+    options: EtcdOptions,
+    program: Program,
+    // Before the folder, so that the members are gone when it is removed.
+    members: Vec<Member>,
+    folder: TempDir,
+    certificates: Option<Certificates>,
+    auth_enabled: bool,
+}
+
+impl Etcd {
+    /// Starts one member, which everybody may use.
+    ///
+    /// # Panics
+    ///
+    /// As [`EtcdOptions::start`].
+    pub async fn start() -> Self {
+        EtcdOptions::new().start().await
+    }
+
+    async fn launch(options: EtcdOptions) -> Option<Self> {
+        let program = if options.old { Program::old() } else { Program::current() };
+        let folder = tempfile::Builder::new().prefix("leasehold-etcd-").tempdir();
+        let folder = folder.expect("a temporary folder can be made");
+        let certificates = options.tls.map(|_| Certificates::create(folder.path()));
+        let log = |i: usize| folder.path().join(format!("{}.log", name(i)));
+        let members = (0..options.members).map(|i| Member::new(log(i))).collect();
+        let mut etcd =
+            Self { options, program, members, folder, certificates, auth_enabled: false };
+        if !etcd.try_launch().await {
+            return None;
+        }
+        if etcd.options.auth {
+            etcd.enable_auth().await;
+        }
+        Some(etcd)
+    }
+
+    /// The addresses of all members, each `127.0.0.1:port`.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.members.iter().map(|member| format!("127.0.0.1:{}", member.client_port)).collect()
+    }
+
+    /// The cluster's URL, `etcd://127.0.0.1:port,…`.
+    pub fn url(&self) -> String {
+        format!("etcd://{}", self.endpoints().join(","))
+    }
+
+    /// The cluster's URL for TLS.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without TLS.
+    pub fn tls_url(&self) -> String {
+        assert!(self.certificates.is_some(), "it was started with TLS");
+        let endpoint = |member: &Member| format!("localhost:{}", member.client_port);
+        let endpoints: Vec<_> = self.members.iter().map(endpoint).collect();
+        format!("etcds://{}", endpoints.join(","))
+    }
+
+    /// The certificates that it and its clients use.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without TLS.
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("it was started with TLS")
+    }
+
+    /// Its folder, with its data and its logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts a proxy in front of every member.
+    pub async fn proxies(&self) -> Vec<FaultProxy> {
+        let mut proxies = Vec::new();
+        for endpoint in self.endpoints() {
+            proxies.push(FaultProxy::start(endpoint).await);
+        }
+        proxies
+    }
+
+    /// Stops a member in its tracks: connections stay open, nothing is answered.
+    pub fn pause_member(&self, i: usize) {
+        self.members[i].pause();
+    }
+
+    /// Lets a member go on.
+    pub fn resume_member(&self, i: usize) {
+        self.members[i].resume();
+    }
+
+    /// Kills a member at once.
+    pub fn kill_member(&mut self, i: usize) {
+        self.members[i].kill();
+    }
+
+    /// Starts a member again, on the same ports and with its data, and waits until it knows a leader.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start, or is not one of a majority then.
+    pub async fn restart_member(&mut self, i: usize) {
+        self.kill_member(i);
+        self.spawn(i);
+        assert!(self.members[i].reaches(Stage::Healthy).await, "etcd does not start again");
+    }
+
+    /// Stops all members in their tracks.
+    pub fn pause(&self) {
+        self.members.iter().for_each(Member::pause);
+    }
+
+    /// Lets all members go on.
+    pub fn resume(&self) {
+        self.members.iter().for_each(Member::resume);
+    }
+
+    /// Kills all members at once.
+    pub fn kill(&mut self) {
+        self.members.iter_mut().for_each(Member::kill);
+    }
+
+    /// Starts all members again, on the same ports and with their data.
+    ///
+    /// # Panics
+    ///
+    /// If they do not start.
+    pub async fn restart(&mut self) {
+        self.kill();
+        assert!(self.try_launch().await, "etcd does not start again");
+    }
+
+    /// The member that leads, once there is one. Those that are killed or paused are not asked.
+    ///
+    /// # Panics
+    ///
+    /// If there is none for long.
+    pub async fn leader(&self) -> usize {
+        let elected = async {
+            loop {
+                let leaders = self.leaders().await;
+                // Two may believe that they lead, one of them because it was paused.
+                if let [leader] = leaders[..] {
+                    return leader;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(ELECTION_WAIT, elected).await.expect("a leader is elected")
+    }
+
+    async fn leaders(&self) -> Vec<usize> {
+        let mut leaders = Vec::new();
+        for (i, member) in self.members.iter().enumerate().filter(|(_, member)| member.runs()) {
+            if matches!(member.metric("etcd_server_is_leader").await, Ok(1.0)) {
+                leaders.push(i);
+            }
+        }
+        leaders
+    }
+
+    /// Reads a metric of a member, such as `grpc_server_handled_total{grpc_method="Txn"}`: the sum of all series that have
+    /// these labels and perhaps others.
+    ///
+    /// # Panics
+    ///
+    /// If the member does not answer.
+    pub async fn metric(&self, member: usize, selector: &str) -> f64 {
+        self.members[member].metric(selector).await.expect("the member answers")
+    }
+
+    async fn try_launch(&mut self) -> bool {
+        // A member of a new cluster asks the others whether it exists already. One that listens and does not answer yet
+        // costs it a second, one that does not listen yet costs nothing: so they start one after the other.
+        for i in 0..self.members.len() {
+            self.spawn(i);
+            if !self.members[i].reaches(Stage::Answers).await {
+                return false;
+            }
+        }
+        for member in &mut self.members {
+            if !member.reaches(Stage::Healthy).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn spawn(&mut self, i: usize) {
+        let (program, log) = (&self.program.server, &self.members[i].log);
+        let process = Process::start(program, self.args(i), log)
+            .unwrap_or_else(|error| panic!("{} cannot be started: {error}", program.display()));
+        self.members[i].put(process);
+    }
+
+    fn args(&self, i: usize) -> Vec<String> {
+        let member = &self.members[i];
+        let timing = self.options.timing_or_default();
+        let cluster = self.members.iter().enumerate();
+        let cluster = cluster.map(|(i, member)| format!("{}={}", name(i), peer_url(member)));
+        let mut args = vec![
+            ("--name", name(i)),
+            ("--data-dir", display(&self.folder.path().join(name(i)))),
+            ("--listen-client-urls", self.client_url(member)),
+            ("--advertise-client-urls", self.client_url(member)),
+            ("--listen-peer-urls", peer_url(member)),
+            ("--initial-advertise-peer-urls", peer_url(member)),
+            ("--listen-metrics-urls", format!("http://127.0.0.1:{}", member.metrics_port)),
+            ("--initial-cluster", cluster.collect::<Vec<_>>().join(",")),
+            ("--heartbeat-interval", timing.heartbeat.as_millis().to_string()),
+            ("--election-timeout", timing.election.as_millis().to_string()),
+            ("--log-level", "warn".to_owned()),
+            // The least that there is: users are let in quickly.
+            ("--bcrypt-cost", "4".to_owned()),
+        ];
+        if let Some(certificates) = &self.certificates {
+            args.push(("--cert-file", display(&certificates.server_certificate())));
+            args.push(("--key-file", display(&certificates.server_key())));
+            // With an authority to trust, it asks clients for a certificate.
+            if self.options.tls == Some(TlsClients::NeedCertificate) {
+                args.push(("--trusted-ca-file", display(&certificates.authority())));
+            }
+        }
+        let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+        let mut args: Vec<_> = args.chain(self.options.args.iter().cloned()).collect();
+        if !self.options.old {
+            // What a kill leaves unwritten, the kernel writes: only a power cut would lose data.
+            args.push("--unsafe-no-fsync".to_owned());
+        }
+        args
+    }
+
+    fn client_url(&self, member: &Member) -> String {
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", member.client_port)
+    }
+}
+
+fn peer_url(member: &Member) -> String {
+    format!("http://127.0.0.1:{}", member.peer_port)
+}
+
+fn name(i: usize) -> String {
+    format!("member-{i}")
+}
+
+fn display(path: &Path) -> String {
+    path.to_str().expect("temporary folders have plain names").to_owned()
+}

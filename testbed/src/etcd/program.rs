@@ -1,0 +1,63 @@
+//! Where etcd and etcdctl are.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The first release of 3.5 without a known loss of leases.
+const OLDEST: [u32; 3] = [3, 5, 16];
+
+/// The server and the command line of one version, which lie in one folder.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) server: PathBuf,
+    pub(super) ctl: PathBuf,
+}
+
+impl Program {
+    /// The version that most tests are for.
+    pub(super) fn current() -> Self {
+        if let Some(server) = env::var_os("LEASEHOLD_ETCD") {
+            let server = PathBuf::from(server);
+            return Self { ctl: server.with_file_name("etcdctl"), server };
+        }
+        Self::installed().unwrap_or_else(|| Self::fetched("etcd-3.5"))
+    }
+
+    /// Version 3.4.
+    pub(super) fn old() -> Self {
+        Self::fetched("etcd-3.4")
+    }
+
+    fn installed() -> Option<Self> {
+        let path = env::var_os("PATH")?;
+        let here = env::split_paths(&path).map(|folder| Self::lying_in(&folder));
+        here.filter(Self::exists).find(|program| version(&program.server) >= Some(OLDEST))
+    }
+
+    /// What `scripts/fetch-etcd` has put into the user's cache.
+    fn fetched(name: &str) -> Self {
+        let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+        let servers = cache.expect("there is a home").join("leasehold/servers");
+        let program = Self::lying_in(&servers.join(name));
+        assert!(program.exists(), "{} is missing: run scripts/install", program.server.display());
+        program
+    }
+
+    fn lying_in(folder: &Path) -> Self {
+        Self { server: folder.join("etcd"), ctl: folder.join("etcdctl") }
+    }
+
+    fn exists(&self) -> bool {
+        self.server.is_file() && self.ctl.is_file()
+    }
+}
+
+fn version(server: &Path) -> Option<[u32; 3]> {
+    let output = Command::new(server).arg("--version").output().ok()?;
+    let output = String::from_utf8(output.stdout).ok()?;
+    let version = output.lines().find_map(|line| line.strip_prefix("etcd Version: "))?;
+    let mut parts = version.split(['.', '-', '+']).map_while(|part| part.parse().ok());
+    Some([parts.next()?, parts.next()?, parts.next()?])
+}
