@@ -20,8 +20,8 @@ const ROOT: &str = "root:root-secret";
 impl Etcd {
     /// Runs `etcdctl` and returns what it prints.
     ///
-    /// It asks the members that are neither killed nor paused, with the certificate and as the user that it needs; options
-    /// in `args`, such as `["--user", "locker:secret"]`, take the place of these.
+    /// It asks the members that are neither killed nor paused, with the certificate and as the user that it needs;
+    /// options in `args`, such as `["--user", "locker:secret"]`, take the place of these.
     ///
     /// # Panics
     ///
