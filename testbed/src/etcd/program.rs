@@ -38,7 +38,8 @@ impl Program {
     /// What `scripts/fetch-etcd` has put into the user's cache.
     fn fetched(name: &str) -> Self {
         let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+        let cache = env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
+        let cache = cache.map(PathBuf::from).or_else(home);
         let servers = cache.expect("there is a home").join("leasehold/servers");
         let program = Self::lying_in(&servers.join(name));
         assert!(program.exists(), "{} is missing: run scripts/install", program.server.display());
