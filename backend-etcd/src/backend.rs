@@ -1,0 +1,176 @@
+//! The contract, on etcd.
+
+mod acquire;
+mod look;
+mod release;
+mod renew;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
+    KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+};
+use std::time::Duration;
+
+use crate::config::EtcdConfig;
+use crate::connection::Connection;
+use crate::error::{BACKEND, Failure};
+use crate::layout::Layout;
+use crate::session::Sessions;
+use crate::watch::News;
+
+/// Locks on an etcd cluster. Clones share connections and sessions.
+#[derive(Clone)]
+pub struct EtcdBackend {
+    layout: Layout,
+    connection: Arc<Connection>,
+    sessions: Arc<Sessions>,
+    news: Arc<News>,
+}
+
+impl EtcdBackend {
+    /// Connects to the cluster at `url`, see [`EtcdConfig::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`EtcdConfig::from_url`] and [`EtcdBackend::connect_with`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(EtcdConfig::from_url(url)?).await
+    }
+
+    /// Connects to the cluster of `config`, to find out now whether it is there and lets us in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no member can be reached,
+    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect_with(config: EtcdConfig) -> Result<Self, Error> {
+        let backend = Self::connect_lazily(config);
+        // Any request makes a connection; the answer to this one is part of that.
+        let connected = backend.connection.call(async |_client| Ok(())).await;
+        connected.map_err(|failure| {
+            failure.into_error().with_operation(Operation::Connect).with_backend(BACKEND)
+        })?;
+        Ok(backend)
+    }
+
+    /// Connects to the cluster of `config` when the first lock is taken. Nothing is checked before.
+    pub fn connect_lazily(config: EtcdConfig) -> Self {
+        if config.exposes_password() {
+            tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
+        }
+        Self {
+            layout: config.layout.clone(),
+            connection: Arc::new(Connection::new(config)),
+            sessions: Arc::default(),
+            news: Arc::new(News::new()),
+        }
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+}
+
+/// The error of an operation on `key`.
+fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
+    failure.into_error().with_operation(operation).with_key(key).with_backend(BACKEND)
+}
+
+#[async_trait]
+impl LockBackend for EtcdBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(BACKEND, Fencing::Strict)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::Push)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Sessions)
+            .with(Feature::Together)
+            .with(Feature::Units)
+            .with_ttl_range(Duration::from_secs(1), Capabilities::DEFAULT_MAX_TTL)
+            .with_ttl_granularity(Duration::from_secs(1))
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.acquire(std::slice::from_ref(claim)).await;
+        let attempt = attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))?;
+        Ok(match attempt {
+            AttemptAll::Granted(grants) => {
+                Attempt::Granted(grants.into_iter().next().expect("it is the one claim's"))
+            }
+            AttemptAll::Held { contention, .. } => Attempt::Held(contention),
+        })
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return Ok(AttemptAll::Granted(Vec::new()));
+        };
+        Self::ensure_possible_together(claims)?;
+        let attempt = self.acquire(claims).await;
+        attempt.map_err(|failure| context(failure, Operation::Acquire, first.key()))
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let renewed = self.renew_all(std::slice::from_ref(lease)).await;
+        renewed.into_iter().next().expect("one result for one lease")
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let released = self.end(lease).await;
+        released.map_err(|failure| context(failure, Operation::Release, lease.key()))
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        self.renew_leases(leases).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.news.observe(&self.connection, &self.layout, key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.news.watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.news.watch_lease(lease)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        self.describe(key).await.map_err(|failure| context(failure, Operation::Inspect, key))
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        self.end_all(key).await.map_err(|failure| context(failure, Operation::ForceRelease, key))
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        self.ask_back(key).await.map_err(|failure| context(failure, Operation::Revoke, key))
+    }
+
+    async fn close(&self) {
+        self.connection.close().await;
+    }
+}
+
+impl fmt::Debug for EtcdBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdBackend")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,364 @@
+//! Taking locks, and standing in line for them.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
+use futures_util::future::join_all;
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Operation, Patience, Tenure};
+
+use super::look::{queues, revision};
+use super::{EtcdBackend, context};
+use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry};
+use crate::error::Failure;
+use crate::layout::Range;
+use crate::queue::{Queue, Verdict};
+use crate::session::{self, Session, seconds};
+use crate::watch::{Events, Target};
+
+/// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
+const MAX_TRIES: usize = 8;
+
+/// When to try again after that.
+const AFTER_LOSING: Duration = Duration::from_millis(5);
+
+/// How long the place of a claim is kept that only waits: a leader that freezes eats shorter ones.
+const PLACE: Duration = Duration::from_secs(10);
+
+/// How many claims fit into one transaction, with the server's default limit of 128 operations.
+const MAX_TOGETHER: usize = 64;
+
+/// A claim, and where it lies.
+struct Asked<'a> {
+    claim: &'a Claim,
+    range: Range,
+    entry: String,
+}
+
+/// What a claim's entry hangs on: one of etcd's leases.
+#[derive(Clone, Copy)]
+enum Hook {
+    Session(Session),
+    /// One of its own, with the whole TTL.
+    Own(i64),
+}
+
+impl Hook {
+    fn id(self) -> i64 {
+        match self {
+            Self::Session(session) => session.id,
+            Self::Own(id) => id,
+        }
+    }
+}
+
+impl EtcdBackend {
+    /// Refuses, before anything is sent, what one transaction cannot do.
+    pub(super) fn ensure_possible_together(claims: &[Claim]) -> Result<(), Error> {
+        if claims.len() <= MAX_TOGETHER && claims.iter().all(|claim| claim.share().is_whole()) {
+            return Ok(());
+        }
+        let message = format!("one request acquires mutexes, and at most {MAX_TOGETHER} of them");
+        let error = Failure::Final(Error::new(ErrorKind::Unsupported, message));
+        Err(context(error, Operation::Acquire, claims[0].key()))
+    }
+
+    /// One attempt to acquire all claims, or none; a single one that waits stands in line if it is refused.
+    pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
+        let sent_at = SystemClock.now();
+        let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim)).collect();
+        match self.attempt(&asked, sent_at).await {
+            // A session that we took for alive has ended. Nothing was applied.
+            Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
+            attempt => attempt,
+        }
+    }
+
+    fn asked<'a>(&self, claim: &'a Claim) -> Asked<'a> {
+        let (range, entry) = (self.layout.range(claim.key()), self.layout.entry(claim.lease()));
+        Asked { claim, range, entry }
+    }
+
+    async fn attempt(&self, asked: &[Asked<'_>], sent_at: Instant) -> Result<AttemptAll, Failure> {
+        let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
+        let mut hooks = vec![None; asked.len()];
+        let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
+            // Most often nobody is there, or nobody any more who came before: one transaction finds out and takes the locks.
+            let free = asked.iter().flat_map(|asked| self.is_free_for(asked)).collect();
+            match self.take(asked, &mut hooks, free, sent_at).await? {
+                Ok(grants) => return Ok(AttemptAll::Granted(grants)),
+                Err(found) => found,
+            }
+        } else {
+            self.look(&ranges).await?
+        };
+        for _ in 0..MAX_TRIES {
+            let each = asked.iter().zip(&queues);
+            let refused = each.map(|(asked, queue)| (asked, queue, queue.verdict(asked.claim, &asked.entry)))
+                .find(|(_, _, verdict)| *verdict != Verdict::Admitted);
+            queues = match refused {
+                Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
+                Some((only, queue, _)) if waits(asked) => match self.stand_in_line(only, queue).await? {
+                    Ok(contention) => return Ok(held(only, contention)),
+                    Err(found) => vec![found],
+                },
+                Some((asked, queue, _)) => {
+                    let contention = self.contention(queue, asked.claim, &asked.entry).await;
+                    self.drop_hooks(&hooks).await;
+                    return Ok(held(asked, contention));
+                }
+                None => {
+                    let unchanged = asked.iter().zip(&queues).flat_map(|(asked, queue)| unchanged(asked, queue));
+                    match self.take(asked, &mut hooks, unchanged.collect(), sent_at).await? {
+                        Ok(grants) => {
+                            self.drop_replaced(asked, &queues).await;
+                            return Ok(AttemptAll::Granted(grants));
+                        }
+                        Err(found) => found,
+                    }
+                }
+            };
+        }
+        self.drop_hooks(&hooks).await;
+        Ok(held(&asked[0], Contention::new().with_retry_after(AFTER_LOSING)))
+    }
+
+    /// What must be so for a claim to be granted without a look at the queue.
+    fn is_free_for(&self, asked: &Asked<'_>) -> Vec<Compare> {
+        let Asked { claim, range, entry } = asked;
+        match self.news.queues_since(claim.lease()) {
+            Some(created) if claim.share().is_whole() => vec![
+                Compare::create_revision(entry.as_str(), CompareOp::Equal, created),
+                range.has_come_since(created),
+                range.has_values_above(BETWEEN_HELD_AND_QUEUED),
+            ],
+            _ => vec![range.is_empty()],
+        }
+    }
+
+    /// Takes the locks if all of that is so, else tells who is there.
+    async fn take(
+        &self,
+        asked: &[Asked<'_>],
+        hooks: &mut [Option<Hook>],
+        when: Vec<Compare>,
+        sent_at: Instant,
+    ) -> Result<Result<Vec<Grant>, Vec<Queue>>, Failure> {
+        for (asked, hook) in asked.iter().zip(&mut *hooks) {
+            if hook.is_none() {
+                *hook = Some(self.hook(asked.claim.lease().tenure(), asked.claim.lease().ttl()).await?);
+            }
+        }
+        let hooks: Vec<Hook> = hooks.iter().flatten().copied().collect();
+        let puts = asked.iter().zip(&hooks).map(|(asked, hook)| {
+            put(&asked.entry, entry::held(asked.claim.lease()), hook.id())
+        });
+        let reads: Vec<TxnOp> = asked.iter().map(|asked| asked.range.get()).collect();
+        let txn = Txn::new().when(when).and_then(puts.collect::<Vec<_>>()).or_else(reads);
+
+        let refreshed = asked.iter().zip(&hooks).map(|(asked, hook)| self.refreshed(*hook, asked.claim.lease().ttl()));
+        let (reply, hooks) = tokio::join!(self.change(txn), join_all(refreshed));
+        let reply = match reply {
+            Err(Failure::LeaseGone(error)) => {
+                for (asked, hook) in asked.iter().zip(&hooks) {
+                    if let Hook::Session(session) = hook {
+                        self.sessions.forget(session, asked.claim.lease().ttl()).await;
+                    }
+                }
+                return Err(Failure::LeaseGone(error));
+            }
+            reply => reply?,
+        };
+        if !reply.succeeded() {
+            let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
+            return Ok(Err(queues(&ranges, &reply)?));
+        }
+        let revision = revision(&reply)?;
+        let each = asked.iter().zip(&hooks);
+        let grants = each.map(|(asked, hook)| self.granted(asked.claim, *hook, revision, sent_at));
+        Ok(Ok(grants.collect::<Result<_, _>>()?))
+    }
+
+    fn granted(&self, claim: &Claim, hook: Hook, revision: i64, sent_at: Instant) -> Result<Grant, Failure> {
+        let lease = claim.lease();
+        self.news.granted(&self.connection, &self.layout, lease, revision);
+        let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
+        let grant = Grant::new(token.ok_or_else(super::look::senseless)?);
+        Ok(match hook {
+            Hook::Session(session) => {
+                let good_for = session.good_until().since(sent_at);
+                if good_for < lease.ttl() { grant.with_ttl(good_for) } else { grant }
+            }
+            Hook::Own(_) => grant,
+        })
+    }
+
+    /// Something for an entry to hang on.
+    async fn hook(&self, tenure: Tenure, ttl: Duration) -> Result<Hook, Failure> {
+        Ok(match tenure {
+            Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, ttl).await?),
+            Tenure::Fixed => Hook::Own(session::grant(&self.connection, ttl).await?.0),
+        })
+    }
+
+    /// The same, kept alive if need be and possible.
+    async fn refreshed(&self, hook: Hook, ttl: Duration) -> Hook {
+        if let Hook::Session(session) = hook
+            && !self.sessions.is_fresh(&session)
+            && let Ok(renewed) = self.sessions.renewed(&self.connection, ttl).await
+            && renewed.id == session.id
+        {
+            return Hook::Session(renewed);
+        }
+        hook
+    }
+
+    /// Gives back what was not needed.
+    async fn drop_hooks(&self, hooks: &[Option<Hook>]) {
+        for hook in hooks.iter().flatten() {
+            if let Hook::Own(id) = hook {
+                self.drop_lease(*id).await;
+            }
+        }
+    }
+
+    /// Ends the leases on which the entries hung before.
+    async fn drop_replaced(&self, asked: &[Asked<'_>], queues: &[Queue]) {
+        for (asked, queue) in asked.iter().zip(queues) {
+            if asked.claim.lease().tenure() == Tenure::Fixed
+                && let Some(own) = queue.entry(&asked.entry)
+            {
+                self.drop_lease(own.lease).await;
+            }
+        }
+    }
+
+    /// Ends one of etcd's leases that nothing of worth hangs on any more. If that fails, its TTL does it.
+    pub(super) async fn drop_lease(&self, id: i64) {
+        if id != 0 && !self.sessions.is_session(id) {
+            drop(session::revoke(&self.connection, id).await);
+        }
+    }
+
+    /// Takes a place in the queue, or keeps the one it has; the queue, if it must be looked at again.
+    async fn stand_in_line(
+        &self,
+        asked: &Asked<'_>,
+        queue: &Queue,
+    ) -> Result<Result<Contention, Queue>, Failure> {
+        let Asked { claim, range, entry } = asked;
+        let place = claim.place().unwrap_or(PLACE);
+        let own = queue.entry(entry);
+        let lease = self.place_lease(claim, own, place).await?;
+        let value = entry::queued(claim.lease());
+        let Some(own) = own.filter(|own| own.lease == lease && own.value == value.as_bytes()) else {
+            let unchanged = match own {
+                Some(own) => Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified),
+                None => Compare::create_revision(entry.as_str(), CompareOp::Equal, 0),
+            };
+            let txn = Txn::new()
+                .when([unchanged])
+                .and_then([put(entry, value, lease), range.get()])
+                .or_else([range.get()]);
+            let reply = self.change(txn).await?;
+            let replaced = own.map(|own| own.lease).filter(|_| claim.lease().tenure() == Tenure::Fixed);
+            if reply.succeeded()
+                && let Some(replaced) = replaced
+            {
+                self.drop_lease(replaced).await;
+            }
+            return Ok(Err(queues(&[range], &reply)?.remove(0)));
+        };
+        let before = match queue.predecessor(claim, entry) {
+            Some(before) if claim.share().is_whole() => {
+                Target { key: before.key.clone(), end: None, events: Events::Ends }
+            }
+            Some(before) => Target { key: before.key.clone(), end: None, events: Events::Changes },
+            None => {
+                let (key, end) = (range.start.clone().into(), range.end.clone().into());
+                Target { key, end: Some(end), events: Events::Changes }
+            }
+        };
+        self.news.queues(&self.connection, &self.layout, claim.lease(), own.created, before);
+        Ok(Ok(self.contention(queue, claim, entry).await.with_place(place)))
+    }
+
+    /// The lease of etcd's with which a place ends, with all of its TTL, or nearly so.
+    async fn place_lease(&self, claim: &Claim, own: Option<&Entry>, place: Duration) -> Result<i64, Failure> {
+        let tenure = claim.lease().tenure();
+        if tenure == Tenure::Fixed
+            && let Some(own) = own
+            && self.keep_own_alive(own.lease, place).await?
+        {
+            return Ok(own.lease);
+        }
+        let hook = self.hook(tenure, place).await?;
+        Ok(self.refreshed(hook, place).await.id())
+    }
+
+    /// Gives one of etcd's leases this TTL again; `false` if it has another, or is not ours alone.
+    pub(super) async fn keep_own_alive(&self, id: i64, ttl: Duration) -> Result<bool, Failure> {
+        if id == 0 || self.sessions.is_session(id) {
+            return Ok(false);
+        }
+        let Some((_, granted)) = session::left(&self.connection, id).await? else {
+            return Ok(false);
+        };
+        if seconds(granted) != seconds(ttl) {
+            return Ok(false);
+        }
+        match session::keep_alive(&self.connection, id).await {
+            Ok(()) => Ok(true),
+            Err(Failure::LeaseGone(_)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// A transaction that may hang something on a session. Without a reply, something may hang there that nobody renews.
+    pub(super) async fn change(&self, txn: Txn) -> Result<TxnResponse, Failure> {
+        let mut doubt = Doubt { backend: self, settled: false };
+        let reply = self.connection.txn(txn).await;
+        doubt.settled = !matches!(reply, Err(Failure::Unknown(_)));
+        reply
+    }
+}
+
+/// Tells the sessions unless it is settled.
+pub(super) struct Doubt<'a> {
+    pub(super) backend: &'a EtcdBackend,
+    pub(super) settled: bool,
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.backend.sessions.doubt();
+        }
+    }
+}
+
+pub(super) fn put(entry: &str, value: String, lease: i64) -> TxnOp {
+    TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
+}
+
+/// What must be so for a claim to be granted after a look at the queue.
+fn unchanged(asked: &Asked<'_>, queue: &Queue) -> [Compare; 2] {
+    let created = queue.entry(&asked.entry).map_or(0, |own| own.created);
+    let own = Compare::create_revision(asked.entry.as_str(), CompareOp::Equal, created);
+    [asked.range.is_as_at(queue.revision), own]
+}
+
+/// Whether who asks stands in line if it is refused.
+fn waits(asked: &[Asked<'_>]) -> bool {
+    matches!(asked, [only] if only.claim.patience() != Patience::Leaves)
+}
+
+fn held(asked: &Asked<'_>, contention: Contention) -> AttemptAll {
+    AttemptAll::Held { key: asked.claim.key().clone(), contention }
+}
+
+fn other_kind(claim: &Claim) -> Failure {
+    let message = "it is held as a lock of another kind";
+    Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
+}

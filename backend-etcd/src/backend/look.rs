@@ -1,0 +1,157 @@
+//! What the store knows about locks: who holds and queues, and for how long.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use futures_util::future::join_all;
+use leasehold_core::{Claim, Contention, Error, ErrorKind, Holder, Inspection, LockKey};
+
+use super::EtcdBackend;
+use crate::entry::Entry;
+use crate::error::Failure;
+use crate::layout::Range;
+use crate::queue::Queue;
+use crate::session;
+
+/// Of how many leases an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many holders.
+const LEASES_OF_A_HINT: usize = 16;
+
+impl Range {
+    /// Reads all of it.
+    pub(super) fn get(&self) -> TxnOp {
+        TxnOp::get(self.start.as_str(), Some(GetOptions::new().with_range(self.end.as_str())))
+    }
+
+    /// That there is nobody.
+    pub(super) fn is_empty(&self) -> Compare {
+        Compare::create_revision(self.start.as_str(), CompareOp::Equal, 0).with_range(self.end.as_str())
+    }
+
+    /// That all have come since the one who came at `created`, which may be among them.
+    pub(super) fn has_come_since(&self, created: i64) -> Compare {
+        Compare::create_revision(self.start.as_str(), CompareOp::Greater, created - 1)
+            .with_range(self.end.as_str())
+    }
+
+    /// That the value of all is greater.
+    pub(super) fn has_values_above(&self, value: &str) -> Compare {
+        Compare::value(self.start.as_str(), CompareOp::Greater, value).with_range(self.end.as_str())
+    }
+
+    /// That nobody has come or changed since `revision`. Some may have gone.
+    pub(super) fn is_as_at(&self, revision: i64) -> Compare {
+        Compare::mod_revision(self.start.as_str(), CompareOp::Less, revision + 1)
+            .with_range(self.end.as_str())
+    }
+}
+
+impl EtcdBackend {
+    /// All who hold and queue for these locks, at one revision.
+    pub(super) async fn look(&self, ranges: &[&Range]) -> Result<Vec<Queue>, Failure> {
+        let reads: Vec<TxnOp> = ranges.iter().map(|range| range.get()).collect();
+        queues(ranges, &self.read(reads).await?)
+    }
+
+    /// A transaction that changes nothing.
+    pub(super) async fn read(&self, operations: Vec<TxnOp>) -> Result<TxnResponse, Failure> {
+        let txn = Txn::new().and_then(operations);
+        self.connection.txn(txn).await
+    }
+
+    /// What is left of these leases of etcd's; those that are not known are missing.
+    pub(super) async fn left(
+        &self,
+        leases: impl IntoIterator<Item = i64>,
+    ) -> Result<HashMap<i64, Duration>, Failure> {
+        let mut leases: Vec<i64> = leases.into_iter().filter(|lease| *lease != 0).collect();
+        leases.sort_unstable();
+        leases.dedup();
+        let left = leases.iter().map(|lease| session::left(&self.connection, *lease));
+        let mut known = HashMap::new();
+        for (lease, left) in leases.iter().zip(join_all(left).await) {
+            // One that has ended just now has nothing left.
+            known.insert(*lease, left?.map_or(Duration::ZERO, |(left, _)| left));
+        }
+        Ok(known)
+    }
+
+    /// What is known about who is in the way of a claim. If that cannot be found out, nothing.
+    pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, entry: &str) -> Contention {
+        let leases = queue.holders().chain(queue.places_in_the_way(claim, entry)).map(|entry| entry.lease);
+        let left = self.left(leases.take(LEASES_OF_A_HINT)).await.unwrap_or_default();
+        let holder = queue.holders().min_by_key(|holder| ends(holder, &left));
+        let place = queue
+            .places_in_the_way(claim, entry)
+            .filter_map(|place| left.get(&place.lease))
+            .min();
+        let mut contention = Contention::new();
+        if let Some(holder) = holder {
+            contention = contention.with_holder(described(holder, &left));
+        }
+        match place {
+            Some(left) => contention.with_retry_after(*left),
+            None => contention,
+        }
+    }
+
+    /// Who holds `key`.
+    pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
+        let queue = self.queue(key).await?;
+        let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
+        let mut holders: Vec<&Entry> = queue.holders().collect();
+        holders.sort_by_key(|holder| ends(holder, &left));
+        // While a mutex is held, the last change of its holder's entry is its grant, or a little later.
+        let newest = match holders[..] {
+            [holder] if holder.share.is_whole() => holder.modified,
+            _ => queue.revision,
+        };
+        let inspection = Inspection::free().with_last_token(u64::try_from(newest).ok());
+        let holders = holders.into_iter().map(|holder| described(holder, &left));
+        Ok(holders.fold(inspection, Inspection::with_holder))
+    }
+
+    /// All who hold and queue for `key`.
+    pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
+        let queues = self.look(&[&self.layout.range(key)]).await?;
+        Ok(queues.into_iter().next().expect("one queue for one range"))
+    }
+}
+
+/// When a holder's lease ends; last of all, if it never does.
+fn ends(holder: &Entry, left: &HashMap<i64, Duration>) -> Duration {
+    left.get(&holder.lease).copied().unwrap_or(Duration::MAX)
+}
+
+pub(super) fn described(holder: &Entry, left: &HashMap<i64, Duration>) -> Holder {
+    holder.holder().with_remaining(left.get(&holder.lease).copied())
+}
+
+/// The queues that a transaction has read, and nothing else.
+pub(super) fn queues(ranges: &[&Range], reply: &TxnResponse) -> Result<Vec<Queue>, Failure> {
+    let revision = revision(reply)?;
+    let found = reply.op_responses();
+    let queues: Vec<Queue> = ranges
+        .iter()
+        .zip(found.iter().filter_map(got))
+        .map(|(range, found)| Queue::new(range, found, revision))
+        .collect();
+    if queues.len() == ranges.len() { Ok(queues) } else { Err(senseless()) }
+}
+
+pub(super) fn got(response: &TxnOpResponse) -> Option<&GetResponse> {
+    match response {
+        TxnOpResponse::Get(found) => Some(found),
+        _ => None,
+    }
+}
+
+/// The revision of the store after a transaction.
+pub(super) fn revision(reply: &TxnResponse) -> Result<i64, Failure> {
+    reply.header().map(etcd_client::ResponseHeader::revision).ok_or_else(senseless)
+}
+
+pub(super) fn senseless() -> Failure {
+    let message = "the reply makes no sense, outcome unknown";
+    Failure::Final(Error::new(ErrorKind::Unexpected, message))
+}

@@ -1,0 +1,147 @@
+//! Giving locks back, taking them away, and asking for them.
+
+use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
+use leasehold_core::{Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure};
+use std::time::Duration;
+
+use super::EtcdBackend;
+use super::acquire::Doubt;
+use super::look::{described, got, revision};
+use crate::entry::{AFTER_HELD, Entry, HELD};
+use crate::error::Failure;
+use crate::queue::Queue;
+use crate::session;
+
+/// How often others may change the queue under our hands.
+const MAX_TRIES: usize = 16;
+
+/// How many entries one transaction may change, with the server's default limit of 128 operations.
+const CHANGED_TOGETHER: usize = 120;
+
+impl EtcdBackend {
+    /// Deletes the entry of a lease, whether it holds or queues.
+    pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
+        let (entry, revocation) = (self.layout.entry(lease), self.layout.revocation(lease.key()));
+        let range = self.layout.range(lease.key());
+        let delete = || {
+            TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()))
+        };
+        let is_held = [
+            Compare::value(entry.as_str(), CompareOp::Greater, HELD),
+            Compare::value(entry.as_str(), CompareOp::Less, AFTER_HELD),
+        ];
+        let with_it = if lease.share().is_whole() {
+            // Nobody else is left who could be asked to finish.
+            vec![delete(), TxnOp::delete(revocation.as_str(), None)]
+        } else {
+            vec![delete(), TxnOp::get(revocation.as_str(), None), range.get()]
+        };
+        let txn = Txn::new().when(is_held).and_then(with_it).or_else([delete()]);
+
+        // What could not be deleted must not be kept alive with others.
+        let mut doubt = Doubt { backend: self, settled: false };
+        let reply = self.connection.txn(txn).await?;
+        doubt.settled = true;
+
+        let responses = reply.op_responses();
+        if lease.tenure() == Tenure::Fixed
+            && let Some(TxnOpResponse::Delete(deleted)) = responses.first()
+            && let Some(own) = deleted.prev_kvs().first()
+        {
+            self.drop_lease(own.lease()).await;
+        }
+        if !reply.succeeded() {
+            return Ok(Release::NotHeld);
+        }
+        if let [asked_back, left] = responses.iter().filter_map(got).collect::<Vec<_>>()[..]
+            && !asked_back.kvs().is_empty()
+        {
+            let queue = Queue::new(&range, left, revision(&reply)?);
+            self.forget_request_if_free(lease.key(), &queue).await;
+        }
+        Ok(Release::Released)
+    }
+
+    /// Deletes a request to finish early once nobody is left who was asked. If that fails, its TTL does it.
+    async fn forget_request_if_free(&self, key: &LockKey, queue: &Queue) {
+        if queue.is_held() {
+            return;
+        }
+        let unchanged = self.layout.range(key).is_as_at(queue.revision);
+        let delete = TxnOp::delete(self.layout.revocation(key), None);
+        let txn = Txn::new().when([unchanged]).and_then([delete]);
+        drop(self.connection.txn(txn).await);
+    }
+
+    /// Ends all who hold `key`.
+    pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
+        let mut forced = ForcedRelease::new();
+        for _ in 0..MAX_TRIES {
+            let queue = self.queue(key).await?;
+            let holders: Vec<&Entry> = queue.holders().take(CHANGED_TOGETHER).collect();
+            if holders.is_empty() {
+                return Ok(forced);
+            }
+            let left = self.left(holders.iter().map(|holder| holder.lease)).await?;
+            let unchanged = holders.iter().map(|holder| {
+                Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
+            });
+            let deletes = holders.iter().map(|holder| TxnOp::delete(holder.key.as_slice(), None));
+            let request = TxnOp::delete(self.layout.revocation(key), None);
+            let txn = Txn::new()
+                .when(unchanged.collect::<Vec<_>>())
+                .and_then(deletes.chain([request]).collect::<Vec<_>>());
+            let reply = self.connection.txn(txn).await?;
+            if reply.succeeded() {
+                let number = u64::try_from(revision(&reply)?).unwrap_or_default();
+                let ended = holders.iter().map(|holder| described(holder, &left));
+                forced = ended.fold(forced, ForcedRelease::with_ended).with_min_token(number);
+                // Those who come in meanwhile have newer tokens, and are left alone.
+                if queue.holders().count() <= CHANGED_TOGETHER {
+                    return Ok(forced);
+                }
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Asks all who hold `key` to finish early.
+    pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
+        let (range, revocation) = (self.layout.range(key), self.layout.revocation(key));
+        for _ in 0..MAX_TRIES {
+            let queue = self.queue(key).await?;
+            if !queue.is_held() {
+                return Ok(Revocation::NotHeld);
+            }
+            let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
+            // Until the last of them would end without renewal; for ever is a day.
+            let ends = |holder: &Entry| left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400));
+            let longest = queue.holders().map(ends).max().unwrap_or_default();
+            let (lease, _) = session::grant(&self.connection, longest).await?;
+            let request = TxnOp::put(revocation.as_str(), "", Some(PutOptions::new().with_lease(lease)));
+            // Those whose entries are touched hear of it now, the others with their next renewal.
+            let touch = |holder: &Entry| {
+                let same = PutOptions::new().with_ignore_value().with_ignore_lease();
+                TxnOp::put(holder.key.as_slice(), "", Some(same))
+            };
+            let touches = queue.holders().take(CHANGED_TOGETHER).map(touch);
+            let unchanged = queue.holders().take(CHANGED_TOGETHER).map(|holder| {
+                Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
+            });
+            let when: Vec<Compare> = unchanged.chain([range.is_as_at(queue.revision)]).collect();
+            let changes: Vec<TxnOp> = [request].into_iter().chain(touches).collect();
+            let txn = Txn::new().when(when).and_then(changes);
+            let reply = self.connection.txn(txn).await?;
+            if reply.succeeded() {
+                return Ok(Revocation::Requested);
+            }
+            self.drop_lease(lease).await;
+        }
+        Err(too_busy())
+    }
+}
+
+fn too_busy() -> Failure {
+    let message = "the lock changes hands too fast: try again";
+    Failure::Final(Error::new(ErrorKind::Unavailable, message))
+}

@@ -1,0 +1,137 @@
+//! Renewing what is held.
+
+use std::collections::HashMap;
+
+use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use futures_util::future::join_all;
+use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
+
+use super::acquire::put;
+use super::look::{got, senseless};
+use super::{EtcdBackend, context};
+use crate::entry::{self, Entry, State};
+use crate::error::Failure;
+use crate::session::{self, Session, seconds};
+
+/// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
+const LOOKED_AT_TOGETHER: usize = 64;
+
+/// How often others may change an entry of ours under our hands.
+const MAX_TRIES: usize = 4;
+
+/// What the store has of a lease.
+struct Found {
+    entry: Option<Entry>,
+    asked_back: bool,
+}
+
+impl EtcdBackend {
+    /// Renews what those leases hang on, and then makes sure that they are still there.
+    pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let sessions = self.renewed_sessions(leases).await;
+        let chunks = leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions));
+        join_all(chunks).await.into_iter().flatten().collect()
+    }
+
+    /// The sessions of those that are kept, by TTL.
+    async fn renewed_sessions(&self, leases: &[Lease]) -> HashMap<i64, Result<Session, Failure>> {
+        let mut ttls: Vec<_> = leases
+            .iter()
+            .filter(|lease| lease.tenure() == Tenure::Kept)
+            .map(|lease| (seconds(lease.ttl()), lease.ttl()))
+            .collect();
+        ttls.sort_unstable();
+        ttls.dedup_by_key(|(seconds, _)| *seconds);
+        let renewed = ttls.into_iter().map(async |(seconds, ttl)| {
+            (seconds, self.sessions.renewed(&self.connection, ttl).await)
+        });
+        join_all(renewed).await.into_iter().collect()
+    }
+
+    async fn renew_chunk(
+        &self,
+        leases: &[Lease],
+        sessions: &HashMap<i64, Result<Session, Failure>>,
+    ) -> Vec<Result<Renewal, Error>> {
+        let found = match self.find(leases).await {
+            Ok(found) => found,
+            Err(failure) => {
+                let error = failure.into_error();
+                return leases.iter().map(|lease| Err(again(&error, lease))).collect();
+            }
+        };
+        let renewed = leases.iter().zip(found).map(async |(lease, found)| {
+            let session = match sessions.get(&seconds(lease.ttl())) {
+                Some(Err(failure)) if lease.tenure() == Tenure::Kept => {
+                    return Err(again(failure.error(), lease));
+                }
+                Some(Ok(session)) if lease.tenure() == Tenure::Kept => Some(session),
+                _ => None,
+            };
+            let renewed = self.renew_found(lease, found, session).await;
+            renewed.map_err(|failure| context(failure, Operation::Renew, lease.key()))
+        });
+        join_all(renewed).await
+    }
+
+    async fn find(&self, leases: &[Lease]) -> Result<Vec<Found>, Failure> {
+        let reads = leases.iter().flat_map(|lease| {
+            let (entry, revocation) = (self.layout.entry(lease), self.layout.revocation(lease.key()));
+            [TxnOp::get(entry, None), TxnOp::get(revocation, None)]
+        });
+        let reply = self.read(reads.collect()).await?;
+        let found = reply.op_responses();
+        let found: Vec<_> = found.iter().filter_map(got).collect();
+        if found.len() != 2 * leases.len() {
+            return Err(senseless());
+        }
+        let pairs = found.chunks(2).map(|pair| Found {
+            entry: pair[0].kvs().first().map(Entry::read),
+            asked_back: !pair[1].kvs().is_empty(),
+        });
+        Ok(pairs.collect())
+    }
+
+    async fn renew_found(
+        &self,
+        lease: &Lease,
+        mut found: Found,
+        session: Option<&Session>,
+    ) -> Result<Renewal, Failure> {
+        let entry = self.layout.entry(lease);
+        for _ in 0..MAX_TRIES {
+            let Some(own) = found.entry.filter(|own| own.state == State::Held) else {
+                let queue = self.queue(lease.key()).await?;
+                let taken = queue.is_held_like(lease);
+                return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
+            };
+            let wanted = lease.clone().with_share(lease.share().capped_by(own.share));
+            let value = entry::held(&wanted);
+            let hook = match session {
+                Some(session) => session.id,
+                None if self.keep_own_alive(own.lease, lease.ttl()).await? => own.lease,
+                None => session::grant(&self.connection, lease.ttl()).await?.0,
+            };
+            let renewed = if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };
+            if own.lease == hook && own.value == value.as_bytes() {
+                return Ok(renewed);
+            }
+            let unchanged = Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified);
+            let txn = Txn::new().when([unchanged]).and_then([put(&entry, value, hook)]);
+            if self.change(txn).await?.succeeded() {
+                if own.lease != hook && session.is_none() {
+                    self.drop_lease(own.lease).await;
+                }
+                return Ok(renewed);
+            }
+            found = self.find(std::slice::from_ref(lease)).await?.remove(0);
+        }
+        Err(senseless())
+    }
+}
+
+/// What failed for several, for one of them.
+fn again(error: &Error, lease: &Lease) -> Error {
+    let error = Error::new(error.kind(), error.to_string());
+    context(Failure::Final(error), Operation::Renew, lease.key())
+}

@@ -1,0 +1,203 @@
+//! Which cluster, and how to speak to it.
+
+mod url;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+use leasehold_core::{Error, ErrorKind};
+
+use crate::error::BACKEND;
+use crate::layout::Layout;
+
+/// How often the server is asked whether it is still there, on an idle connection. It takes more for an attack.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// How long its answer may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Which cluster to use, and how. `Debug` shows neither user nor password.
+#[derive(Clone)]
+pub struct EtcdConfig {
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) layout: Layout,
+    pub(crate) timeout: Duration,
+    options: ConnectOptions,
+    has_password: bool,
+}
+
+impl EtcdConfig {
+    /// Long for a healthy cluster, where a reply takes milliseconds, and as long as many elections take; short enough that a
+    /// renewal is tried several times within a lease.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Reads a URL: `etcd://[user[:password]@]host[:port][,host[:port]…][/]`, `etcds://…` for TLS.
+    ///
+    /// Without a port, it is 2379. Parameters, after `?`: `prefix` and `timeout-ms` as the methods of those names; with TLS
+    /// `ca`, `cert` and `key`, the paths of PEM files.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
+    /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        url::read(url)
+    }
+
+    /// Takes the members' addresses, `http://host:port` or `https://host:port`, and the client crate's own options.
+    ///
+    /// A leader is required and idle connections are pinged whatever the options say.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] without any address.
+    pub fn from_options(
+        endpoints: impl IntoIterator<Item = impl Into<String>>,
+        options: ConnectOptions,
+    ) -> Result<Self, Error> {
+        let endpoints: Vec<String> = endpoints.into_iter().map(Into::into).collect();
+        if endpoints.is_empty() {
+            return Err(invalid("the address of a member is needed"));
+        }
+        Ok(Self {
+            endpoints,
+            layout: Layout::default(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            options,
+            has_password: false,
+        })
+    }
+
+    /// What all keys begin with. Default: `lock/`.
+    ///
+    /// Applications that share a cluster keep apart by prefixes of which none begins with another.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it has 1 to 128 of the characters that keys may have.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
+        self.layout = Layout::new(prefix)?;
+        Ok(self)
+    }
+
+    /// How long to wait for a connection, and for a reply. Default: [`EtcdConfig::DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
+            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
+        }
+        self.timeout = timeout;
+        Ok(self)
+    }
+
+    /// What the client crate is told for each connection.
+    pub(crate) fn options(&self) -> ConnectOptions {
+        self.options
+            .clone()
+            .with_connect_timeout(self.timeout)
+            .with_keep_alive(PING_EVERY, PING_TIMEOUT)
+            // The server takes pings without a request under way for an attack.
+            .with_keep_alive_while_idle(false)
+            // Else requests and watches hang on a member that is cut off from the others.
+            .with_require_leader(true)
+    }
+
+    /// Whether a password would cross a network in the clear.
+    pub(crate) fn exposes_password(&self) -> bool {
+        self.has_password && self.endpoints.iter().any(|endpoint| !is_private(endpoint))
+    }
+}
+
+/// Whether what goes to `endpoint` is encrypted or stays on this machine.
+fn is_private(endpoint: &str) -> bool {
+    let Some(authority) = endpoint.strip_prefix("http://") else {
+        return true;
+    };
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+impl fmt::Debug for EtcdConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdConfig")
+            .field("endpoints", &self.endpoints)
+            .field("layout", &self.layout)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Of a setting that cannot be.
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(url: &str) -> Error {
+        EtcdConfig::from_url(url).unwrap_err()
+    }
+
+    #[test]
+    fn urls_say_everything() {
+        let url = "etcd://locker:S3CR3T@a.example,b.example:7000/?prefix=app/&timeout-ms=250";
+        let config = EtcdConfig::from_url(url).unwrap();
+
+        assert_eq!(config.endpoints, ["http://a.example:2379", "http://b.example:7000"]);
+        assert_eq!(config.timeout, Duration::from_millis(250));
+        assert!(format!("{config:?}").contains("app/"));
+        assert!(config.exposes_password());
+    }
+
+    #[test]
+    fn addresses_may_be_ipv6_and_one_may_be_enough() {
+        let config = EtcdConfig::from_url("etcd://[::1],[::1]:7000").unwrap();
+        assert_eq!(config.endpoints, ["http://[::1]:2379", "http://[::1]:7000"]);
+
+        let config = EtcdConfig::from_url("etcd://locker:x@localhost").unwrap();
+        assert!(!config.exposes_password());
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused_without_showing_them() {
+        for url in [
+            "",
+            "S3CR3T",
+            "etcd://",
+            "etcd:///",
+            "http://S3CR3T",
+            "etcd://u:S3CR3T@",
+            "etcd://u:S3CR3T@a,,b",
+            "etcd://u:S3CR3T@a:x",
+            "etcd://u:S3CR3T@a:99999",
+            "etcd://u:S3CR3T@a/path",
+            "etcd://u:S3CR3T@a/?prefix=%20",
+            "etcd://u:S3CR3T@a/?timeout-ms=x",
+            "etcd://u:S3CR3T@a/?timeout-ms=0",
+            "etcd://u:S3CR3T@a/?S3CR3T#",
+            "etcd://u:S3CR3T@a/#S3CR3T",
+            "etcd://u:S3CR3T@a/?ca=/x",
+        ] {
+            let error = refusal(url);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("S3CR3T") || url.contains("?S3CR3T"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn nothing_shows_the_password() {
+        let config = EtcdConfig::from_url("etcd://locker:S3CR3T@host").unwrap();
+
+        assert!(!format!("{config:?}").contains("S3CR3T"));
+        assert!(!format!("{config:?}").contains("locker"));
+    }
+}

@@ -1,0 +1,161 @@
+//! A cluster's URL.
+
+use std::time::Duration;
+
+use etcd_client::ConnectOptions;
+use leasehold_core::Error;
+use url::{Url, form_urlencoded};
+
+use super::{EtcdConfig, invalid};
+
+const DEFAULT_PORT: u16 = 2379;
+
+/// Reads a URL and what its parameters say.
+///
+/// URLs have one host, so each host of ours is read as a URL of its own.
+pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
+    let (secure, rest) = match url.split_once("://") {
+        Some(("etcd", rest)) => (false, rest),
+        Some(("etcds", rest)) => (true, rest),
+        _ => return Err(invalid("the URL must begin with etcd:// or etcds://")),
+    };
+    if rest.contains('#') {
+        return Err(invalid("the URL must not have a part after #"));
+    }
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+    if !path.is_empty() {
+        return Err(invalid("the URL must not have a path: prefix=… is a parameter"));
+    }
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    };
+    let endpoints: Vec<String> =
+        hosts.split(',').map(|host| endpoint(host, secure)).collect::<Result<_, _>>()?;
+    let params = Params::read(query)?;
+    let mut options = ConnectOptions::new();
+    if let Some(user) = user {
+        let (name, password) = user.split_once(':').unwrap_or((user, ""));
+        options = options.with_user(decode(name)?, decode(password)?);
+    }
+    let options = with_tls(options, secure, &params.tls)?;
+    let mut config = EtcdConfig::from_options(endpoints, options)?;
+    config.has_password = user.is_some();
+    if let Some(prefix) = params.prefix {
+        config = config.prefix(prefix)?;
+    }
+    if let Some(timeout) = params.timeout {
+        config = config.timeout(timeout)?;
+    }
+    Ok(config)
+}
+
+/// The address of a member, as the client crate takes it.
+fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
+    let scheme = if secure { "https" } else { "http" };
+    let read = Url::parse(&format!("{scheme}://{host}"));
+    let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
+    let name = url.host_str().filter(|_| !host.is_empty());
+    let name = name.ok_or_else(|| invalid("the URL names no host, or an empty one"))?;
+    // The port may be the scheme's own, which the reader takes for none.
+    let has_port = !host.ends_with(name);
+    let port = url.port_or_known_default().filter(|_| has_port).unwrap_or(DEFAULT_PORT);
+    Ok(format!("{scheme}://{name}:{port}"))
+}
+
+/// A part of the URL without its percent signs.
+fn decode(text: &str) -> Result<String, Error> {
+    // What the reader of forms takes for a blank is a plus sign here.
+    let pair = format!("x={}", text.replace('+', "%2B"));
+    let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
+    if text.contains('&') || value.contains('\u{fffd}') {
+        return Err(invalid("user and password in the URL must be percent-encoded"));
+    }
+    Ok(value.into_owned())
+}
+
+/// The parameters of a URL.
+#[derive(Default)]
+struct Params {
+    prefix: Option<String>,
+    timeout: Option<Duration>,
+    tls: TlsFiles,
+}
+
+/// Paths of PEM files.
+#[derive(Default)]
+struct TlsFiles {
+    authority: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl Params {
+    fn read(query: &str) -> Result<Self, Error> {
+        let mut params = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = value.into_owned();
+            match &*name {
+                "prefix" => params.prefix = Some(value),
+                "timeout-ms" => params.timeout = Some(millis(&value)?),
+                "ca" => params.tls.authority = Some(value),
+                "cert" => params.tls.certificate = Some(value),
+                "key" => params.tls.key = Some(value),
+                _ => {
+                    return Err(invalid(format!(
+                        "the URL has an unknown parameter {name:?}; known are prefix, timeout-ms, ca, cert, key"
+                    )));
+                }
+            }
+        }
+        Ok(params)
+    }
+}
+
+fn millis(value: &str) -> Result<Duration, Error> {
+    let millis = value.parse().map_err(|_| invalid("timeout-ms in the URL must be a number"))?;
+    Ok(Duration::from_millis(millis))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(options: ConnectOptions, secure: bool, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+    use etcd_client::{Certificate, Identity, TlsOptions};
+
+    if !secure {
+        return without_tls(options, files);
+    }
+    let read = |path: &String| {
+        std::fs::read(path)
+            .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
+    };
+    let mut tls = match &files.authority {
+        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(read(path)?)),
+        None => TlsOptions::new().with_native_roots(),
+    };
+    match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        (None, None) => {}
+        _ => return Err(invalid("cert and key in the URL need each other")),
+    }
+    Ok(options.with_tls(tls))
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(options: ConnectOptions, secure: bool, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+    if secure {
+        let message = "TLS needs the Cargo feature `tls` of leasehold-etcd (`etcd-tls` of leasehold)";
+        return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
+    }
+    without_tls(options, files)
+}
+
+fn without_tls(options: ConnectOptions, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+    let TlsFiles { authority, certificate, key } = files;
+    if authority.is_some() || certificate.is_some() || key.is_some() {
+        return Err(invalid("ca, cert and key in the URL need etcds://"));
+    }
+    Ok(options)
+}

@@ -1,0 +1,234 @@
+//! The members of the cluster, one of which is spoken to at a time.
+//!
+//! The client crate could spread requests over all members, but then a share of them fails for as long as one member
+//! is down. So there is a client for each, and requests stay with one member until it fails.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, Error as EtcdError, Txn, TxnResponse};
+use leasehold_core::{Error, ErrorKind};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use crate::config::EtcdConfig;
+use crate::error::{self, Failure};
+use crate::version;
+
+/// A request that its caller dropped after this long got no reply in the time that it had, most likely. Long for a
+/// healthy cluster, whose replies take milliseconds.
+const SUSPICIOUS: Duration = Duration::from_millis(300);
+
+/// The members of a cluster.
+pub(crate) struct Connection {
+    config: EtcdConfig,
+    members: Vec<Member>,
+    /// Counts up with each change of the member that is spoken to.
+    turn: AtomicUsize,
+    moved: watch::Sender<usize>,
+    /// Which cluster the first member that answered belongs to.
+    cluster: OnceLock<u64>,
+    warned_of_version: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// A member, and the client that speaks to it.
+struct Member {
+    endpoint: String,
+    client: Mutex<Option<Client>>,
+}
+
+/// A request under way.
+struct Exchange<'a> {
+    connection: &'a Connection,
+    turn: usize,
+    began: Instant,
+    replied: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(config: EtcdConfig) -> Self {
+        let member = |endpoint: &String| Member { endpoint: endpoint.clone(), client: Mutex::default() };
+        Self {
+            members: config.endpoints.iter().map(member).collect(),
+            config,
+            turn: AtomicUsize::new(0),
+            moved: watch::Sender::new(0),
+            cluster: OnceLock::new(),
+            warned_of_version: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// How long a reply is waited for.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// Sends a request to the member that is spoken to, or if that one cannot be reached to the next.
+    ///
+    /// What may have been applied is not sent again.
+    pub(crate) async fn call<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, EtcdError>>,
+    {
+        let mut down = None;
+        for _ in 0..self.members.len() {
+            let turn = self.turn.load(Ordering::Relaxed);
+            match self.call_member(turn, &request).await {
+                Err(Failure::MemberDown(error)) => {
+                    self.leave(turn);
+                    down = Some(Failure::MemberDown(error));
+                }
+                reply => return reply,
+            }
+        }
+        Err(down.expect("there is a member at least"))
+    }
+
+    /// Sends a transaction.
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
+        let send = |mut client: Client| {
+            let txn = txn.clone();
+            async move { client.txn(txn).await }
+        };
+        self.call(send).await
+    }
+
+    async fn call_member<T, F>(&self, turn: usize, request: &impl Fn(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, EtcdError>>,
+    {
+        let client = self.client(turn).await?;
+        match self.exchange(turn, request(client.clone())).await {
+            Err(Failure::TokenExpired(_)) => {
+                let refreshed = self.exchange(turn, client.refresh_token());
+                refreshed.await.map_err(|failure| match failure {
+                    // The request itself was refused.
+                    Failure::Unknown(error) => Failure::MemberDown(error::unreachable(error)),
+                    failure => failure,
+                })?;
+                self.exchange(turn, request(client)).await
+            }
+            reply => reply,
+        }
+    }
+
+    async fn exchange<T>(
+        &self,
+        turn: usize,
+        request: impl Future<Output = Result<T, EtcdError>>,
+    ) -> Result<T, Failure> {
+        let mut exchange = Exchange { connection: self, turn, began: Instant::now(), replied: false };
+        let reply = timeout(self.config.timeout, request).await;
+        exchange.replied = true;
+        let failure = match reply {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(error)) => error::request(error),
+            Err(_) => Failure::silent(),
+        };
+        if let Failure::Unknown(_) = failure {
+            self.leave(turn);
+        }
+        Err(failure)
+    }
+
+    /// A client of the member whose turn it is.
+    pub(crate) async fn client(&self, turn: usize) -> Result<Client, Failure> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Failure::Final(Error::new(ErrorKind::Closed, "the backend was closed")));
+        }
+        let member = self.member(turn);
+        let mut client = member.client.lock().await;
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        let connecting = timeout(self.config.timeout, self.connect(member)).await;
+        let connected = connecting.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))??;
+        Ok(client.insert(connected).clone())
+    }
+
+    /// Connects to a member, and makes sure that it is one of our cluster.
+    async fn connect(&self, member: &Member) -> Result<Client, Failure> {
+        let options = self.config.options();
+        let mut client =
+            Client::connect([&member.endpoint], Some(options)).await.map_err(error::connect)?;
+        let status = match client.status().await.map_err(error::connect) {
+            Ok(status) => status,
+            // Some servers tell it only to administrators.
+            Err(Failure::Final(error)) if error.kind() == ErrorKind::Denied && !is_tls(&error) => return Ok(client),
+            Err(failure) => return Err(failure),
+        };
+        if version::is_unsafe(status.version()) && !self.warned_of_version.swap(true, Ordering::Relaxed) {
+            version::warn(status.version());
+        }
+        let cluster = status.header().map(etcd_client::ResponseHeader::cluster_id);
+        if let Some(cluster) = cluster
+            && *self.cluster.get_or_init(|| cluster) != cluster
+        {
+            let message = "the addresses are of members of different clusters";
+            return Err(Failure::Final(Error::new(ErrorKind::Invalid, message)));
+        }
+        Ok(client)
+    }
+
+    /// The member whose turn it was has failed: it is for the next to answer, and this one is connected to anew.
+    pub(crate) fn leave(&self, turn: usize) {
+        let next = turn.wrapping_add(1);
+        if self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // Somebody else has noticed.
+            return;
+        }
+        if let Ok(mut client) = self.member(turn).client.try_lock() {
+            *client = None;
+        }
+        self.moved.send_replace(next);
+    }
+
+    /// Whose turn it is to answer.
+    pub(crate) fn turn(&self) -> usize {
+        self.turn.load(Ordering::Relaxed)
+    }
+
+    /// Tells of each change of the member that is spoken to.
+    pub(crate) fn moves(&self) -> watch::Receiver<usize> {
+        self.moved.subscribe()
+    }
+
+    /// Makes all calls from now on fail.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        for member in &self.members {
+            *member.client.lock().await = None;
+        }
+        self.moved.send_modify(|turn| *turn = turn.wrapping_add(1));
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    fn member(&self, turn: usize) -> &Member {
+        &self.members[turn % self.members.len()]
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        if !self.replied && self.began.elapsed() >= SUSPICIOUS {
+            self.connection.leave(self.turn);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+fn is_tls(error: &Error) -> bool {
+    error.to_string().contains("TLS")
+}

@@ -1,0 +1,189 @@
+//! What etcd's and the client crate's errors mean, one by one.
+
+use std::error::Error as StdError;
+use std::iter;
+
+use etcd_client::Error as EtcdError;
+use leasehold_core::{Error, ErrorKind};
+use tonic::{Code, ConnectError, Status};
+
+/// How errors and logs name this backend.
+pub(crate) const BACKEND: &str = "etcd";
+
+/// What is to be done about a request that failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The credentials' token has expired: nothing was applied, and a new one may help.
+    TokenExpired(Error),
+    /// This member cannot be reached or cannot serve: nothing was applied, and another may.
+    MemberDown(Error),
+    /// The connection broke, or no reply came in time: nobody knows, and another member may answer next time.
+    Unknown(Error),
+    /// etcd's lease is gone: nothing was applied.
+    LeaseGone(Error),
+    /// Anything else.
+    Final(Error),
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::TokenExpired(error)
+            | Self::MemberDown(error)
+            | Self::Unknown(error)
+            | Self::LeaseGone(error)
+            | Self::Final(error) => error,
+        }
+    }
+
+    pub(crate) fn error(&self) -> &Error {
+        match self {
+            Self::TokenExpired(error)
+            | Self::MemberDown(error)
+            | Self::Unknown(error)
+            | Self::LeaseGone(error)
+            | Self::Final(error) => error,
+        }
+    }
+
+    /// No reply came in time.
+    pub(crate) fn silent() -> Self {
+        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+    }
+}
+
+/// Of a request that was given to the client crate.
+pub(crate) fn request(error: EtcdError) -> Failure {
+    match error {
+        EtcdError::GRpcStatus(status) => of_status(status),
+        // The client crate says so when the server answers with a TTL of 0.
+        EtcdError::LeaseKeepAliveError(text) if text == "lease not found" => {
+            Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
+        }
+        // A stream that ended before it began.
+        error @ (EtcdError::WatchError(_)
+        | EtcdError::LeaseKeepAliveError(_)
+        | EtcdError::IoError(_)
+        | EtcdError::TransportError(_)) => {
+            let message = "the connection broke, outcome unknown";
+            Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
+        }
+        error => {
+            let message = "the reply makes no sense, outcome unknown";
+            Failure::Final(Error::new(ErrorKind::Unexpected, message).with_source(error))
+        }
+    }
+}
+
+/// Of an attempt to connect: nothing of ours was sent.
+pub(crate) fn connect(error: EtcdError) -> Failure {
+    match error {
+        EtcdError::GRpcStatus(status) => match of_status(status) {
+            Failure::Unknown(error) => Failure::MemberDown(unreachable(error)),
+            failure => failure,
+        },
+        EtcdError::InvalidUri(_) | EtcdError::InvalidArgs(_) | EtcdError::EndpointError(_) => {
+            let message = "the address or the TLS settings of a member are not usable";
+            Failure::Final(Error::new(ErrorKind::Invalid, message).with_source(error))
+        }
+        EtcdError::TransportError(error) if !is_tls(&error) => {
+            Failure::MemberDown(unreachable(error))
+        }
+        EtcdError::TransportError(error) => Failure::Final(untrusted(error)),
+        error => Failure::MemberDown(unreachable(error)),
+    }
+}
+
+/// Of a member that is not there.
+pub(crate) fn unreachable(source: impl StdError + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Unavailable, "the server cannot be reached").with_source(source)
+}
+
+fn untrusted(source: impl StdError + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Denied, "no TLS connection that both sides trust").with_source(source)
+}
+
+/// Texts are etcd's own (`api/v3rpc/rpctypes/error.go`): codes alone do not tell its errors apart.
+fn of_status(status: Status) -> Failure {
+    let is = |text: &str| status.message().contains(text);
+    let error = |kind, message: &'static str| Error::new(kind, message);
+    match status.code() {
+        _ if never_left(&status) => {
+            if is_tls(&status) {
+                return Failure::Final(untrusted(status));
+            }
+            Failure::MemberDown(unreachable(status))
+        }
+        Code::Unavailable if is("no leader") || is("server stopped") || is("not capable") => {
+            let message = "the cluster has no leader at the moment, or the member is going down";
+            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(status))
+        }
+        Code::Unauthenticated => {
+            let message = "the server does not accept the user or the password";
+            Failure::TokenExpired(error(ErrorKind::Denied, message).with_source(status))
+        }
+        Code::InvalidArgument if is("revision of auth store is old") => {
+            let message = "the rights were changed at this moment";
+            Failure::TokenExpired(error(ErrorKind::Unavailable, message).with_source(status))
+        }
+        Code::PermissionDenied => {
+            let message = "the user may not do that: it needs to read and write all keys with the prefix";
+            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+        }
+        Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {
+            let message = "the server does not accept the user or the password";
+            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+        }
+        Code::FailedPrecondition if is("authentication is not enabled") => {
+            let message = "a user was given, but the server's authentication is not enabled";
+            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+        }
+        Code::NotFound if is("lease not found") => Failure::LeaseGone(
+            error(ErrorKind::Unavailable, "etcd's lease has ended").with_source(status),
+        ),
+        Code::ResourceExhausted if is("database space exceeded") => {
+            let message = "the server's disk quota is used up: it takes no writes until an operator \
+                           compacts, defragments and disarms the alarm";
+            Failure::Final(error(ErrorKind::Refused, message).with_source(status))
+        }
+        Code::ResourceExhausted if is("too many requests") => {
+            let message = "the server is overloaded";
+            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(status))
+        }
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Cancelled
+        | Code::Unknown
+        | Code::Internal
+        | Code::Aborted => {
+            let message = "no answer from the cluster, outcome unknown";
+            Failure::Unknown(error(ErrorKind::Indeterminate, message).with_source(status))
+        }
+        _ => {
+            let message = "the server answered something unexpected";
+            Failure::Final(error(ErrorKind::Unexpected, message).with_source(status))
+        }
+    }
+}
+
+/// Whether the request cannot have been sent, since there was no connection to send it on.
+fn never_left(status: &Status) -> bool {
+    causes(status).any(|cause| cause.is::<ConnectError>())
+}
+
+/// Whether one side did not like what the other said of itself. The client crate has no types for that.
+fn is_tls(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).map(ToString::to_string).any(|text| {
+        text.contains("certificate") || text.contains("received fatal alert")
+    })
+}
+
+/// An error and all that caused it.
+fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    iter::successors(Some(error), |error| {
+        let error: &'a (dyn StdError + 'static) = *error;
+        error.source()
+    })
+}

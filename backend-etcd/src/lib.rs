@@ -1,0 +1,72 @@
+//! Leasehold locks on etcd, with the [`etcd-client`](etcd_client) crate.
+//!
+//! Ownership is linearizable in the store, and fencing tokens are strict: revisions of the store. All kinds of lock
+//! are first come, first served among processes. They share a queue with etcd's own tools: `etcdctl lock <prefix><name>` and
+//! Go's `concurrency.Mutex` exclude our locks and are excluded by them, in order of arrival.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), leasehold_core::Error> {
+//! use leasehold_core::LockClient;
+//! use leasehold_etcd::EtcdBackend;
+//!
+//! let client = LockClient::new(EtcdBackend::connect("etcd://10.0.0.1:2379,10.0.0.2:2379").await?);
+//! let guard = client.mutex("invoice:42")?.lock().await?;
+//! # drop(guard);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # To build
+//!
+//! `etcd-client` runs `protoc` when it is built. Debian has it in `protobuf-compiler` *and* `libprotobuf-dev`; elsewhere, set the
+//! environment variable `PROTOC` to the path of one, such as the one in the crate `protoc-bin-vendored`.
+//!
+//! # What is promised
+//!
+//! Who owns a lock is decided by etcd's consensus and by no clock. That its holder *believes* in it for no longer assumes that
+//! its own monotonic clock and the leader's run at the same rate, within 1 %. A token is the revision of the store at which
+//! the lock was granted; a backup that is restored without raising the revision resets it.
+//!
+//! Use etcd 3.4.31, 3.5.13 or newer. Older ones may end a lease that is being kept alive, after their leader was
+//! stuck (etcd-io/etcd#15247); a warning is logged when such a server is met.
+//!
+//! # Time to live
+//!
+//! etcd counts whole seconds and rounds up, to 2 s at least with its default settings: that is what others wait for when a holder dies, while
+//! the holder believes in what it asked for. Use 10 s or more (the default is 30 s): a request to keep a lease
+//! alive goes through the leader, and one that freezes holds it up for 5 s and two election timeouts, which is more than a
+//! shorter lease has left.
+//!
+//! All leases of a client that are renewed share one lease of etcd's per TTL, so that keeping a thousand locks alive
+//! costs as much as keeping one. Those without renewal have one each.
+//!
+//! # Access rules
+//!
+//! A user needs a role that may read and write everything under the prefix:
+//!
+//! ```text
+//! etcdctl role add locker
+//! etcdctl role grant-permission locker --prefix=true readwrite lock/
+//! etcdctl user grant-role app locker
+//! ```
+
+mod config;
+
+mod backend;
+
+mod entry;
+mod layout;
+mod queue;
+
+mod connection;
+mod session;
+mod version;
+mod watch;
+
+mod error;
+
+pub use backend::EtcdBackend;
+pub use config::EtcdConfig;
+
+/// The client crate, for the [`etcd_client::ConnectOptions`] that [`EtcdConfig::from_options`] takes.
+pub use etcd_client;

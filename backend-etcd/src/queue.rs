@@ -1,0 +1,101 @@
+//! All who hold and queue for a lock, in order, and who of them comes next: the rule of all kinds of lock.
+
+use etcd_client::{GetResponse, KeyValue};
+use leasehold_core::{Claim, Lease};
+
+use crate::entry::{Entry, State};
+use crate::layout::Range;
+
+/// All who hold and queue for a lock, as they stood at one revision of the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    /// In the order in which they came.
+    entries: Vec<Entry>,
+    pub(crate) revision: i64,
+}
+
+/// What is to become of a claim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// There is room for it beside all who hold the lock and all who queue before it.
+    Admitted,
+    Refused,
+    /// The lock is held as one of another kind.
+    OtherKind,
+}
+
+impl Queue {
+    /// Takes what lies in `range`, but for what belongs to locks whose names go on after a slash.
+    pub(crate) fn new(range: &Range, found: &GetResponse, revision: i64) -> Self {
+        let of_this_lock =
+            |kv: &&KeyValue| kv.key().get(range.start.len()..).is_some_and(|rest| !rest.contains(&b'/'));
+        let entries = found.kvs().iter().filter(of_this_lock).map(Entry::read).collect();
+        Self::of(entries, revision)
+    }
+
+    fn of(mut entries: Vec<Entry>, revision: i64) -> Self {
+        entries.sort_by_key(|entry| entry.created);
+        // Those who follow the recipe hold the lock by being the first.
+        for (position, entry) in entries.iter_mut().enumerate() {
+            if entry.state == State::Foreign {
+                entry.state = if position == 0 { State::Held } else { State::Queued };
+            }
+        }
+        Self { entries, revision }
+    }
+
+    /// Those who hold the lock.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.state == State::Held)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.holders().next().is_some()
+    }
+
+    /// Whether it is held by leases of this kind: as a whole, or in units.
+    pub(crate) fn is_held_like(&self, lease: &Lease) -> bool {
+        let whole = lease.share().is_whole();
+        self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
+    }
+
+    /// The entry at `key`.
+    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.key == key.as_bytes())
+    }
+
+    /// Those who queue before the claim whose entry is, or would be, at `key`.
+    pub(crate) fn before(&self, key: &str) -> impl DoubleEndedIterator<Item = &Entry> {
+        let own = self.entries.iter().position(|entry| entry.key == key.as_bytes());
+        let before = &self.entries[..own.unwrap_or(self.entries.len())];
+        before.iter().filter(|entry| entry.state == State::Queued)
+    }
+
+    /// What is to become of `claim`, whose entry is, or would be, at `key`.
+    pub(crate) fn verdict(&self, claim: &Claim, key: &str) -> Verdict {
+        if self.entry(key).is_some_and(|own| own.state == State::Held) {
+            return Verdict::Admitted;
+        }
+        if self.is_held() && !self.is_held_like(claim.lease()) {
+            return Verdict::OtherKind;
+        }
+        let others = self.holders().chain(self.before(key)).map(|entry| entry.share.units());
+        let total: u64 = others.chain([claim.share().units()]).map(u64::from).sum();
+        if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }
+    }
+
+    /// Those whose end, by themselves, may make room for the claim: of places, none that is behind who holds the whole lock.
+    pub(crate) fn places_in_the_way(&self, claim: &Claim, key: &str) -> impl Iterator<Item = &Entry> {
+        let behind = self.is_held() && claim.share().is_whole();
+        self.before(key).filter(move |_| !behind)
+    }
+
+    /// Who the claim at `key` waits for: the last before it, or `None` if it takes several to make room.
+    pub(crate) fn predecessor(&self, claim: &Claim, key: &str) -> Option<&Entry> {
+        if !claim.share().is_whole() {
+            return self.before(key).next_back();
+        }
+        let own = self.entries.iter().position(|entry| entry.key == key.as_bytes())?;
+        self.entries[..own].last()
+    }
+}

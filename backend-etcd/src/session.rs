@@ -1,0 +1,207 @@
+//! etcd's leases: one of each TTL for all leases of ours that are kept, and own ones for the others.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{Error, ErrorKind};
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
+
+use crate::connection::Connection;
+use crate::error::Failure;
+
+/// How much of its TTL a session may have used up before an acquisition has it kept alive again: one twelfth, so that a
+/// lease begins with nearly all of its TTL and busy clients do not do it all the time.
+const FRESH: u32 = 12;
+
+/// With less than this part of its TTL left, a session is kept alive before anything is hung on it.
+const TIRED: u32 = 3;
+
+/// The sessions of a client.
+///
+/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
+/// renew, since a reply was lost or a release failed, the session is not kept alive any more: the next renewal
+/// begins another, to which all who renew move, and what was left behind ends with the old one.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    by_ttl: StdMutex<HashMap<i64, Arc<Mutex<Option<Session>>>>>,
+    /// All sessions that may not have ended yet.
+    known: StdMutex<HashMap<i64, Instant>>,
+    /// Counts what may have been left behind.
+    doubts: AtomicU64,
+}
+
+/// One of etcd's leases, which many share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    /// What etcd counts: no less than what was asked for.
+    granted: Duration,
+    /// The clock before the last request that is known to have kept it alive was sent.
+    kept_at: Instant,
+    /// How many doubts there were when it began.
+    doubts: u64,
+}
+
+impl Session {
+    /// Until when it is good without being kept alive.
+    pub(crate) fn good_until(&self) -> Instant {
+        self.kept_at + self.granted
+    }
+
+    fn has_left(&self, now: Instant, parts: u32, of: u32) -> bool {
+        self.good_until().since(now) >= self.granted / of * parts
+    }
+}
+
+/// What etcd counts in.
+pub(crate) fn seconds(ttl: Duration) -> i64 {
+    let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+    i64::try_from(seconds.max(1)).unwrap_or(i64::MAX)
+}
+
+impl Sessions {
+    /// The session for leases with this TTL, to hang something on now.
+    ///
+    /// It may be less than fresh: then [`Self::renewed_since`] is to be called as well, and may be at the same time.
+    pub(crate) async fn current(&self, connection: &Connection, ttl: Duration) -> Result<Session, Failure> {
+        let slot = self.slot(ttl);
+        let mut slot = slot.lock().await;
+        let now = SystemClock.now();
+        match &*slot {
+            Some(session) if session.has_left(now, 1, TIRED) => Ok(*session),
+            _ => self.renew(connection, ttl, &mut slot).await,
+        }
+    }
+
+    /// Whether an acquisition need not have it kept alive.
+    pub(crate) fn is_fresh(&self, session: &Session) -> bool {
+        session.has_left(SystemClock.now(), FRESH - 1, FRESH)
+    }
+
+    /// The session for leases with this TTL, kept alive by a request sent no earlier than this call.
+    ///
+    /// Calls that come in while such a request is under way share the next one.
+    pub(crate) async fn renewed(&self, connection: &Connection, ttl: Duration) -> Result<Session, Failure> {
+        let since = SystemClock.now();
+        // Others that are called in the same turn, as for batches, share the request.
+        yield_now().await;
+        let slot = self.slot(ttl);
+        let mut slot = slot.lock().await;
+        match &*slot {
+            Some(session) if session.kept_at >= since => Ok(*session),
+            _ => self.renew(connection, ttl, &mut slot).await,
+        }
+    }
+
+    async fn renew(
+        &self,
+        connection: &Connection,
+        ttl: Duration,
+        slot: &mut Option<Session>,
+    ) -> Result<Session, Failure> {
+        let doubts = self.doubts.load(Ordering::Relaxed);
+        if let Some(session) = slot
+            && session.doubts == doubts
+            && SystemClock.now() < session.good_until()
+        {
+            let kept_at = SystemClock.now();
+            match keep_alive(connection, session.id).await {
+                Ok(()) => {
+                    session.kept_at = kept_at;
+                    self.note(session);
+                    return Ok(*session);
+                }
+                Err(Failure::LeaseGone(_)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        let kept_at = SystemClock.now();
+        let (id, granted) = grant(connection, ttl).await?;
+        let session = Session { id, granted, kept_at, doubts };
+        self.note(&session);
+        *slot = Some(session);
+        Ok(session)
+    }
+
+    /// Something may hang on any of the sessions that nobody will renew.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The server says that a session has ended.
+    pub(crate) async fn forget(&self, session: &Session, ttl: Duration) {
+        let slot = self.slot(ttl);
+        let mut slot = slot.lock().await;
+        if slot.is_some_and(|current| current.id == session.id) {
+            *slot = None;
+        }
+    }
+
+    /// Whether this lease of etcd's is one that many share.
+    pub(crate) fn is_session(&self, id: i64) -> bool {
+        locked(&self.known).contains_key(&id)
+    }
+
+    fn note(&self, session: &Session) {
+        let now = SystemClock.now();
+        let mut known = locked(&self.known);
+        // Twice the time, since the server may count from later on, as after an election.
+        known.retain(|_, good_until| now < *good_until + session.granted);
+        known.insert(session.id, session.good_until());
+    }
+
+    fn slot(&self, ttl: Duration) -> Arc<Mutex<Option<Session>>> {
+        let now = SystemClock.now();
+        let mut by_ttl = locked(&self.by_ttl);
+        // Of TTLs that nobody uses any more.
+        by_ttl.retain(|_, slot| {
+            Arc::strong_count(slot) > 1
+                || slot.try_lock().is_ok_and(|session| session.is_some_and(|session| now < session.good_until()))
+        });
+        Arc::clone(by_ttl.entry(seconds(ttl)).or_default())
+    }
+}
+
+/// Begins one of etcd's leases.
+pub(crate) async fn grant(connection: &Connection, ttl: Duration) -> Result<(i64, Duration), Failure> {
+    let seconds = seconds(ttl);
+    let grant = connection
+        .call(move |mut client| async move { client.lease_grant(seconds, None).await })
+        .await?;
+    Ok((grant.id(), duration(grant.ttl())?))
+}
+
+/// Keeps one of etcd's leases alive for another TTL.
+pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
+    // A stream for each request is one to a member that answers, whatever became of the last. The client crate waits
+    // for the first reply, and says so if there is no such lease.
+    let kept = connection.call(move |mut client| async move { client.lease_keep_alive(id).await });
+    kept.await.map(drop)
+}
+
+/// What is left of one of etcd's leases, and its TTL; `None` if it has ended.
+pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<(Duration, Duration)>, Failure> {
+    let left = connection.call(move |mut client| async move { client.lease_time_to_live(id, None).await }).await?;
+    let seconds = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
+    Ok(seconds(left.ttl()).zip(seconds(left.granted_ttl())))
+}
+
+/// Ends one of etcd's leases that nothing hangs on, or that only hangs on what may go.
+pub(crate) async fn revoke(connection: &Connection, id: i64) -> Result<(), Failure> {
+    connection.call(move |mut client| async move { client.lease_revoke(id).await }).await.map(drop)
+}
+
+fn duration(seconds: i64) -> Result<Duration, Failure> {
+    let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
+    })
+}
+
+fn locked<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

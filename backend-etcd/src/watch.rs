@@ -1,0 +1,324 @@
+//! The cluster's news: watches of few keys, all on one stream.
+//!
+//! Who waits watches who is before it, and its own key; who holds for longer than a moment watches its own key; who
+//! observes, all keys of a lock. A watch that begins "now" is answered once it is in force, and whoever began it looks
+//! once more then: so nothing is missed and nothing is late. (One that begins at a revision which is past already has to
+//! wait for the server's next round of catching up, up to 100 ms.)
+
+mod stream;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LockKey};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::connection::Connection;
+use crate::layout::{Layout, entry_name};
+
+/// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
+const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
+
+/// Passes on what the cluster tells to those who watch.
+pub(crate) struct News {
+    /// Of those who observe a lock.
+    observers: KeyWatches,
+    /// Of those who wait, by the names of their entries.
+    waiters: KeyWatches,
+    /// Of those who hold, by the names of their entries.
+    holders: KeyWatches,
+    /// What the cluster is asked to watch for each entry that somebody watches.
+    asked: Mutex<HashMap<String, Asked>>,
+    next_id: AtomicI64,
+    tower: Mutex<Option<Tower>>,
+}
+
+/// What the cluster is asked to watch for the sake of an entry.
+#[derive(Debug, Default)]
+struct Asked {
+    /// How many `KeyWatch`es there are.
+    watches: usize,
+    /// The entry itself.
+    own: Option<i64>,
+    /// What is before it.
+    before: Option<(Target, i64)>,
+    /// When the entry came, as far as is known.
+    created: Option<i64>,
+}
+
+/// What is to be watched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) key: Vec<u8>,
+    /// For a range of keys.
+    pub(crate) end: Option<Vec<u8>>,
+    pub(crate) events: Events,
+}
+
+/// Which events of a key are news.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Events {
+    /// That it goes.
+    Ends,
+    /// That it goes or is changed. That it comes is none.
+    Changes,
+    All,
+}
+
+/// A watch that the cluster is asked for.
+#[derive(Clone, Debug)]
+struct Watch {
+    target: Target,
+    /// The revision from which on to tell; "now" if 0.
+    start: i64,
+    tell: Listener,
+}
+
+/// Who is told.
+#[derive(Clone, Debug)]
+enum Listener {
+    Holder(String),
+    Observer(LockKey),
+    Waiter(String),
+}
+
+/// What the stream's task is asked to do.
+#[derive(Debug)]
+enum Order {
+    Begin(i64, Watch),
+    /// The same, once it is time.
+    BeginAt(Instant, i64, Watch),
+    End(i64),
+}
+
+/// The stream's task.
+#[derive(Debug)]
+struct Tower {
+    orders: UnboundedSender<Order>,
+    task: JoinHandle<()>,
+}
+
+/// Ends what the cluster was asked for, when the `KeyWatch` that it is attached to is dropped.
+struct Subscription {
+    news: Weak<News>,
+    of: Of,
+}
+
+enum Of {
+    Entry(String),
+    Observed(i64),
+}
+
+impl News {
+    pub(crate) fn new() -> Self {
+        Self {
+            observers: KeyWatches::default(),
+            waiters: KeyWatches::default(),
+            holders: KeyWatches::default(),
+            asked: Mutex::default(),
+            next_id: AtomicI64::new(1),
+            tower: Mutex::default(),
+        }
+    }
+
+    /// For one who observes a lock.
+    pub(crate) fn observe(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        layout: &Layout,
+        key: &LockKey,
+    ) -> KeyWatch {
+        let id = self.draw_id();
+        let range = layout.range(key);
+        let target = Target { key: range.start.into(), end: Some(range.end.into()), events: Events::All };
+        let watch = self.observers.watch(key);
+        let tell = Listener::Observer(key.clone());
+        self.order(connection, Order::Begin(id, Watch { target, start: 0, tell }));
+        watch.with_attached(Subscription { news: Arc::downgrade(self), of: Of::Observed(id) })
+    }
+
+    /// For one who will perhaps wait. Nothing is asked of the cluster until it does.
+    pub(crate) fn watch_claim(self: &Arc<Self>, claim: &Claim) -> KeyWatch {
+        self.watch_entry(&self.waiters, claim.lease())
+    }
+
+    /// For one who will perhaps hold. Nothing is asked of the cluster until it has done so for a moment.
+    pub(crate) fn watch_lease(self: &Arc<Self>, lease: &Lease) -> KeyWatch {
+        self.watch_entry(&self.holders, lease)
+    }
+
+    fn watch_entry(self: &Arc<Self>, watches: &KeyWatches, lease: &Lease) -> KeyWatch {
+        let name = entry_name(lease);
+        let key = LockKey::new(&name).expect("an entry's name is a good key");
+        locked(&self.asked).entry(name.clone()).or_default().watches += 1;
+        let subscription = Subscription { news: Arc::downgrade(self), of: Of::Entry(name) };
+        watches.watch(&key).with_attached(subscription)
+    }
+
+    /// The claim queues since `created`, behind `before`.
+    pub(crate) fn queues(
+        &self,
+        connection: &Arc<Connection>,
+        layout: &Layout,
+        lease: &Lease,
+        created: i64,
+        before: Target,
+    ) {
+        let name = entry_name(lease);
+        let mut orders = Vec::new();
+        {
+            let mut asked = locked(&self.asked);
+            let Some(asked) = asked.get_mut(&name) else {
+                // Nobody wants to be told.
+                return;
+            };
+            if asked.created.replace(created) != Some(created)
+                && let Some(old) = asked.own.take()
+            {
+                orders.push(Order::End(old));
+            }
+            if asked.own.is_none() {
+                let id = self.draw_id();
+                asked.own = Some(id);
+                let target = Target { key: layout.entry(lease).into(), end: None, events: Events::Ends };
+                orders.push(Order::Begin(id, Watch { target, start: 0, tell: Listener::Waiter(name.clone()) }));
+            }
+            if asked.before.as_ref().is_none_or(|(target, _)| *target != before) {
+                let id = self.draw_id();
+                let old = asked.before.replace((before.clone(), id));
+                orders.extend(old.map(|(_, old)| Order::End(old)));
+                orders.push(Order::Begin(id, Watch { target: before, start: 0, tell: Listener::Waiter(name) }));
+            }
+        }
+        orders.into_iter().for_each(|order| self.order(connection, order));
+    }
+
+    /// When the entry of a claim that queues was created, if we know.
+    pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
+        locked(&self.asked).get(&entry_name(lease))?.created
+    }
+
+    /// The lease was granted at `revision`.
+    pub(crate) fn granted(&self, connection: &Arc<Connection>, layout: &Layout, lease: &Lease, revision: i64) {
+        let name = entry_name(lease);
+        let mut orders = Vec::new();
+        {
+            let mut asked = locked(&self.asked);
+            let Some(asked) = asked.get_mut(&name) else {
+                return;
+            };
+            asked.created = None;
+            orders.extend(asked.before.take().map(|(_, id)| Order::End(id)));
+            let id = self.draw_id();
+            orders.extend(asked.own.replace(id).map(Order::End));
+            let target = Target { key: layout.entry(lease).into(), end: None, events: Events::All };
+            let watch = Watch { target, start: revision + 1, tell: Listener::Holder(name) };
+            orders.push(Order::BeginAt(Instant::now() + WATCH_HELD_AFTER, id, watch));
+        }
+        orders.into_iter().for_each(|order| self.order(connection, order));
+    }
+
+    fn forget(&self, of: &Of) {
+        let ids = match of {
+            Of::Observed(id) => vec![*id],
+            Of::Entry(name) => {
+                let mut asked = locked(&self.asked);
+                let Some(entry) = asked.get_mut(name) else {
+                    return;
+                };
+                entry.watches -= 1;
+                if entry.watches > 0 {
+                    return;
+                }
+                let entry = asked.remove(name).expect("it was there just now");
+                entry.own.into_iter().chain(entry.before.map(|(_, id)| id)).collect()
+            }
+        };
+        if let Some(tower) = &*locked(&self.tower) {
+            // An error means that the task has ended, and with it all watches.
+            ids.into_iter().for_each(|id| drop(tower.orders.send(Order::End(id))));
+        }
+    }
+
+    /// Gives an order to the stream's task, which is started if there is none. Without a runtime, those who wait poll.
+    fn order(&self, connection: &Arc<Connection>, order: Order) {
+        let mut tower = locked(&self.tower);
+        if tower.as_ref().is_none_or(|tower| tower.task.is_finished()) {
+            let Ok(runtime) = Handle::try_current() else {
+                return;
+            };
+            let (orders, received) = mpsc::unbounded_channel();
+            let task = runtime.spawn(self.task(connection, received));
+            *tower = Some(Tower { orders, task });
+        }
+        let tower = tower.as_ref().expect("it was started just now");
+        // An error means that the task's runtime ends: those who wait poll.
+        drop(tower.orders.send(order));
+    }
+
+    fn task(
+        &self,
+        connection: &Arc<Connection>,
+        orders: UnboundedReceiver<Order>,
+    ) -> impl Future<Output = ()> + use<> {
+        let told = Told {
+            observers: self.observers.clone(),
+            waiters: self.waiters.clone(),
+            holders: self.holders.clone(),
+        };
+        stream::run(Arc::clone(connection), orders, told)
+    }
+
+    fn draw_id(&self) -> i64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Those who watch, as the stream's task sees them.
+struct Told {
+    observers: KeyWatches,
+    waiters: KeyWatches,
+    holders: KeyWatches,
+}
+
+impl Told {
+    fn tell(&self, listener: &Listener) {
+        match listener {
+            Listener::Holder(entry) => self.holders.notify(entry),
+            Listener::Observer(key) => self.observers.notify(key.as_str()),
+            Listener::Waiter(entry) => self.waiters.notify(entry),
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(news) = self.news.upgrade() {
+            news.forget(&self.of);
+        }
+    }
+}
+
+impl Drop for News {
+    fn drop(&mut self) {
+        if let Some(tower) = &*locked(&self.tower) {
+            tower.task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("News").field("entries", &locked(&self.asked).len()).finish_non_exhaustive()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,228 @@
+//! The task that keeps one stream of watches to the member that is spoken to, and begins another when that breaks.
+
+use std::collections::{HashMap, VecDeque};
+use std::future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{EventType, WatchFilterType, WatchOptions, WatchResponse, WatchStream};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::{Events, Order, Told, Watch};
+use crate::connection::Connection;
+
+/// Between two tries to begin a stream, at first and at most: meanwhile, those who wait poll.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Keeps watch until nobody can give orders any more.
+pub(super) async fn run(connection: Arc<Connection>, orders: UnboundedReceiver<Order>, told: Told) {
+    let moves = connection.moves();
+    let tower = Lookout { connection, orders, told, watches: HashMap::new(), later: VecDeque::new(), moves };
+    tower.run().await;
+}
+
+struct Lookout {
+    connection: Arc<Connection>,
+    orders: UnboundedReceiver<Order>,
+    told: Told,
+    /// What is asked for.
+    watches: HashMap<i64, Watch>,
+    /// What will be, if it is still wanted then. All wait for the same time, so they are in order.
+    later: VecDeque<(Instant, i64, Watch)>,
+    moves: tokio::sync::watch::Receiver<usize>,
+}
+
+/// Why a stream is left.
+enum Left {
+    /// It broke, or its member is spoken to no more.
+    Broken,
+    /// Nothing is asked for.
+    Idle,
+    /// Nobody can give orders any more.
+    Over,
+}
+
+impl Lookout {
+    async fn run(mut self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            while self.watches.is_empty() {
+                let Some(()) = self.idle().await else { return };
+            }
+            if let Some(stream) = self.open().await {
+                pause = FIRST_PAUSE;
+                match self.keep(stream).await {
+                    Left::Over => return,
+                    Left::Idle => continue,
+                    Left::Broken => {}
+                }
+            }
+            // News may have been missed, and nothing is watched for a while.
+            self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
+            if self.connection.is_closed() {
+                return;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Waits for something to watch; `None` if nothing can come any more.
+    async fn idle(&mut self) -> Option<()> {
+        tokio::select! {
+            order = self.orders.recv() => self.take(order?).map_or(Some(()), |_| Some(())),
+            () = due(&self.later) => {
+                self.take_due();
+                Some(())
+            }
+        }
+    }
+
+    /// Begins a stream with all that is asked for.
+    async fn open(&mut self) -> Option<WatchStream> {
+        self.moves.mark_unchanged();
+        let turn = self.connection.turn();
+        let opening = async {
+            let client = self.connection.client(turn).await.ok()?;
+            let mut stream = None;
+            for (id, watch) in &self.watches {
+                let (key, options) = (watch.target.key.clone(), Some(options(*id, watch)));
+                match &mut stream {
+                    None => stream = client.watch_client().watch(key, options).await.ok(),
+                    Some(stream) => stream.watch(key, options).await.ok()?,
+                }
+                stream.as_ref()?;
+            }
+            stream
+        };
+        let opened = timeout(self.connection.timeout(), opening).await.ok().flatten();
+        if opened.is_none() {
+            self.connection.leave(turn);
+        }
+        opened
+    }
+
+    async fn keep(&mut self, mut stream: WatchStream) -> Left {
+        loop {
+            let order = tokio::select! {
+                message = stream.message() => match message {
+                    Ok(Some(message)) => match self.hear(&message) {
+                        Some(again) => Some(Order::Begin(again.0, again.1)),
+                        None => continue,
+                    },
+                    Ok(None) | Err(_) => return Left::Broken,
+                },
+                order = self.orders.recv() => match order {
+                    Some(order) => Some(order),
+                    None => return Left::Over,
+                },
+                () = due(&self.later) => None,
+                _ = self.moves.changed() => return Left::Broken,
+            };
+            let changed = match order {
+                Some(order) => self.take(order).into_iter().collect(),
+                None => self.take_due(),
+            };
+            for change in changed {
+                let sent = match change {
+                    Change::Begin(id) => {
+                        let watch = &self.watches[&id];
+                        stream.watch(watch.target.key.clone(), Some(options(id, watch))).await
+                    }
+                    Change::End(id) => stream.cancel(id).await,
+                };
+                if sent.is_err() {
+                    return Left::Broken;
+                }
+            }
+            if self.watches.is_empty() {
+                return Left::Idle;
+            }
+        }
+    }
+
+    /// Passes on what the server says. A watch that it has given up, since what it would tell of is compacted, begins anew.
+    fn hear(&mut self, message: &WatchResponse) -> Option<(i64, Watch)> {
+        let id = message.watch_id();
+        if message.canceled() {
+            let mut watch = self.watches.remove(&id)?;
+            self.told.tell(&watch.tell);
+            if message.compact_revision() == 0 {
+                tracing::debug!(reason = message.cancel_reason(), "the server does not watch: those who wait poll");
+                return None;
+            }
+            watch.start = 0;
+            return Some((id, watch));
+        }
+        let watch = self.watches.get(&id)?;
+        let in_force_from_now = message.created() && watch.start == 0;
+        if in_force_from_now || message.events().iter().any(|event| is_news(watch.target.events, event)) {
+            self.told.tell(&watch.tell);
+        }
+        None
+    }
+
+    fn take(&mut self, order: Order) -> Option<Change> {
+        match order {
+            Order::Begin(id, watch) => {
+                self.watches.insert(id, watch);
+                Some(Change::Begin(id))
+            }
+            Order::BeginAt(at, id, watch) => {
+                self.later.push_back((at, id, watch));
+                None
+            }
+            Order::End(id) => {
+                self.later.retain(|(_, later, _)| *later != id);
+                self.watches.remove(&id).map(|_| Change::End(id))
+            }
+        }
+    }
+
+    fn take_due(&mut self) -> Vec<Change> {
+        let now = Instant::now();
+        let mut begun = Vec::new();
+        while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
+            let (_, id, watch) = self.later.pop_front().expect("it was there just now");
+            self.watches.insert(id, watch);
+            begun.push(Change::Begin(id));
+        }
+        begun
+    }
+}
+
+/// A change of what is watched, to be told to the server.
+enum Change {
+    Begin(i64),
+    End(i64),
+}
+
+async fn due(later: &VecDeque<(Instant, i64, Watch)>) {
+    match later.front() {
+        Some((at, _, _)) => sleep_until(*at).await,
+        None => future::pending().await,
+    }
+}
+
+fn options(id: i64, watch: &Watch) -> WatchOptions {
+    let options = WatchOptions::new().with_watch_id(id).with_start_revision(watch.start);
+    let options = match &watch.target.end {
+        Some(end) => options.with_range(end.clone()),
+        None => options,
+    };
+    match watch.target.events {
+        Events::Ends => options.with_filters([WatchFilterType::NoPut]),
+        Events::Changes | Events::All => options,
+    }
+}
+
+fn is_news(events: Events, event: &etcd_client::Event) -> bool {
+    let comes = event.event_type() == EventType::Put && event.kv().is_some_and(|kv| kv.version() == 1);
+    match events {
+        Events::Ends => event.event_type() == EventType::Delete,
+        Events::Changes => !comes,
+        Events::All => true,
+    }
+}

@@ -1,0 +1,189 @@
+//! The suite on real etcd, through proxies that can fail: one member and three, and with mutexes made of other kinds of lock.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_conformance::document::assert_documented;
+use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, Timing, suite};
+use leasehold_core::{Description, Holder, LockKey};
+use leasehold_etcd::EtcdBackend;
+use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather};
+use tokio::sync::Mutex;
+
+/// A cluster, and a proxy before each of its members.
+struct Cluster {
+    etcd: Mutex<Etcd>,
+    proxies: Vec<FaultProxy>,
+    /// Past the proxies.
+    client: Client,
+}
+
+impl Cluster {
+    async fn start(members: usize) -> Self {
+        let etcd = EtcdOptions::new().members(members).start().await;
+        let proxies = etcd.proxies().await;
+        let client = Client::connect(etcd.endpoints(), None).await.unwrap();
+        Self { etcd: Mutex::new(etcd), proxies, client }
+    }
+
+    async fn connect(&self) -> EtcdBackend {
+        let addresses: Vec<String> =
+            self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+        EtcdBackend::connect(&format!("etcd://{}", addresses.join(","))).await.unwrap()
+    }
+
+    /// The first of those who hold `key`.
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let range = GetOptions::new().with_prefix();
+        let found = self.client.kv_client().get(format!("lock/{key}/"), Some(range)).await;
+        let found = found.unwrap();
+        let held = found.kvs().iter().find(|kv| kv.value().starts_with(b"held "))?;
+        let (_, value) = held.value_str().unwrap().split_once(' ').unwrap();
+        let (fingerprint, rest) = value.split_once(' ').unwrap();
+        let description = rest.split_once(' ').and_then(|(_, text)| Description::new(text).ok());
+        let left = self.client.lease_client().time_to_live(held.lease(), None).await.unwrap();
+        let left = u64::try_from(left.ttl()).ok().map(Duration::from_secs);
+        let holder = Holder::new(fingerprint.parse().unwrap());
+        Some(holder.with_description(description).with_remaining(left))
+    }
+
+    async fn disturb(&self, disturbance: Disturbance) {
+        let mut etcd = self.etcd.lock().await;
+        let set_weather =
+            |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
+        match disturbance {
+            Disturbance::Disconnect => {
+                set_weather(Weather::Reset);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                set_weather(Weather::Fair);
+            }
+            Disturbance::BlackHole => set_weather(Weather::BlackHole),
+            Disturbance::Pause => etcd.pause(),
+            Disturbance::Restart => etcd.restart().await,
+            Disturbance::Heal => {
+                set_weather(Weather::Fair);
+                etcd.resume();
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// Hangs everything on leases that end so much earlier, or deletes what has ended.
+    async fn advance(&self, keys: &[LockKey], time: Duration) {
+        let mut store = self.client.kv_client();
+        for key in keys {
+            let range = GetOptions::new().with_prefix();
+            let entries = store.get(format!("lock/{key}/"), Some(range)).await.unwrap();
+            let request = store.get(format!("lock/~revoke/{key}"), None).await.unwrap();
+            let mut held = false;
+            for kv in entries.kvs() {
+                let stays = self.age(kv, time).await;
+                held |= stays && kv.value().starts_with(b"held ");
+            }
+            for kv in request.kvs() {
+                if self.age(kv, time).await && !held {
+                    store.delete(kv.key(), None).await.unwrap();
+                }
+            }
+        }
+    }
+
+    /// Makes one key older; `false` if it has ended.
+    async fn age(&self, kv: &KeyValue, time: Duration) -> bool {
+        let (mut leases, mut keys) = (self.client.lease_client(), self.client.kv_client());
+        // The server tells whole seconds that are left, and cuts off the rest.
+        let left = leases.time_to_live(kv.lease(), None).await.unwrap().ttl() + 1;
+        let left = left - i64::try_from(time.as_secs()).unwrap();
+        // Steps are long compared to what happens between them.
+        if left <= 100 {
+            keys.delete(kv.key(), None).await.unwrap();
+            return false;
+        }
+        let lease = leases.grant(left, None).await.unwrap().id();
+        let options = PutOptions::new().with_lease(lease);
+        keys.put(kv.key(), kv.value(), Some(options)).await.unwrap();
+        true
+    }
+}
+
+/// Implements the harness on a [`Cluster`], for mutexes made in some way.
+macro_rules! harness {
+    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, $hooks:expr) => {
+        struct $harness(Cluster);
+
+        #[async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
+
+            const NAME: &str = $name;
+            const HOOKS: &[Need] = $hooks;
+
+            async fn start() -> Self {
+                Self(Cluster::start($members).await)
+            }
+
+            async fn connect(&self) -> $backend {
+                $connect(self.0.connect().await)
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                self.0.witness(key).await
+            }
+
+            fn timing(&self) -> Timing {
+                // The server counts in seconds, and looks for what has ended twice a second.
+                Timing::new()
+                    .with_ttl(Duration::from_secs(3))
+                    .with_slack(Duration::from_millis(1_500))
+            }
+
+            async fn disturb(&self, disturbance: Disturbance) {
+                self.0.disturb(disturbance).await;
+            }
+
+            async fn advance(&self, keys: &[LockKey], time: Duration) {
+                self.0.advance(keys, time).await;
+            }
+        }
+    };
+}
+
+const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+const FAILS_AND_ADVANCES: &[Need] =
+    &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+
+harness!(OneMember, "etcd", 1, EtcdBackend, std::convert::identity, FAILS_AND_ADVANCES);
+harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, std::convert::identity, FAILS);
+harness!(Permit, "etcd, semaphore(1)", 1, AsMutex<EtcdBackend>, AsMutex::semaphore, FAILS);
+harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS);
+
+suite!(OneMember);
+
+mod three_members {
+    use super::*;
+
+    suite!(ThreeMembers);
+}
+
+mod permit {
+    use super::*;
+
+    suite!(Permit);
+}
+
+mod write_lock {
+    use super::*;
+
+    suite!(WriteLock);
+}
+
+#[test]
+fn what_runs_here_is_documented() {
+    const PAGE: &str = include_str!("../../docs/conformance.md");
+
+    assert_documented::<OneMember>(PAGE);
+    assert_documented::<ThreeMembers>(PAGE);
+    assert_documented::<Permit>(PAGE);
+    assert_documented::<WriteLock>(PAGE);
+}
