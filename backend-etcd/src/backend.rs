@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
+use crate::doubt::Doubts;
 use crate::error::{BACKEND, Failure};
 use crate::layout::Layout;
 use crate::session::Sessions;
@@ -28,6 +29,7 @@ pub struct EtcdBackend {
     layout: Layout,
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
+    doubts: Arc<Doubts>,
     news: Arc<News>,
 }
 
@@ -74,6 +76,7 @@ impl EtcdBackend {
             layout: config.layout.clone(),
             connection: Arc::new(Connection::new(config)),
             sessions: Arc::default(),
+            doubts: Arc::default(),
             news: Arc::new(News::new()),
         }
     }
@@ -106,7 +109,8 @@ impl LockBackend for EtcdBackend {
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let attempt = self.acquire(std::slice::from_ref(claim)).await;
-        let attempt = attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))?;
+        let attempt =
+            attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))?;
         Ok(match attempt {
             AttemptAll::Granted(grants) => {
                 Attempt::Granted(grants.into_iter().next().expect("it is the one claim's"))
@@ -169,8 +173,6 @@ impl LockBackend for EtcdBackend {
 
 impl fmt::Debug for EtcdBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdBackend")
-            .field("connection", &self.connection)
-            .finish_non_exhaustive()
+        f.debug_struct("EtcdBackend").field("connection", &self.connection).finish_non_exhaustive()
     }
 }

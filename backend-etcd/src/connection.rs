@@ -4,8 +4,8 @@
 //! is down. So there is a client for each, and requests stay with one member until it fails.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error as EtcdError, Txn, TxnResponse};
@@ -50,7 +50,8 @@ struct Exchange<'a> {
 
 impl Connection {
     pub(crate) fn new(config: EtcdConfig) -> Self {
-        let member = |endpoint: &String| Member { endpoint: endpoint.clone(), client: Mutex::default() };
+        let member =
+            |endpoint: &String| Member { endpoint: endpoint.clone(), client: Mutex::default() };
         Self {
             members: config.endpoints.iter().map(member).collect(),
             config,
@@ -97,7 +98,11 @@ impl Connection {
         self.call(send).await
     }
 
-    async fn call_member<T, F>(&self, turn: usize, request: &impl Fn(Client) -> F) -> Result<T, Failure>
+    async fn call_member<T, F>(
+        &self,
+        turn: usize,
+        request: &impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
@@ -121,7 +126,8 @@ impl Connection {
         turn: usize,
         request: impl Future<Output = Result<T, EtcdError>>,
     ) -> Result<T, Failure> {
-        let mut exchange = Exchange { connection: self, turn, began: Instant::now(), replied: false };
+        let mut exchange =
+            Exchange { connection: self, turn, began: Instant::now(), replied: false };
         let reply = timeout(self.config.timeout, request).await;
         exchange.replied = true;
         let failure = match reply {
@@ -146,7 +152,8 @@ impl Connection {
             return Ok(client.clone());
         }
         let connecting = timeout(self.config.timeout, self.connect(member)).await;
-        let connected = connecting.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))??;
+        let connected =
+            connecting.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))??;
         Ok(client.insert(connected).clone())
     }
 
@@ -158,10 +165,14 @@ impl Connection {
         let status = match client.status().await.map_err(error::connect) {
             Ok(status) => status,
             // Some servers tell it only to administrators.
-            Err(Failure::Final(error)) if error.kind() == ErrorKind::Denied && !is_tls(&error) => return Ok(client),
+            Err(Failure::Final(error)) if error.kind() == ErrorKind::Denied && !is_tls(&error) => {
+                return Ok(client);
+            }
             Err(failure) => return Err(failure),
         };
-        if version::is_unsafe(status.version()) && !self.warned_of_version.swap(true, Ordering::Relaxed) {
+        if version::is_unsafe(status.version())
+            && !self.warned_of_version.swap(true, Ordering::Relaxed)
+        {
             version::warn(status.version());
         }
         let cluster = status.header().map(etcd_client::ResponseHeader::cluster_id);

@@ -127,7 +127,8 @@ fn of_status(status: Status) -> Failure {
             Failure::TokenExpired(error(ErrorKind::Unavailable, message).with_source(status))
         }
         Code::PermissionDenied => {
-            let message = "the user may not do that: it needs to read and write all keys with the prefix";
+            let message =
+                "the user may not do that: it needs to read and write all keys with the prefix";
             Failure::Final(error(ErrorKind::Denied, message).with_source(status))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {
@@ -173,9 +174,9 @@ fn never_left(status: &Status) -> bool {
 
 /// Whether one side did not like what the other said of itself. The client crate has no types for that.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
-    causes(error).map(ToString::to_string).any(|text| {
-        text.contains("certificate") || text.contains("received fatal alert")
-    })
+    causes(error)
+        .map(ToString::to_string)
+        .any(|text| text.contains("certificate") || text.contains("received fatal alert"))
 }
 
 /// An error and all that caused it.

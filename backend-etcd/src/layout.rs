@@ -47,6 +47,11 @@ impl Layout {
         format!("{}{}/{}", self.prefix, lease.key(), entry_name(lease))
     }
 
+    /// What marks that the entry of `lease` must not come any more.
+    pub(crate) fn mark(&self, lease: &Lease) -> String {
+        format!("{}~gone/{}/{}", self.prefix, lease.key(), entry_name(lease))
+    }
+
     /// What lies there while the holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         format!("{}~revoke/{key}", self.prefix)

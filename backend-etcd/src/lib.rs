@@ -59,6 +59,7 @@ mod layout;
 mod queue;
 
 mod connection;
+mod doubt;
 mod session;
 mod version;
 mod watch;

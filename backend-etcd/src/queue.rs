@@ -27,8 +27,9 @@ pub(crate) enum Verdict {
 impl Queue {
     /// Takes what lies in `range`, but for what belongs to locks whose names go on after a slash.
     pub(crate) fn new(range: &Range, found: &GetResponse, revision: i64) -> Self {
-        let of_this_lock =
-            |kv: &&KeyValue| kv.key().get(range.start.len()..).is_some_and(|rest| !rest.contains(&b'/'));
+        let of_this_lock = |kv: &&KeyValue| {
+            kv.key().get(range.start.len()..).is_some_and(|rest| !rest.contains(&b'/'))
+        };
         let entries = found.kvs().iter().filter(of_this_lock).map(Entry::read).collect();
         Self::of(entries, revision)
     }
@@ -85,7 +86,11 @@ impl Queue {
     }
 
     /// Those whose end, by themselves, may make room for the claim: of places, none that is behind who holds the whole lock.
-    pub(crate) fn places_in_the_way(&self, claim: &Claim, key: &str) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn places_in_the_way(
+        &self,
+        claim: &Claim,
+        key: &str,
+    ) -> impl Iterator<Item = &Entry> {
         let behind = self.is_held() && claim.share().is_whole();
         self.before(key).filter(move |_| !behind)
     }

@@ -67,7 +67,11 @@ impl Sessions {
     /// The session for leases with this TTL, to hang something on now.
     ///
     /// It may be less than fresh: then [`Self::renewed_since`] is to be called as well, and may be at the same time.
-    pub(crate) async fn current(&self, connection: &Connection, ttl: Duration) -> Result<Session, Failure> {
+    pub(crate) async fn current(
+        &self,
+        connection: &Connection,
+        ttl: Duration,
+    ) -> Result<Session, Failure> {
         let slot = self.slot(ttl);
         let mut slot = slot.lock().await;
         let now = SystemClock.now();
@@ -85,7 +89,11 @@ impl Sessions {
     /// The session for leases with this TTL, kept alive by a request sent no earlier than this call.
     ///
     /// Calls that come in while such a request is under way share the next one.
-    pub(crate) async fn renewed(&self, connection: &Connection, ttl: Duration) -> Result<Session, Failure> {
+    pub(crate) async fn renewed(
+        &self,
+        connection: &Connection,
+        ttl: Duration,
+    ) -> Result<Session, Failure> {
         let since = SystemClock.now();
         // Others that are called in the same turn, as for batches, share the request.
         yield_now().await;
@@ -160,14 +168,19 @@ impl Sessions {
         // Of TTLs that nobody uses any more.
         by_ttl.retain(|_, slot| {
             Arc::strong_count(slot) > 1
-                || slot.try_lock().is_ok_and(|session| session.is_some_and(|session| now < session.good_until()))
+                || slot
+                    .try_lock()
+                    .is_ok_and(|session| session.is_some_and(|session| now < session.good_until()))
         });
         Arc::clone(by_ttl.entry(seconds(ttl)).or_default())
     }
 }
 
 /// Begins one of etcd's leases.
-pub(crate) async fn grant(connection: &Connection, ttl: Duration) -> Result<(i64, Duration), Failure> {
+pub(crate) async fn grant(
+    connection: &Connection,
+    ttl: Duration,
+) -> Result<(i64, Duration), Failure> {
     let seconds = seconds(ttl);
     let grant = connection
         .call(move |mut client| async move { client.lease_grant(seconds, None).await })
@@ -184,10 +197,16 @@ pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), F
 }
 
 /// What is left of one of etcd's leases, and its TTL; `None` if it has ended.
-pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<(Duration, Duration)>, Failure> {
-    let left = connection.call(move |mut client| async move { client.lease_time_to_live(id, None).await }).await?;
+pub(crate) async fn left(
+    connection: &Connection,
+    id: i64,
+) -> Result<Option<(Duration, Duration)>, Failure> {
+    let left = connection
+        .call(move |mut client| async move { client.lease_time_to_live(id, None).await })
+        .await?;
     let seconds = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
-    Ok(seconds(left.ttl()).zip(seconds(left.granted_ttl())))
+    // The server cuts off what is left of the last second.
+    Ok(seconds(left.ttl() + 1).filter(|_| left.ttl() >= 0).zip(seconds(left.granted_ttl())))
 }
 
 /// Ends one of etcd's leases that nothing hangs on, or that only hangs on what may go.

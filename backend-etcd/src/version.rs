@@ -5,7 +5,8 @@
 /// Before 3.4.31 and 3.5.13, a leader that was stuck for longer than a TTL and then replaced ends live leases when it wakes
 /// (etcd-io/etcd#15247).
 pub(crate) fn is_unsafe(version: &str) -> bool {
-    let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse::<u64>().unwrap_or(0));
+    let mut numbers =
+        version.split(['.', '-', '+']).map(|number| number.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     match (next(), next(), next()) {
         (3, 4, patch) => patch < 31,

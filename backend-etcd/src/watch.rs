@@ -136,7 +136,8 @@ impl News {
     ) -> KeyWatch {
         let id = self.draw_id();
         let range = layout.range(key);
-        let target = Target { key: range.start.into(), end: Some(range.end.into()), events: Events::All };
+        let target =
+            Target { key: range.start.into(), end: Some(range.end.into()), events: Events::All };
         let watch = self.observers.watch(key);
         let tell = Listener::Observer(key.clone());
         self.order(connection, Order::Begin(id, Watch { target, start: 0, tell }));
@@ -186,14 +187,21 @@ impl News {
             if asked.own.is_none() {
                 let id = self.draw_id();
                 asked.own = Some(id);
-                let target = Target { key: layout.entry(lease).into(), end: None, events: Events::Ends };
-                orders.push(Order::Begin(id, Watch { target, start: 0, tell: Listener::Waiter(name.clone()) }));
+                let target =
+                    Target { key: layout.entry(lease).into(), end: None, events: Events::Ends };
+                orders.push(Order::Begin(
+                    id,
+                    Watch { target, start: 0, tell: Listener::Waiter(name.clone()) },
+                ));
             }
             if asked.before.as_ref().is_none_or(|(target, _)| *target != before) {
                 let id = self.draw_id();
                 let old = asked.before.replace((before.clone(), id));
                 orders.extend(old.map(|(_, old)| Order::End(old)));
-                orders.push(Order::Begin(id, Watch { target: before, start: 0, tell: Listener::Waiter(name) }));
+                orders.push(Order::Begin(
+                    id,
+                    Watch { target: before, start: 0, tell: Listener::Waiter(name) },
+                ));
             }
         }
         orders.into_iter().for_each(|order| self.order(connection, order));
@@ -205,7 +213,13 @@ impl News {
     }
 
     /// The lease was granted at `revision`.
-    pub(crate) fn granted(&self, connection: &Arc<Connection>, layout: &Layout, lease: &Lease, revision: i64) {
+    pub(crate) fn granted(
+        &self,
+        connection: &Arc<Connection>,
+        layout: &Layout,
+        lease: &Lease,
+        revision: i64,
+    ) {
         let name = entry_name(lease);
         let mut orders = Vec::new();
         {

@@ -43,7 +43,8 @@ impl Cluster {
         let (fingerprint, rest) = value.split_once(' ').unwrap();
         let description = rest.split_once(' ').and_then(|(_, text)| Description::new(text).ok());
         let left = self.client.lease_client().time_to_live(held.lease(), None).await.unwrap();
-        let left = u64::try_from(left.ttl()).ok().map(Duration::from_secs);
+        // The server cuts off what is left of the last second.
+        let left = u64::try_from(left.ttl() + 1).ok().map(Duration::from_secs);
         let holder = Holder::new(fingerprint.parse().unwrap());
         Some(holder.with_description(description).with_remaining(left))
     }
@@ -133,9 +134,7 @@ macro_rules! harness {
 
             fn timing(&self) -> Timing {
                 // The server counts in seconds, and looks for what has ended twice a second.
-                Timing::new()
-                    .with_ttl(Duration::from_secs(3))
-                    .with_slack(Duration::from_millis(1_500))
+                Timing::new().with_ttl(Duration::from_secs(3))
             }
 
             async fn disturb(&self, disturbance: Disturbance) {

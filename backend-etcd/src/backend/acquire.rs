@@ -6,11 +6,13 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
-use leasehold_core::{AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Operation, Patience, Tenure};
+use leasehold_core::{
+    AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Lease, Operation, Patience, Tenure,
+};
 
 use super::look::{queues, revision};
 use super::{EtcdBackend, context};
-use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry};
+use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::error::Failure;
 use crate::layout::Range;
 use crate::queue::{Queue, Verdict};
@@ -85,8 +87,7 @@ impl EtcdBackend {
         let mut hooks = vec![None; asked.len()];
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
             // Most often nobody is there, or nobody any more who came before: one transaction finds out and takes the locks.
-            let free = asked.iter().flat_map(|asked| self.is_free_for(asked)).collect();
-            match self.take(asked, &mut hooks, free, sent_at).await? {
+            match self.take(asked, &mut hooks, None, sent_at).await? {
                 Ok(grants) => return Ok(AttemptAll::Granted(grants)),
                 Err(found) => found,
             }
@@ -95,70 +96,70 @@ impl EtcdBackend {
         };
         for _ in 0..MAX_TRIES {
             let each = asked.iter().zip(&queues);
-            let refused = each.map(|(asked, queue)| (asked, queue, queue.verdict(asked.claim, &asked.entry)))
+            let refused = each
+                .map(|(asked, queue)| (asked, queue, queue.verdict(asked.claim, &asked.entry)))
                 .find(|(_, _, verdict)| *verdict != Verdict::Admitted);
             queues = match refused {
                 Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
-                Some((only, queue, _)) if waits(asked) => match self.stand_in_line(only, queue).await? {
-                    Ok(contention) => return Ok(held(only, contention)),
-                    Err(found) => vec![found],
-                },
+                Some((only, queue, _)) if waits(asked) => {
+                    match self.stand_in_line(only, queue).await? {
+                        Ok(contention) => return Ok(held(only, contention)),
+                        Err(found) => vec![found],
+                    }
+                }
                 Some((asked, queue, _)) => {
                     let contention = self.contention(queue, asked.claim, &asked.entry).await;
                     self.drop_hooks(&hooks).await;
                     return Ok(held(asked, contention));
                 }
-                None => {
-                    let unchanged = asked.iter().zip(&queues).flat_map(|(asked, queue)| unchanged(asked, queue));
-                    match self.take(asked, &mut hooks, unchanged.collect(), sent_at).await? {
-                        Ok(grants) => {
-                            self.drop_replaced(asked, &queues).await;
-                            return Ok(AttemptAll::Granted(grants));
-                        }
-                        Err(found) => found,
+                None => match self.take(asked, &mut hooks, Some(&queues), sent_at).await? {
+                    Ok(grants) => {
+                        self.drop_replaced(asked, &queues).await;
+                        return Ok(AttemptAll::Granted(grants));
                     }
-                }
+                    Err(found) => found,
+                },
             };
         }
         self.drop_hooks(&hooks).await;
         Ok(held(&asked[0], Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
-    /// What must be so for a claim to be granted without a look at the queue.
-    fn is_free_for(&self, asked: &Asked<'_>) -> Vec<Compare> {
-        let Asked { claim, range, entry } = asked;
-        match self.news.queues_since(claim.lease()) {
-            Some(created) if claim.share().is_whole() => vec![
-                Compare::create_revision(entry.as_str(), CompareOp::Equal, created),
-                range.has_come_since(created),
-                range.has_values_above(BETWEEN_HELD_AND_QUEUED),
-            ],
-            _ => vec![range.is_empty()],
-        }
-    }
-
-    /// Takes the locks if all of that is so, else tells who is there.
+    /// Takes the locks if they are still as they were `seen`, or, unseen, if they are free; else tells who is there.
     async fn take(
         &self,
         asked: &[Asked<'_>],
         hooks: &mut [Option<Hook>],
-        when: Vec<Compare>,
+        seen: Option<&[Queue]>,
         sent_at: Instant,
     ) -> Result<Result<Vec<Grant>, Vec<Queue>>, Failure> {
         for (asked, hook) in asked.iter().zip(&mut *hooks) {
             if hook.is_none() {
-                *hook = Some(self.hook(asked.claim.lease().tenure(), asked.claim.lease().ttl()).await?);
+                *hook =
+                    Some(self.hook(asked.claim.lease().tenure(), asked.claim.lease().ttl()).await?);
             }
         }
         let hooks: Vec<Hook> = hooks.iter().flatten().copied().collect();
-        let puts = asked.iter().zip(&hooks).map(|(asked, hook)| {
-            put(&asked.entry, entry::held(asked.claim.lease()), hook.id())
-        });
-        let reads: Vec<TxnOp> = asked.iter().map(|asked| asked.range.get()).collect();
-        let txn = Txn::new().when(when).and_then(puts.collect::<Vec<_>>()).or_else(reads);
+        let seen = |position: usize| seen.map(|queues| &queues[position]);
+        let (mut when, mut puts, mut reads, mut created) = (vec![], vec![], vec![], vec![]);
+        for (position, (asked, hook)) in asked.iter().zip(&hooks).enumerate() {
+            let lease = asked.claim.lease();
+            let position = Position::of(asked, seen(position), self.news.queues_since(lease));
+            when.extend(position.is_unchanged(asked));
+            if position.is_new() {
+                when.push(self.is_unmarked(lease));
+                created.push(lease);
+            }
+            puts.push(put(&asked.entry, position.held(lease), hook.id()));
+            reads.push(asked.range.get());
+        }
+        let txn = Txn::new().when(when).and_then(puts).or_else(reads);
 
-        let refreshed = asked.iter().zip(&hooks).map(|(asked, hook)| self.refreshed(*hook, asked.claim.lease().ttl()));
-        let (reply, hooks) = tokio::join!(self.change(txn), join_all(refreshed));
+        let refreshed = asked
+            .iter()
+            .zip(&hooks)
+            .map(|(asked, hook)| self.refreshed(*hook, asked.claim.lease().ttl()));
+        let (reply, hooks) = tokio::join!(self.create(created, txn), join_all(refreshed));
         let reply = match reply {
             Err(Failure::LeaseGone(error)) => {
                 for (asked, hook) in asked.iter().zip(&hooks) {
@@ -180,7 +181,13 @@ impl EtcdBackend {
         Ok(Ok(grants.collect::<Result<_, _>>()?))
     }
 
-    fn granted(&self, claim: &Claim, hook: Hook, revision: i64, sent_at: Instant) -> Result<Grant, Failure> {
+    fn granted(
+        &self,
+        claim: &Claim,
+        hook: Hook,
+        revision: i64,
+        sent_at: Instant,
+    ) -> Result<Grant, Failure> {
         let lease = claim.lease();
         self.news.granted(&self.connection, &self.layout, lease, revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
@@ -252,17 +259,22 @@ impl EtcdBackend {
         let own = queue.entry(entry);
         let lease = self.place_lease(claim, own, place).await?;
         let value = entry::queued(claim.lease());
-        let Some(own) = own.filter(|own| own.lease == lease && own.value == value.as_bytes()) else {
+        let Some(own) = own.filter(|own| own.lease == lease && own.value == value.as_bytes())
+        else {
             let unchanged = match own {
-                Some(own) => Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified),
-                None => Compare::create_revision(entry.as_str(), CompareOp::Equal, 0),
+                Some(own) => {
+                    vec![Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified)]
+                }
+                None => vec![is_absent(entry), self.is_unmarked(claim.lease())],
             };
             let txn = Txn::new()
-                .when([unchanged])
+                .when(unchanged)
                 .and_then([put(entry, value, lease), range.get()])
                 .or_else([range.get()]);
-            let reply = self.change(txn).await?;
-            let replaced = own.map(|own| own.lease).filter(|_| claim.lease().tenure() == Tenure::Fixed);
+            let created = own.is_none().then(|| claim.lease());
+            let reply = self.create(created, txn).await?;
+            let replaced =
+                own.map(|own| own.lease).filter(|_| claim.lease().tenure() == Tenure::Fixed);
             if reply.succeeded()
                 && let Some(replaced) = replaced
             {
@@ -285,7 +297,12 @@ impl EtcdBackend {
     }
 
     /// The lease of etcd's with which a place ends, with all of its TTL, or nearly so.
-    async fn place_lease(&self, claim: &Claim, own: Option<&Entry>, place: Duration) -> Result<i64, Failure> {
+    async fn place_lease(
+        &self,
+        claim: &Claim,
+        own: Option<&Entry>,
+        place: Duration,
+    ) -> Result<i64, Failure> {
         let tenure = claim.lease().tenure();
         if tenure == Tenure::Fixed
             && let Some(own) = own
@@ -315,38 +332,87 @@ impl EtcdBackend {
         }
     }
 
-    /// A transaction that may hang something on a session. Without a reply, something may hang there that nobody renews.
-    pub(super) async fn change(&self, txn: Txn) -> Result<TxnResponse, Failure> {
-        let mut doubt = Doubt { backend: self, settled: false };
+    /// A transaction that may create the entries of `leases`.
+    async fn create<'a>(
+        &'a self,
+        leases: impl IntoIterator<Item = &'a Lease>,
+        txn: Txn,
+    ) -> Result<TxnResponse, Failure> {
+        let mut creating = self.doubts.creating(leases);
         let reply = self.connection.txn(txn).await;
-        doubt.settled = !matches!(reply, Err(Failure::Unknown(_)));
+        if !matches!(reply, Err(Failure::Unknown(_))) {
+            creating.settle();
+        }
         reply
+    }
+
+    /// That the entry of a lease was not given up while it was in doubt.
+    fn is_unmarked(&self, lease: &Lease) -> Compare {
+        is_absent(&self.layout.mark(lease))
     }
 }
 
-/// Tells the sessions unless it is settled.
-pub(super) struct Doubt<'a> {
-    pub(super) backend: &'a EtcdBackend,
-    pub(super) settled: bool,
+/// Where a claim stands before it is granted.
+enum Position<'a> {
+    /// Nobody was there, as far as is known.
+    First,
+    /// It was in line since that revision, and those before it may have gone.
+    InLine(i64),
+    /// It was seen in line, or not, and there was room for it.
+    Seen(&'a Queue, Option<&'a Entry>),
 }
 
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.backend.sessions.doubt();
+impl<'a> Position<'a> {
+    fn of(asked: &Asked<'_>, seen: Option<&'a Queue>, queues_since: Option<i64>) -> Self {
+        match (seen, queues_since) {
+            (Some(queue), _) => Self::Seen(queue, queue.entry(&asked.entry)),
+            // For units, it takes a look.
+            (None, Some(created)) if asked.claim.share().is_whole() => Self::InLine(created),
+            (None, _) => Self::First,
+        }
+    }
+
+    /// What must be so for it to be granted.
+    fn is_unchanged(&self, asked: &Asked<'_>) -> Vec<Compare> {
+        let Asked { range, entry, .. } = asked;
+        match *self {
+            Self::First => vec![range.is_empty()],
+            Self::InLine(created) => vec![
+                Compare::create_revision(entry.as_str(), CompareOp::Equal, created),
+                range.has_come_since(created),
+                range.has_values_above(BETWEEN_HELD_AND_QUEUED),
+            ],
+            // That includes that it has no entry still, if it has none.
+            Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
+            Self::Seen(queue, Some(own)) => vec![
+                range.is_as_at(queue.revision),
+                Compare::create_revision(entry.as_str(), CompareOp::Equal, own.created),
+            ],
+        }
+    }
+
+    /// Whether it has no entry yet.
+    fn is_new(&self) -> bool {
+        matches!(self, Self::First | Self::Seen(_, None))
+    }
+
+    /// The value of its entry once it is granted. One that holds already takes no more units.
+    fn held(&self, lease: &Lease) -> String {
+        match self {
+            Self::Seen(_, Some(own)) if own.state == State::Held => {
+                entry::held(&lease.clone().with_share(lease.share().capped_by(own.share)))
+            }
+            _ => entry::held(lease),
         }
     }
 }
 
-pub(super) fn put(entry: &str, value: String, lease: i64) -> TxnOp {
-    TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
+fn is_absent(key: &str) -> Compare {
+    Compare::create_revision(key, CompareOp::Equal, 0)
 }
 
-/// What must be so for a claim to be granted after a look at the queue.
-fn unchanged(asked: &Asked<'_>, queue: &Queue) -> [Compare; 2] {
-    let created = queue.entry(&asked.entry).map_or(0, |own| own.created);
-    let own = Compare::create_revision(asked.entry.as_str(), CompareOp::Equal, created);
-    [asked.range.is_as_at(queue.revision), own]
+pub(super) fn put(entry: &str, value: String, lease: i64) -> TxnOp {
+    TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
 }
 
 /// Whether who asks stands in line if it is refused.

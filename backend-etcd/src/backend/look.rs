@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
 use futures_util::future::join_all;
 use leasehold_core::{Claim, Contention, Error, ErrorKind, Holder, Inspection, LockKey};
 
@@ -25,7 +27,8 @@ impl Range {
 
     /// That there is nobody.
     pub(super) fn is_empty(&self) -> Compare {
-        Compare::create_revision(self.start.as_str(), CompareOp::Equal, 0).with_range(self.end.as_str())
+        Compare::create_revision(self.start.as_str(), CompareOp::Equal, 0)
+            .with_range(self.end.as_str())
     }
 
     /// That all have come since the one who came at `created`, which may be among them.
@@ -78,13 +81,12 @@ impl EtcdBackend {
 
     /// What is known about who is in the way of a claim. If that cannot be found out, nothing.
     pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, entry: &str) -> Contention {
-        let leases = queue.holders().chain(queue.places_in_the_way(claim, entry)).map(|entry| entry.lease);
+        let leases =
+            queue.holders().chain(queue.places_in_the_way(claim, entry)).map(|entry| entry.lease);
         let left = self.left(leases.take(LEASES_OF_A_HINT)).await.unwrap_or_default();
         let holder = queue.holders().min_by_key(|holder| ends(holder, &left));
-        let place = queue
-            .places_in_the_way(claim, entry)
-            .filter_map(|place| left.get(&place.lease))
-            .min();
+        let place =
+            queue.places_in_the_way(claim, entry).filter_map(|place| left.get(&place.lease)).min();
         let mut contention = Contention::new();
         if let Some(holder) = holder {
             contention = contention.with_holder(described(holder, &left));

@@ -1,16 +1,19 @@
 //! Giving locks back, taking them away, and asking for them.
 
 use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
-use leasehold_core::{Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure};
+use leasehold_core::{
+    Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure,
+};
 use std::time::Duration;
 
 use super::EtcdBackend;
-use super::acquire::Doubt;
+use super::acquire::put;
 use super::look::{described, got, revision};
+use crate::doubt::MARKED_FOR;
 use crate::entry::{AFTER_HELD, Entry, HELD};
 use crate::error::Failure;
 use crate::queue::Queue;
-use crate::session;
+use crate::session::{self, Sessions};
 
 /// How often others may change the queue under our hands.
 const MAX_TRIES: usize = 16;
@@ -21,27 +24,33 @@ const CHANGED_TOGETHER: usize = 120;
 impl EtcdBackend {
     /// Deletes the entry of a lease, whether it holds or queues.
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
+        let mut releasing = Releasing { sessions: &self.sessions, done: false };
+        let released = self.delete(lease).await;
+        releasing.done = released.is_ok();
+        released
+    }
+
+    async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
         let (entry, revocation) = (self.layout.entry(lease), self.layout.revocation(lease.key()));
         let range = self.layout.range(lease.key());
-        let delete = || {
-            TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()))
-        };
+        let delete = || TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()));
         let is_held = [
             Compare::value(entry.as_str(), CompareOp::Greater, HELD),
             Compare::value(entry.as_str(), CompareOp::Less, AFTER_HELD),
         ];
-        let with_it = if lease.share().is_whole() {
+        let mut with_it = vec![delete()];
+        if lease.share().is_whole() {
             // Nobody else is left who could be asked to finish.
-            vec![delete(), TxnOp::delete(revocation.as_str(), None)]
+            with_it.push(TxnOp::delete(revocation.as_str(), None));
         } else {
-            vec![delete(), TxnOp::get(revocation.as_str(), None), range.get()]
-        };
-        let txn = Txn::new().when(is_held).and_then(with_it).or_else([delete()]);
-
-        // What could not be deleted must not be kept alive with others.
-        let mut doubt = Doubt { backend: self, settled: false };
+            with_it.extend([TxnOp::get(revocation.as_str(), None), range.get()]);
+        }
+        let mark = self.mark_if_in_doubt(lease).await?;
+        with_it.extend(mark.clone());
+        let otherwise = [delete()].into_iter().chain(mark).collect::<Vec<_>>();
+        let txn = Txn::new().when(is_held).and_then(with_it).or_else(otherwise);
         let reply = self.connection.txn(txn).await?;
-        doubt.settled = true;
+        self.doubts.forget(lease);
 
         let responses = reply.op_responses();
         if lease.tenure() == Tenure::Fixed
@@ -60,6 +69,18 @@ impl EtcdBackend {
             self.forget_request_if_free(lease.key(), &queue).await;
         }
         Ok(Release::Released)
+    }
+
+    /// What keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.
+    async fn mark_if_in_doubt(&self, lease: &Lease) -> Result<Option<TxnOp>, Failure> {
+        if !self.doubts.concern(lease) {
+            return Ok(None);
+        }
+        match self.sessions.current(&self.connection, MARKED_FOR).await {
+            Ok(session) => Ok(Some(put(&self.layout.mark(lease), String::new(), session.id))),
+            Err(Failure::Final(error)) if error.kind() == ErrorKind::Refused => Ok(None),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Deletes a request to finish early once nobody is left who was asked. If that fails, its TTL does it.
@@ -115,10 +136,13 @@ impl EtcdBackend {
             }
             let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
             // Until the last of them would end without renewal; for ever is a day.
-            let ends = |holder: &Entry| left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400));
+            let ends = |holder: &Entry| {
+                left.get(&holder.lease).copied().unwrap_or(Duration::from_secs(86_400))
+            };
             let longest = queue.holders().map(ends).max().unwrap_or_default();
             let (lease, _) = session::grant(&self.connection, longest).await?;
-            let request = TxnOp::put(revocation.as_str(), "", Some(PutOptions::new().with_lease(lease)));
+            let request =
+                TxnOp::put(revocation.as_str(), "", Some(PutOptions::new().with_lease(lease)));
             // Those whose entries are touched hear of it now, the others with their next renewal.
             let touch = |holder: &Entry| {
                 let same = PutOptions::new().with_ignore_value().with_ignore_lease();
@@ -138,6 +162,20 @@ impl EtcdBackend {
             self.drop_lease(lease).await;
         }
         Err(too_busy())
+    }
+}
+
+/// A release under way. What could not be deleted must not be kept alive with others.
+struct Releasing<'a> {
+    sessions: &'a Sessions,
+    done: bool,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.sessions.doubt();
+        }
     }
 }
 

@@ -29,7 +29,8 @@ impl EtcdBackend {
     /// Renews what those leases hang on, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let sessions = self.renewed_sessions(leases).await;
-        let chunks = leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions));
+        let chunks =
+            leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions));
         join_all(chunks).await.into_iter().flatten().collect()
     }
 
@@ -76,7 +77,8 @@ impl EtcdBackend {
 
     async fn find(&self, leases: &[Lease]) -> Result<Vec<Found>, Failure> {
         let reads = leases.iter().flat_map(|lease| {
-            let (entry, revocation) = (self.layout.entry(lease), self.layout.revocation(lease.key()));
+            let (entry, revocation) =
+                (self.layout.entry(lease), self.layout.revocation(lease.key()));
             [TxnOp::get(entry, None), TxnOp::get(revocation, None)]
         });
         let reply = self.read(reads.collect()).await?;
@@ -112,13 +114,14 @@ impl EtcdBackend {
                 None if self.keep_own_alive(own.lease, lease.ttl()).await? => own.lease,
                 None => session::grant(&self.connection, lease.ttl()).await?.0,
             };
-            let renewed = if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };
+            let renewed =
+                if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };
             if own.lease == hook && own.value == value.as_bytes() {
                 return Ok(renewed);
             }
             let unchanged = Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified);
             let txn = Txn::new().when([unchanged]).and_then([put(&entry, value, hook)]);
-            if self.change(txn).await?.succeeded() {
+            if self.connection.txn(txn).await?.succeeded() {
                 if own.lease != hook && session.is_none() {
                     self.drop_lease(own.lease).await;
                 }

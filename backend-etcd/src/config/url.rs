@@ -119,7 +119,11 @@ fn millis(value: &str) -> Result<Duration, Error> {
 }
 
 #[cfg(feature = "tls")]
-fn with_tls(options: ConnectOptions, secure: bool, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+fn with_tls(
+    options: ConnectOptions,
+    secure: bool,
+    files: &TlsFiles,
+) -> Result<ConnectOptions, Error> {
     use etcd_client::{Certificate, Identity, TlsOptions};
 
     if !secure {
@@ -144,9 +148,14 @@ fn with_tls(options: ConnectOptions, secure: bool, files: &TlsFiles) -> Result<C
 }
 
 #[cfg(not(feature = "tls"))]
-fn with_tls(options: ConnectOptions, secure: bool, files: &TlsFiles) -> Result<ConnectOptions, Error> {
+fn with_tls(
+    options: ConnectOptions,
+    secure: bool,
+    files: &TlsFiles,
+) -> Result<ConnectOptions, Error> {
     if secure {
-        let message = "TLS needs the Cargo feature `tls` of leasehold-etcd (`etcd-tls` of leasehold)";
+        let message =
+            "TLS needs the Cargo feature `tls` of leasehold-etcd (`etcd-tls` of leasehold)";
         return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     without_tls(options, files)

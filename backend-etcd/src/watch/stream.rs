@@ -19,7 +19,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Keeps watch until nobody can give orders any more.
 pub(super) async fn run(connection: Arc<Connection>, orders: UnboundedReceiver<Order>, told: Told) {
     let moves = connection.moves();
-    let tower = Lookout { connection, orders, told, watches: HashMap::new(), later: VecDeque::new(), moves };
+    let tower = Lookout {
+        connection,
+        orders,
+        told,
+        watches: HashMap::new(),
+        later: VecDeque::new(),
+        moves,
+    };
     tower.run().await;
 }
 
@@ -150,7 +157,10 @@ impl Lookout {
             let mut watch = self.watches.remove(&id)?;
             self.told.tell(&watch.tell);
             if message.compact_revision() == 0 {
-                tracing::debug!(reason = message.cancel_reason(), "the server does not watch: those who wait poll");
+                tracing::debug!(
+                    reason = message.cancel_reason(),
+                    "the server does not watch: those who wait poll"
+                );
                 return None;
             }
             watch.start = 0;
@@ -158,7 +168,9 @@ impl Lookout {
         }
         let watch = self.watches.get(&id)?;
         let in_force_from_now = message.created() && watch.start == 0;
-        if in_force_from_now || message.events().iter().any(|event| is_news(watch.target.events, event)) {
+        if in_force_from_now
+            || message.events().iter().any(|event| is_news(watch.target.events, event))
+        {
             self.told.tell(&watch.tell);
         }
         None
@@ -219,7 +231,8 @@ fn options(id: i64, watch: &Watch) -> WatchOptions {
 }
 
 fn is_news(events: Events, event: &etcd_client::Event) -> bool {
-    let comes = event.event_type() == EventType::Put && event.kv().is_some_and(|kv| kv.version() == 1);
+    let comes =
+        event.event_type() == EventType::Put && event.kv().is_some_and(|kv| kv.version() == 1);
     match events {
         Events::Ends => event.event_type() == EventType::Delete,
         Events::Changes => !comes,

@@ -11,7 +11,7 @@ use leasehold_core::{
 use tokio::time::timeout;
 
 use super::cancellation::polled;
-use super::{grant, refusal, start_to_wait};
+use super::{grant, pass_the_end, refusal, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -232,7 +232,7 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies<H: Harness>(scene: &Scen
     grant(&backend, &dies).await;
     assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
 
-    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, scene.ttl()).await;
 
     refusal(&backend, &passer).await;
     assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await, "it was its turn");
@@ -249,7 +249,7 @@ pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H
     backend.release(&holder).await.unwrap();
 
     assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await);
-    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, scene.ttl()).await;
 
     // Its lease is over, and no place is left of it.
     grant(&backend, &next).await;
@@ -318,7 +318,7 @@ pub(crate) async fn a_place_that_has_ended_is_lost<H: Harness>(scene: &Scene<H>)
     assert!(!queue_for(&backend, &late, short).await);
     assert!(!queue_for(&backend, &stayer, place).await);
 
-    scene.pass(short + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, short).await;
     assert!(!queue_for(&backend, &late, place).await);
     backend.release(&holder).await.unwrap();
 

@@ -3,7 +3,7 @@
 use leasehold_core::fault::Fault;
 use leasehold_core::{Fence, LockBackend, LockKey, Operation};
 
-use super::grant;
+use super::{grant, granularity};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -55,7 +55,7 @@ pub(crate) async fn tokens_increase_after_expiry<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let first = grant(&backend, &scene.lease(&key).with_ttl(scene.ttl() / 10)).await;
-    scene.until_free(&key, scene.ttl() / 10).await;
+    scene.until_free(&key, scene.ttl() / 10 + granularity(&backend)).await;
 
     let lease = scene.lease(&key);
     let second = grant(&backend, &lease).await;
@@ -123,7 +123,7 @@ pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder<H: Harne
     let token = |number| leasehold_core::FencingToken::new(&key, number);
     let paused = grant(&backend, &scene.lease(&key).with_ttl(scene.ttl() / 10)).await.token();
     resource.admit(&token(paused)).unwrap();
-    scene.until_free(&key, scene.ttl() / 10).await;
+    scene.until_free(&key, scene.ttl() / 10 + granularity(&backend)).await;
 
     let lease = scene.lease(&key);
     let next = grant(&backend, &lease).await.token();

@@ -48,6 +48,20 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
     }
 }
 
+/// How late the store may end a lease: it rounds TTLs up to this.
+pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
+    backend.capabilities().ttl_granularity()
+}
+
+/// Lets time pass until a lease with this TTL has surely ended by itself.
+pub(crate) async fn pass_the_end<H: Harness, B: LockBackend>(
+    scene: &Scene<H>,
+    backend: &B,
+    ttl: Duration,
+) {
+    scene.pass(ttl + granularity(backend) + scene.slack()).await;
+}
+
 /// Starts to wait for a lock of `client` in another task, and returns once it waits.
 pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
     scene: &Scene<H>,

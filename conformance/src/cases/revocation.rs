@@ -7,7 +7,7 @@ use leasehold_core::{
 };
 use tokio::time::timeout;
 
-use super::grant;
+use super::{grant, pass_the_end};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -76,7 +76,7 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for<H: Harness>(sc
     // It was good for longer when it was asked for.
     let short = lease.with_ttl(scene.ttl() / 2);
     assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
-    scene.pass(short.ttl() + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, short.ttl()).await;
 
     let next = scene.lease(&key);
     grant(&backend, &next).await;
@@ -113,7 +113,7 @@ pub(crate) async fn who_has_queued_meanwhile_is_not_asked<H: Harness>(scene: &Sc
     let short = lease.with_ttl(scene.ttl() / 2);
     assert_eq!(backend.renew(&short).await.unwrap(), Renewal::RevocationRequested);
 
-    scene.pass(short.ttl() + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, short.ttl()).await;
     let served = backend.try_acquire(&queued).await.unwrap();
 
     assert!(matches!(served, Attempt::Granted(_)), "{served:?}");

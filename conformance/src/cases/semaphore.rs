@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
-use super::{grant, refusal, start_to_wait};
+use super::{grant, pass_the_end, refusal, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -114,7 +114,7 @@ pub(crate) async fn a_lost_permit_comes_back_once<H: Harness>(scene: &Scene<H>) 
     let (lost, other) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2));
     grant(&backend, &lost).await;
     grant(&backend, &other.clone().with_ttl(scene.ttl() * 20)).await;
-    scene.pass(scene.ttl() + Duration::from_millis(5)).await;
+    pass_the_end(scene, &backend, scene.ttl()).await;
     let third = permits(scene, &key, 1, 2).with_ttl(scene.ttl() * 20);
     grant(&backend, &third).await;
 

@@ -1,0 +1,76 @@
+//! Entries that may still come: what became of the transaction that was to create them, nobody knows.
+//!
+//! A transaction whose reply was lost, or not waited for, may be applied late, even after the entry was deleted to be on the
+//! safe side, and what it then creates nobody would release. So who deletes such an entry leaves a mark beside, for as
+//! long as a transaction can be under way, and no transaction creates an entry that is so marked.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::Lease;
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+
+use crate::layout::entry_name;
+
+/// How long a mark stays: several times what servers give a transaction, which is 5 s and two election timeouts.
+pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
+
+/// The entries in doubt, and until when they are worth remembering.
+#[derive(Debug, Default)]
+pub(crate) struct Doubts {
+    entries: Mutex<HashMap<String, Instant>>,
+}
+
+/// A transaction under way that may create entries. Dropped without having been settled, they are in doubt.
+pub(crate) struct Creating<'a> {
+    doubts: &'a Doubts,
+    leases: Vec<&'a Lease>,
+}
+
+impl Doubts {
+    /// Begins to create the entries of `leases`.
+    pub(crate) fn creating<'a>(
+        &'a self,
+        leases: impl IntoIterator<Item = &'a Lease>,
+    ) -> Creating<'a> {
+        Creating { doubts: self, leases: leases.into_iter().collect() }
+    }
+
+    /// Whether the entry of `lease` may still come.
+    pub(crate) fn concern(&self, lease: &Lease) -> bool {
+        let entries = self.entries();
+        !entries.is_empty() && entries.contains_key(&entry_name(lease))
+    }
+
+    /// The entry of `lease` will not come any more.
+    pub(crate) fn forget(&self, lease: &Lease) {
+        self.entries().remove(&entry_name(lease));
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Creating<'_> {
+    /// It is known what became of it.
+    pub(crate) fn settle(&mut self) {
+        self.leases.clear();
+    }
+}
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        if self.leases.is_empty() {
+            return;
+        }
+        let now = SystemClock.now();
+        let mut entries = self.doubts.entries();
+        // Whoever has not released by then has given up.
+        entries.retain(|_, until| now < *until);
+        for lease in &self.leases {
+            entries.insert(entry_name(lease), now + lease.ttl() * 2 + MARKED_FOR);
+        }
+    }
+}
