@@ -53,6 +53,7 @@
 mod config;
 
 mod backend;
+mod owner;
 
 mod entry;
 mod layout;
@@ -68,6 +69,7 @@ mod error;
 
 pub use backend::EtcdBackend;
 pub use config::EtcdConfig;
+pub use owner::EtcdGuard;
 
 /// The client crate, for the [`etcd_client::ConnectOptions`] that [`EtcdConfig::from_options`] takes.
 pub use etcd_client;

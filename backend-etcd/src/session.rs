@@ -20,6 +20,10 @@ const FRESH: u32 = 12;
 /// With less than this part of its TTL left, a session is kept alive before anything is hung on it.
 const TIRED: u32 = 3;
 
+/// How many own leases are kept to spare, of each TTL, so that locks without renewal need not begin and end one each
+/// time.
+const SPARES: usize = 8;
+
 /// The sessions of a client.
 ///
 /// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
@@ -28,10 +32,29 @@ const TIRED: u32 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     by_ttl: StdMutex<HashMap<i64, Arc<Mutex<Option<Session>>>>>,
-    /// All sessions that may not have ended yet.
-    known: StdMutex<HashMap<i64, Instant>>,
+    /// All leases of etcd's that we began and that may not have ended yet.
+    known: StdMutex<HashMap<i64, Known>>,
+    /// Own ones that nothing hangs on any more, by TTL.
+    spares: StdMutex<HashMap<i64, Vec<i64>>>,
     /// Counts what may have been left behind.
     doubts: AtomicU64,
+}
+
+/// A lease of etcd's that we began.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    until: Instant,
+    /// Its TTL.
+    seconds: i64,
+    of: Use,
+}
+
+/// What a lease of etcd's is for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Use {
+    Session,
+    /// One lease of ours.
+    Own,
 }
 
 /// One of etcd's leases, which many share.
@@ -120,7 +143,7 @@ impl Sessions {
             match keep_alive(connection, session.id).await {
                 Ok(()) => {
                     session.kept_at = kept_at;
-                    self.note(session);
+                    self.note(session.id, ttl, session.good_until(), Use::Session);
                     return Ok(*session);
                 }
                 Err(Failure::LeaseGone(_)) => {}
@@ -130,7 +153,7 @@ impl Sessions {
         let kept_at = SystemClock.now();
         let (id, granted) = grant(connection, ttl).await?;
         let session = Session { id, granted, kept_at, doubts };
-        self.note(&session);
+        self.note(id, ttl, session.good_until(), Use::Session);
         *slot = Some(session);
         Ok(session)
     }
@@ -149,17 +172,76 @@ impl Sessions {
         }
     }
 
-    /// Whether this lease of etcd's is one that many share.
-    pub(crate) fn is_session(&self, id: i64) -> bool {
-        locked(&self.known).contains_key(&id)
+    /// Begins a lease of etcd's for one lease of ours, or takes one that is to spare.
+    pub(crate) async fn own(&self, connection: &Connection, ttl: Duration) -> Result<i64, Failure> {
+        while let Some(id) = self.take_spare(ttl) {
+            if self.keep_own(connection, id, ttl).await? {
+                return Ok(id);
+            }
+        }
+        let begun_at = SystemClock.now();
+        let (id, granted) = grant(connection, ttl).await?;
+        self.note(id, ttl, begun_at + granted, Use::Own);
+        Ok(id)
     }
 
-    fn note(&self, session: &Session) {
+    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, or is none of ours.
+    pub(crate) async fn keep_own(
+        &self,
+        connection: &Connection,
+        id: i64,
+        ttl: Duration,
+    ) -> Result<bool, Failure> {
+        let known = locked(&self.known).get(&id).copied();
+        if known.is_none_or(|known| known.of != Use::Own || known.seconds != seconds(ttl)) {
+            return Ok(false);
+        }
+        let kept_at = SystemClock.now();
+        match keep_alive(connection, id).await {
+            Ok(()) => {
+                self.note(id, ttl, kept_at + ttl, Use::Own);
+                Ok(true)
+            }
+            Err(Failure::LeaseGone(_)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Takes back an own one that nothing hangs on, and nothing will; `false` if there is no use for it.
+    pub(crate) fn spare(&self, id: i64) -> bool {
+        let Some(known) = locked(&self.known).get(&id).copied() else {
+            return false;
+        };
+        let mut spares = locked(&self.spares);
+        let spares = spares.entry(known.seconds).or_default();
+        let useful = known.of == Use::Own && spares.len() < SPARES;
+        if useful {
+            spares.push(id);
+        }
+        useful
+    }
+
+    fn take_spare(&self, ttl: Duration) -> Option<i64> {
+        let mut spares = locked(&self.spares);
+        let of_this_ttl = spares.get_mut(&seconds(ttl))?;
+        let spare = of_this_ttl.pop();
+        if of_this_ttl.is_empty() {
+            spares.remove(&seconds(ttl));
+        }
+        spare
+    }
+
+    /// Whether this lease of etcd's is one that many share.
+    pub(crate) fn is_session(&self, id: i64) -> bool {
+        locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Session)
+    }
+
+    fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use) {
         let now = SystemClock.now();
         let mut known = locked(&self.known);
         // Twice the time, since the server may count from later on, as after an election.
-        known.retain(|_, good_until| now < *good_until + session.granted);
-        known.insert(session.id, session.good_until());
+        known.retain(|_, known| now < known.until);
+        known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of });
     }
 
     fn slot(&self, ttl: Duration) -> Arc<Mutex<Option<Session>>> {
@@ -196,17 +278,14 @@ pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), F
     kept.await.map(drop)
 }
 
-/// What is left of one of etcd's leases, and its TTL; `None` if it has ended.
-pub(crate) async fn left(
-    connection: &Connection,
-    id: i64,
-) -> Result<Option<(Duration, Duration)>, Failure> {
+/// What is left of one of etcd's leases; `None` if it has ended.
+pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Duration>, Failure> {
     let left = connection
         .call(move |mut client| async move { client.lease_time_to_live(id, None).await })
         .await?;
-    let seconds = |seconds: i64| u64::try_from(seconds).ok().map(Duration::from_secs);
     // The server cuts off what is left of the last second.
-    Ok(seconds(left.ttl() + 1).filter(|_| left.ttl() >= 0).zip(seconds(left.granted_ttl())))
+    let seconds = u64::try_from(left.ttl()).ok();
+    Ok(seconds.map(|seconds| Duration::from_secs(seconds + 1)))
 }
 
 /// Ends one of etcd's leases that nothing hangs on, or that only hangs on what may go.

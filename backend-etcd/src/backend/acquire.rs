@@ -16,7 +16,7 @@ use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::error::Failure;
 use crate::layout::Range;
 use crate::queue::{Queue, Verdict};
-use crate::session::{self, Session, seconds};
+use crate::session::{self, Session};
 use crate::watch::{Events, Target};
 
 /// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
@@ -141,7 +141,7 @@ impl EtcdBackend {
         }
         let hooks: Vec<Hook> = hooks.iter().flatten().copied().collect();
         let seen = |position: usize| seen.map(|queues| &queues[position]);
-        let (mut when, mut puts, mut reads, mut created) = (vec![], vec![], vec![], vec![]);
+        let (mut when, mut changes, mut reads, mut created) = (vec![], vec![], vec![], vec![]);
         for (position, (asked, hook)) in asked.iter().zip(&hooks).enumerate() {
             let lease = asked.claim.lease();
             let position = Position::of(asked, seen(position), self.news.queues_since(lease));
@@ -150,10 +150,14 @@ impl EtcdBackend {
                 when.push(self.is_unmarked(lease));
                 created.push(lease);
             }
-            puts.push(put(&asked.entry, position.held(lease), hook.id()));
+            changes.push(put(&asked.entry, position.held(lease), hook.id()));
+            if position.is_free() {
+                // Who was asked to finish has done so.
+                changes.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
+            }
             reads.push(asked.range.get());
         }
-        let txn = Txn::new().when(when).and_then(puts).or_else(reads);
+        let txn = Txn::new().when(when).and_then(changes).or_else(reads);
 
         let refreshed = asked
             .iter()
@@ -205,7 +209,7 @@ impl EtcdBackend {
     async fn hook(&self, tenure: Tenure, ttl: Duration) -> Result<Hook, Failure> {
         Ok(match tenure {
             Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, ttl).await?),
-            Tenure::Fixed => Hook::Own(session::grant(&self.connection, ttl).await?.0),
+            Tenure::Fixed => Hook::Own(self.sessions.own(&self.connection, ttl).await?),
         })
     }
 
@@ -241,8 +245,15 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends one of etcd's leases that nothing of worth hangs on any more. If that fails, its TTL does it.
+    /// Gives up one of etcd's leases that nothing hangs on any more.
     pub(super) async fn drop_lease(&self, id: i64) {
+        if !self.sessions.spare(id) {
+            self.end_lease(id).await;
+        }
+    }
+
+    /// Ends one of etcd's leases that nothing of worth hangs on. If that fails, its TTL does it.
+    pub(super) async fn end_lease(&self, id: i64) {
         if id != 0 && !self.sessions.is_session(id) {
             drop(session::revoke(&self.connection, id).await);
         }
@@ -306,30 +317,12 @@ impl EtcdBackend {
         let tenure = claim.lease().tenure();
         if tenure == Tenure::Fixed
             && let Some(own) = own
-            && self.keep_own_alive(own.lease, place).await?
+            && self.sessions.keep_own(&self.connection, own.lease, place).await?
         {
             return Ok(own.lease);
         }
         let hook = self.hook(tenure, place).await?;
         Ok(self.refreshed(hook, place).await.id())
-    }
-
-    /// Gives one of etcd's leases this TTL again; `false` if it has another, or is not ours alone.
-    pub(super) async fn keep_own_alive(&self, id: i64, ttl: Duration) -> Result<bool, Failure> {
-        if id == 0 || self.sessions.is_session(id) {
-            return Ok(false);
-        }
-        let Some((_, granted)) = session::left(&self.connection, id).await? else {
-            return Ok(false);
-        };
-        if seconds(granted) != seconds(ttl) {
-            return Ok(false);
-        }
-        match session::keep_alive(&self.connection, id).await {
-            Ok(()) => Ok(true),
-            Err(Failure::LeaseGone(_)) => Ok(false),
-            Err(failure) => Err(failure),
-        }
     }
 
     /// A transaction that may create the entries of `leases`.
@@ -394,6 +387,14 @@ impl<'a> Position<'a> {
     /// Whether it has no entry yet.
     fn is_new(&self) -> bool {
         matches!(self, Self::First | Self::Seen(_, None))
+    }
+
+    /// Whether nobody held the lock until then.
+    fn is_free(&self) -> bool {
+        match self {
+            Self::First | Self::InLine(_) => true,
+            Self::Seen(queue, _) => !queue.is_held(),
+        }
     }
 
     /// The value of its entry once it is granted. One that holds already takes no more units.

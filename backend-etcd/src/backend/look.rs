@@ -74,7 +74,7 @@ impl EtcdBackend {
         let mut known = HashMap::new();
         for (lease, left) in leases.iter().zip(join_all(left).await) {
             // One that has ended just now has nothing left.
-            known.insert(*lease, left?.map_or(Duration::ZERO, |(left, _)| left));
+            known.insert(*lease, left?.unwrap_or_default());
         }
         Ok(known)
     }

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use super::EtcdBackend;
 use super::acquire::put;
-use super::look::{described, got, revision};
+use super::look::{described, revision};
 use crate::doubt::MARKED_FOR;
 use crate::entry::{AFTER_HELD, Entry, HELD};
 use crate::error::Failure;
-use crate::queue::Queue;
 use crate::session::{self, Sessions};
 
 /// How often others may change the queue under our hands.
@@ -31,24 +30,16 @@ impl EtcdBackend {
     }
 
     async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
-        let (entry, revocation) = (self.layout.entry(lease), self.layout.revocation(lease.key()));
-        let range = self.layout.range(lease.key());
-        let delete = || TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()));
+        let entry = self.layout.entry(lease);
+        let delete = TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()));
         let is_held = [
             Compare::value(entry.as_str(), CompareOp::Greater, HELD),
             Compare::value(entry.as_str(), CompareOp::Less, AFTER_HELD),
         ];
-        let mut with_it = vec![delete()];
-        if lease.share().is_whole() {
-            // Nobody else is left who could be asked to finish.
-            with_it.push(TxnOp::delete(revocation.as_str(), None));
-        } else {
-            with_it.extend([TxnOp::get(revocation.as_str(), None), range.get()]);
-        }
         let mark = self.mark_if_in_doubt(lease).await?;
-        with_it.extend(mark.clone());
-        let otherwise = [delete()].into_iter().chain(mark).collect::<Vec<_>>();
-        let txn = Txn::new().when(is_held).and_then(with_it).or_else(otherwise);
+        let in_doubt = mark.is_some();
+        let operations: Vec<TxnOp> = [delete].into_iter().chain(mark).collect();
+        let txn = Txn::new().when(is_held).and_then(operations.clone()).or_else(operations);
         let reply = self.connection.txn(txn).await?;
         self.doubts.forget(lease);
 
@@ -57,18 +48,14 @@ impl EtcdBackend {
             && let Some(TxnOpResponse::Delete(deleted)) = responses.first()
             && let Some(own) = deleted.prev_kvs().first()
         {
-            self.drop_lease(own.lease()).await;
+            if in_doubt {
+                // Something may hang on it yet.
+                self.end_lease(own.lease()).await;
+            } else {
+                self.drop_lease(own.lease()).await;
+            }
         }
-        if !reply.succeeded() {
-            return Ok(Release::NotHeld);
-        }
-        if let [asked_back, left] = responses.iter().filter_map(got).collect::<Vec<_>>()[..]
-            && !asked_back.kvs().is_empty()
-        {
-            let queue = Queue::new(&range, left, revision(&reply)?);
-            self.forget_request_if_free(lease.key(), &queue).await;
-        }
-        Ok(Release::Released)
+        Ok(if reply.succeeded() { Release::Released } else { Release::NotHeld })
     }
 
     /// What keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.
@@ -81,17 +68,6 @@ impl EtcdBackend {
             Err(Failure::Final(error)) if error.kind() == ErrorKind::Refused => Ok(None),
             Err(failure) => Err(failure),
         }
-    }
-
-    /// Deletes a request to finish early once nobody is left who was asked. If that fails, its TTL does it.
-    async fn forget_request_if_free(&self, key: &LockKey, queue: &Queue) {
-        if queue.is_held() {
-            return;
-        }
-        let unchanged = self.layout.range(key).is_as_at(queue.revision);
-        let delete = TxnOp::delete(self.layout.revocation(key), None);
-        let txn = Txn::new().when([unchanged]).and_then([delete]);
-        drop(self.connection.txn(txn).await);
     }
 
     /// Ends all who hold `key`.
@@ -108,10 +84,9 @@ impl EtcdBackend {
                 Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
             });
             let deletes = holders.iter().map(|holder| TxnOp::delete(holder.key.as_slice(), None));
-            let request = TxnOp::delete(self.layout.revocation(key), None);
             let txn = Txn::new()
                 .when(unchanged.collect::<Vec<_>>())
-                .and_then(deletes.chain([request]).collect::<Vec<_>>());
+                .and_then(deletes.collect::<Vec<_>>());
             let reply = self.connection.txn(txn).await?;
             if reply.succeeded() {
                 let number = u64::try_from(revision(&reply)?).unwrap_or_default();
@@ -127,6 +102,8 @@ impl EtcdBackend {
     }
 
     /// Asks all who hold `key` to finish early.
+    ///
+    /// The request lies beside the lock until it ends by its TTL, or is cleared by whoever finds the lock free.
     pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
         let (range, revocation) = (self.layout.range(key), self.layout.revocation(key));
         for _ in 0..MAX_TRIES {
@@ -159,7 +136,7 @@ impl EtcdBackend {
             if reply.succeeded() {
                 return Ok(Revocation::Requested);
             }
-            self.drop_lease(lease).await;
+            self.end_lease(lease).await;
         }
         Err(too_busy())
     }

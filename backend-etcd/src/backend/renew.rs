@@ -1,6 +1,7 @@
 //! Renewing what is held.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures_util::future::join_all;
@@ -11,7 +12,7 @@ use super::look::{got, senseless};
 use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
-use crate::session::{self, Session, seconds};
+use crate::session::{Session, seconds};
 
 /// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
 const LOOKED_AT_TOGETHER: usize = 64;
@@ -94,6 +95,14 @@ impl EtcdBackend {
         Ok(pairs.collect())
     }
 
+    /// The one of etcd's leases for a lease of ours that shares none: with the whole TTL from now.
+    async fn own_lease(&self, current: i64, ttl: Duration) -> Result<i64, Failure> {
+        if self.sessions.keep_own(&self.connection, current, ttl).await? {
+            return Ok(current);
+        }
+        self.sessions.own(&self.connection, ttl).await
+    }
+
     async fn renew_found(
         &self,
         lease: &Lease,
@@ -111,8 +120,7 @@ impl EtcdBackend {
             let value = entry::held(&wanted);
             let hook = match session {
                 Some(session) => session.id,
-                None if self.keep_own_alive(own.lease, lease.ttl()).await? => own.lease,
-                None => session::grant(&self.connection, lease.ttl()).await?.0,
+                None => self.own_lease(own.lease, lease.ttl()).await?,
             };
             let renewed =
                 if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };

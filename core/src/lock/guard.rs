@@ -50,6 +50,11 @@ impl LockGuard {
         self.hold.lease().key()
     }
 
+    /// The lease, for helpers of a backend. Its id is a secret.
+    pub fn lease(&self) -> &Lease {
+        self.hold.lease()
+    }
+
     /// The fencing token, to be sent along with every write to what the lock protects.
     ///
     /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
