@@ -60,6 +60,11 @@ impl Queue {
         self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
     }
 
+    /// Whether it is held in units, and nobody wants it as a whole.
+    pub(crate) fn is_held_in_units(&self) -> bool {
+        self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
+    }
+
     /// The entry at `key`.
     pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.key == key.as_bytes())

@@ -265,7 +265,7 @@ cases! { $
         each_holder_has_its_own_ttl [112] needs Units;
         permits_are_renewed_while_they_are_held [] needs Units;
         a_renewal_gives_units_back_and_takes_none [] needs Units;
-        a_permit_that_is_free_is_not_refused_to_who_does_not_wait [] needs Units;
+        a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits [] needs Units;
         a_release_wakes_who_waits [70] needs Units, Push;
         a_refusal_tells_of_the_lease_that_ends_first [] needs Units;
         who_is_served_has_left_the_queue [] needs Units, Queue;

@@ -20,7 +20,7 @@ use crate::session::{self, Session};
 use crate::watch::{Events, Target};
 
 /// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
-const MAX_TRIES: usize = 8;
+const MAX_TRIES: usize = 64;
 
 /// When to try again after that.
 const AFTER_LOSING: Duration = Duration::from_millis(5);
@@ -375,7 +375,11 @@ impl<'a> Position<'a> {
                 range.has_come_since(created),
                 range.has_values_above(BETWEEN_HELD_AND_QUEUED),
             ],
-            // That includes that it has no entry still, if it has none.
+            // Whoever was there counts, whatever becomes of it.
+            Self::Seen(queue, None) if queue.is_held_in_units() => {
+                vec![range.has_nobody_new_since(queue.revision)]
+            }
+            // That includes that it has no entry still.
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
             Self::Seen(queue, Some(own)) => vec![
                 range.is_as_at(queue.revision),

@@ -42,6 +42,12 @@ impl Range {
         Compare::value(self.start.as_str(), CompareOp::Greater, value).with_range(self.end.as_str())
     }
 
+    /// That nobody has come since `revision`.
+    pub(super) fn has_nobody_new_since(&self, revision: i64) -> Compare {
+        Compare::create_revision(self.start.as_str(), CompareOp::Less, revision + 1)
+            .with_range(self.end.as_str())
+    }
+
     /// That nobody has come or changed since `revision`. Some may have gone.
     pub(super) fn is_as_at(&self, revision: i64) -> Compare {
         Compare::mod_revision(self.start.as_str(), CompareOp::Less, revision + 1)

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation,
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation, Patience,
 };
 use tokio::task::JoinHandle;
 
@@ -46,6 +46,20 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
         Attempt::Granted(grant) => panic!("granted: {grant:?}"),
         Attempt::Held(contention) => contention,
     }
+}
+
+/// Whether who waits stands in the store's queue though it did not ask for a place, so that nobody passes it.
+pub(crate) async fn waiting_is_queueing<H: Harness>(scene: &Scene<H>) -> bool {
+    let (key, backend) = (scene.key(), scene.backend().await);
+    let (holder, waiter) = (scene.lease(&key), scene.lease(&key));
+    grant(&backend, &holder).await;
+    let claim = Claim::new(waiter.clone()).with_patience(Patience::Waits);
+    let Attempt::Held(contention) = backend.try_acquire(&claim).await.unwrap() else {
+        panic!("it is held");
+    };
+    backend.release(&waiter).await.unwrap();
+    backend.release(&holder).await.unwrap();
+    contention.place().is_some()
 }
 
 /// How late the store may end a lease: it rounds TTLs up to this.
