@@ -1,0 +1,246 @@
+//! What the layers tell a store whose leases share a time to live, and what they make of a place that it gives of its own accord.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, Feature, KeyWatch, Lease, LockBackend, LockClient,
+    LockKey, LockOptions, MemoryBackend, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
+};
+
+const TTL: Duration = ms(30_000);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// What a store was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    claims: Vec<Claim>,
+    /// The batches of renewals.
+    renewals: Vec<Vec<Lease>>,
+    released: Vec<Lease>,
+}
+
+/// A store of sessions, where whoever waits stands in line for a while.
+#[derive(Clone, Debug)]
+struct Sessions {
+    inner: MemoryBackend,
+    features: Capabilities,
+    asked: Arc<Mutex<Asked>>,
+}
+
+const PLACE: Duration = ms(9_000);
+
+impl Sessions {
+    fn new(clock: impl Clock) -> Self {
+        let inner = MemoryBackend::with_clock(clock);
+        let features = inner.capabilities().with(Feature::Sessions);
+        Self { inner, features, asked: Arc::default() }
+    }
+
+    /// One whose leases have a time to live each.
+    fn without_sessions(clock: impl Clock) -> Self {
+        let mut this = Self::new(clock);
+        this.features = this.features.without(Feature::Sessions);
+        this
+    }
+
+    fn asked<T>(&self, look: impl Fn(&Asked) -> T) -> T {
+        look(&self.asked.lock().unwrap())
+    }
+}
+
+#[async_trait]
+impl LockBackend for Sessions {
+    fn capabilities(&self) -> Capabilities {
+        self.features.clone()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.asked.lock().unwrap().claims.push(claim.clone());
+        let attempt = self.inner.try_acquire(claim).await?;
+        Ok(match attempt {
+            Attempt::Held(contention) if claim.patience() == Patience::Waits => {
+                Attempt::Held(contention.with_place(PLACE))
+            }
+            attempt => attempt,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.asked.lock().unwrap().renewals.push(vec![lease.clone()]);
+        self.inner.renew(lease).await
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        self.asked.lock().unwrap().renewals.push(leases.to_vec());
+        self.inner.renew_all(leases).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.asked.lock().unwrap().released.push(lease.clone());
+        self.inner.release(lease).await
+    }
+
+    fn watch(&self, _key: &LockKey) -> KeyWatch {
+        KeyWatch::silent()
+    }
+}
+
+fn client_of(store: &Sessions, options: LockOptions) -> LockClient<Sessions> {
+    LockClient::builder(store.clone()).clock(TokioClock::new()).options(options).build().unwrap()
+}
+
+fn scene(options: LockOptions) -> (LockClient<Sessions>, Sessions) {
+    let store = Sessions::new(TokioClock::new());
+    (client_of(&store, options), store)
+}
+
+fn options() -> LockOptions {
+    LockOptions::new().ttl(TTL)
+}
+
+mod renewals {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_one_ttl_come_together_however_far_apart_the_locks_were_taken() {
+        let (client, store) = scene(options());
+        let mut guards = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+            tokio::time::sleep(ms(2_000)).await;
+        }
+
+        tokio::time::sleep(TTL * 2).await;
+
+        let batches = store.asked(|asked| asked.renewals.iter().map(Vec::len).collect::<Vec<_>>());
+        // Every third of the TTL, in the 68 seconds since the first.
+        assert_eq!(batches, [4; 6]);
+        assert!(guards.iter().all(|guard| guard.is_held()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_different_ttls_keep_their_own_time() {
+        let (client, store) = scene(options());
+        let short = client.mutex("short").unwrap().with_options(options().ttl(TTL / 2)).unwrap();
+        let _long = client.mutex("long").unwrap().lock().await.unwrap();
+        tokio::time::sleep(ms(1_000)).await;
+        let _short = short.lock().await.unwrap();
+
+        tokio::time::sleep(TTL + ms(1_000)).await;
+
+        let of =
+            |ttl| store.asked(|a| a.renewals.iter().flatten().filter(|l| l.ttl() == ttl).count());
+        assert_eq!((of(TTL), of(TTL / 2)), (3, 6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nothing_is_shared_come_each_at_its_own_time() {
+        let store = Sessions::without_sessions(TokioClock::new());
+        let client = client_of(&store, options());
+        let _first = client.mutex("a").unwrap().lock().await.unwrap();
+        tokio::time::sleep(ms(2_000)).await;
+        let _second = client.mutex("b").unwrap().lock().await.unwrap();
+
+        tokio::time::sleep(TTL).await;
+
+        assert!(store.asked(|asked| asked.renewals.iter().all(|batch| batch.len() == 1)));
+    }
+}
+
+mod tenure {
+    use super::*;
+
+    /// Of the claim that a lock with these options makes.
+    async fn of(options: LockOptions) -> Tenure {
+        let (client, store) = scene(options);
+        let _guard = client.mutex("k").unwrap().lock().await.unwrap();
+        store.asked(|asked| asked.claims[0].lease().tenure())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_kept_only_if_nothing_ends_the_lease_but_its_release() {
+        assert_eq!(of(options()).await, Tenure::Kept);
+        assert_eq!(of(options().max_hold(TTL * 2)).await, Tenure::Kept);
+        assert_eq!(of(options().renewal(RenewalMode::Off)).await, Tenure::Fixed);
+        assert_eq!(of(options().lock_delay(ms(1_000))).await, Tenure::Fixed);
+        assert_eq!(of(options().max_hold(TTL / 2)).await, Tenure::Fixed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_the_last_renewal_before_max_hold_is_fixed() {
+        let (client, store) = scene(options().max_hold(TTL + TTL / 2));
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+
+        guard.lost().await;
+
+        let last = store.asked(|asked| asked.renewals.last().unwrap()[0].clone());
+        assert!(last.ttl() < TTL);
+        assert_eq!(last.tenure(), Tenure::Fixed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_what_keeps_the_key_closed_after_a_release_is_fixed() {
+        let (client, store) = scene(options().min_hold(TTL * 2));
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+
+        guard.release().await.unwrap();
+
+        let last = store.asked(|asked| asked.renewals.last().unwrap()[0].clone());
+        assert_eq!(last.tenure(), Tenure::Fixed);
+        assert!(store.asked(|asked| asked.released.is_empty()));
+    }
+}
+
+mod place {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn that_the_store_gives_is_kept_by_asking_again_in_time() {
+        let rarely = Retry::unlimited().every(TTL * 10);
+        let (client, store) = scene(options().retry(rarely));
+        let other = client_of(&store, options());
+        let _guard = other.mutex("k").unwrap().lock().await.unwrap();
+
+        let waited = client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap();
+
+        assert!(waited.is_none());
+        let asked = store.asked(|asked| asked.claims.len() - 1);
+        assert!(
+            (3..=4).contains(&asked),
+            "a third of the time it is kept for, between each: {asked}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_given_back_by_who_gives_up() {
+        let (client, store) = scene(options());
+        let other = client_of(&store, options());
+        let _guard = other.mutex("k").unwrap().lock().await.unwrap();
+
+        assert!(client.mutex("k").unwrap().try_lock_for(ms(100)).await.unwrap().is_none());
+        tokio::time::sleep(ms(1)).await;
+
+        let (claim, released) =
+            store.asked(|asked| (asked.claims[1].clone(), asked.released.clone()));
+        assert_eq!(released.iter().map(Lease::id).collect::<Vec<_>>(), [claim.id()]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_not_asked_for_by_who_does_not_wait() {
+        let (client, store) = scene(options());
+        let other = client_of(&store, options());
+        let _guard = other.mutex("k").unwrap().lock().await.unwrap();
+
+        assert!(client.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+        tokio::time::sleep(ms(1)).await;
+
+        assert_eq!(store.asked(|asked| asked.claims[1].patience()), Patience::Leaves);
+        assert!(store.asked(|asked| asked.released.is_empty()));
+    }
+}
