@@ -9,11 +9,13 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | URL | store | Cargo feature |
 /// | --- | --- | --- |
 /// | `memory:` | a new store in this process | – |
+/// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
+/// | `etcds://…` | the same, over TLS | `etcd-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` |
 /// | `unix:///path/to/socket` | the same | `redis` |
 /// | `rediss://…` | the same, over TLS | `redis-tls` |
 ///
-/// The parameters of Redis URLs are those of `RedisConfig::from_url`.
+/// The parameters, after `?`, are those of `EtcdConfig::from_url` and `RedisConfig::from_url`.
 ///
 /// # Errors
 ///
@@ -49,9 +51,22 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     };
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
+        "etcd" | "etcds" => etcd(url).await,
         "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => redis(url).await,
-        _ => Err(invalid("the URL has an unknown scheme: known are memory, redis, rediss, unix")),
+        _ => Err(invalid(
+            "the URL has an unknown scheme: known are memory, etcd, etcds, redis, rediss, unix",
+        )),
     }
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_etcd::EtcdBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported("etcd URLs need the Cargo feature `etcd` of leasehold, with TLS `etcd-tls`"))
 }
 
 #[cfg(feature = "redis")]
@@ -61,8 +76,12 @@ async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 #[cfg(not(feature = "redis"))]
 async fn redis(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    let message = "Redis URLs need the Cargo feature `redis` of leasehold, with TLS `redis-tls`";
-    Err(Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect))
+    Err(unsupported("Redis URLs need the Cargo feature `redis` of leasehold, with TLS `redis-tls`"))
+}
+
+#[cfg(not(all(feature = "etcd", feature = "redis")))]
+fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
 
 fn invalid(message: &'static str) -> Error {
@@ -86,11 +105,38 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "etcd"))]
+    #[tokio::test]
+    async fn without_its_feature_an_etcd_url_is_refused_and_names_it() {
+        for url in ["etcd://u:S3CR3T@host", "etcds://u:S3CR3T@host"] {
+            assert_names(&refusal(url).await, "`etcd`");
+        }
+    }
+
+    #[cfg(all(feature = "etcd", not(feature = "etcd-tls")))]
+    #[tokio::test]
+    async fn without_its_feature_an_etcd_url_with_tls_is_refused_and_names_it() {
+        assert_names(&refusal("etcds://u:S3CR3T@host").await, "`etcd-tls`");
+    }
+
+    #[cfg(feature = "etcd")]
+    #[tokio::test]
+    async fn etcd_urls_reach_the_backend() {
+        let nobody = format!("etcd://127.0.0.1:{}", leasehold_testbed::free_port());
+        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        assert_eq!(refusal("etcd://u:S3CR3T@").await.kind(), ErrorKind::Invalid);
+    }
+
     #[cfg(not(feature = "redis"))]
     #[tokio::test]
-    async fn a_store_whose_feature_is_off_names_it() {
-        let error = refusal("redis://:S3CR3T@host").await;
+    async fn without_its_feature_a_redis_url_is_refused_and_names_it() {
+        assert_names(&refusal("redis://:S3CR3T@host").await, "`redis`");
+    }
+
+    #[cfg(not(all(feature = "etcd-tls", feature = "redis")))]
+    fn assert_names(error: &Error, feature: &str) {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("`redis`"));
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains(feature) && !shown.contains("S3CR3T"), "{shown}");
     }
 }

@@ -8,6 +8,14 @@ pub mod blocking;
 pub use connect::{backend, connect};
 pub use leasehold_core::*;
 
+/// Locks on one etcd cluster.
+///
+/// The client crate runs `protoc` when it is built, see the README.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use leasehold_etcd::{EtcdBackend, EtcdConfig, etcd_client as client};
+}
+
 /// Locks on one Redis or Valkey server.
 #[cfg(feature = "redis")]
 pub mod redis {
