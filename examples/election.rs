@@ -1,7 +1,7 @@
 //! Two candidates, one leader at a time, and somebody who must always know where the leader is:
 //! `cargo run --example election`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A transfer between two accounts, each with its own lock: `cargo run --example multi_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

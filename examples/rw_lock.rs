@@ -1,6 +1,6 @@
 //! Many readers or one writer: `cargo run --example rw_lock`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! At most three at once, over all processes: `cargo run --example semaphore`.
 //!
-//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis`.
+//! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -83,3 +83,25 @@ fn a_server_that_is_not_there_is_an_error() {
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
+
+#[cfg(feature = "etcd")]
+#[test]
+fn threads_take_turns_on_etcd_too() {
+    let runtime = Runtime::new().unwrap();
+    let etcd = runtime.block_on(leasehold_testbed::Etcd::start());
+    let [first, second] =
+        [(); 2].map(|()| blocking::connect(&etcd.url()).unwrap().mutex("job").unwrap());
+
+    let guard = first.lock().unwrap();
+    assert!(second.try_lock().unwrap().is_none());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.try_lock_for(LONG).unwrap().expect("it gets free"));
+        let token = guard.token().number();
+        guard.release().unwrap();
+        let later = waiting.join().unwrap();
+        assert!(token < later.token().number());
+        later.release().unwrap();
+    });
+
+    assert_eq!(runtime.block_on(etcd.ctl(&["get", "--prefix", "--keys-only", "lock/"])), "");
+}

@@ -2,14 +2,19 @@
 
 use std::process::Command;
 
-/// Runs an example in memory, and where that store is compiled in, on a real Redis too: what both said.
+/// Runs an example in memory and on real servers of the stores that are compiled in: what each said.
 fn run_on_all_stores(name: &str) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Examples that run at the same time on a busy machine may be slow.
+    let patiently = |url: String| run_on(name, &format!("{url}?timeout-ms=5000"));
     let mut said = vec![run(name)];
     if cfg!(feature = "redis") {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let redis = runtime.block_on(leasehold_testbed::Redis::start());
-        // Examples that run at the same time on a busy machine may be slow.
-        said.push(run_on(name, &format!("{}?timeout-ms=5000", redis.url())));
+        said.push(patiently(redis.url()));
+    }
+    if cfg!(feature = "etcd") {
+        let etcd = runtime.block_on(leasehold_testbed::Etcd::start());
+        said.push(patiently(etcd.url()));
     }
     said
 }
