@@ -25,7 +25,8 @@ pub(crate) enum Command {
 /// Where the locks are.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Backend {
-    /// The store: `redis://[user:password@]host[:port][/database]`, `rediss://…` or `unix:///socket`.
+    /// The store: `redis://[user:password@]host[:port][/database]`, `rediss://…`, `unix:///socket`,
+    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]

@@ -1,86 +1,23 @@
 //! The command, as its users run it, on a real server.
 
+mod support;
+
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_testbed::{Redis, free_port};
 use tempfile::TempDir;
 
-const SOON: Duration = Duration::from_secs(10);
+use support::{Running, SOON, block_on, code, fails, file, leasehold_on, run_on, text, until};
 
 fn leasehold(redis: &Redis) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.env("LEASEHOLD_BACKEND", redis.url()).stdin(Stdio::null());
-    command
+    leasehold_on(&redis.url())
 }
 
 /// `leasehold run`, with the shell script `script` as its command.
 fn run(redis: &Redis, options: &[&str], script: &str) -> Command {
-    let mut command = leasehold(redis);
-    command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
-    command
-}
-
-fn code(output: &Output) -> i32 {
-    output.status.code().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// A command that is killed when the test ends, and what it prints.
-struct Running {
-    child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-}
-
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines }
-    }
-
-    /// Waits for the next line that it prints.
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
-    }
-
-    /// Waits until it ends: its exit code and what it had to complain about.
-    fn end(mut self) -> (Option<i32>, String) {
-        let give_up = Instant::now() + SOON * 2;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < give_up, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        };
-        let mut complaint = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-        (status.code(), complaint)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    run_on(&redis.url(), options, script)
 }
 
 fn redis() -> Redis {
@@ -89,19 +26,6 @@ fn redis() -> Redis {
 
 fn ask(redis: &Redis, command: &[&str]) -> String {
     block_on(redis.command(command))
-}
-
-/// Waits until `condition` holds.
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let give_up = Instant::now() + SOON;
-    while !condition() {
-        assert!(Instant::now() < give_up, "it does not come: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn file(folder: &TempDir, name: &str) -> PathBuf {
-    folder.path().join(name)
 }
 
 mod run_verb {
@@ -444,7 +368,7 @@ mod on_a_terminal {
         let mut screen = waiting.stdout.take().unwrap();
         let mut shown = String::new();
 
-        let pid = format!("/{})", holder.child.id());
+        let pid = format!("/{})", holder.id());
         while !(shown.contains("held by") && shown.contains(&pid)) {
             let mut more = [0; 256];
             let len = screen.read(&mut more).unwrap();
@@ -490,7 +414,7 @@ mod status_and_release {
         let held = status(&["job"]);
         assert_eq!(code(&held), 0);
         let said = text(&held.stdout);
-        assert!(said.contains(&format!("/{})", holder.child.id())), "{said}");
+        assert!(said.contains(&format!("/{})", holder.id())), "{said}");
         assert!(said.contains("for another 29.") || said.contains("for another 30."), "{said}");
         assert!(said.contains(&token), "{said}");
 
@@ -552,15 +476,6 @@ mod status_and_release {
 
 mod bad_usage {
     use super::*;
-
-    fn fails(command: &mut Command, expected: i32, says: &str) {
-        let output = command.output().unwrap();
-        let said = text(&output.stderr);
-        assert_eq!(code(&output), expected, "{command:?}: {said}");
-        assert!(said.contains(says), "{command:?}: {said}");
-        assert!(!said.contains("S3CR3T"), "{said}");
-        assert_eq!(text(&output.stdout), "");
-    }
 
     fn bare() -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));

@@ -1,0 +1,111 @@
+//! What all tests of the command need.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// `leasehold`, with the store at `url`.
+pub(crate) fn leasehold_on(url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.env("LEASEHOLD_BACKEND", url).stdin(Stdio::null());
+    command
+}
+
+/// `leasehold run`, with the shell script `script` as its command.
+pub(crate) fn run_on(url: &str, options: &[&str], script: &str) -> Command {
+    let mut command = leasehold_on(url);
+    command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
+    command
+}
+
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A command that is killed when the test ends, and what it prints.
+pub(crate) struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it ends: its exit code and what it had to complain about.
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
+        let give_up = Instant::now() + SOON * 2;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < give_up, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let mut complaint = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        (status.code(), complaint)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// Waits until `condition` holds.
+pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+    let give_up = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < give_up, "it does not come: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn file(folder: &TempDir, name: &str) -> PathBuf {
+    folder.path().join(name)
+}
+
+/// Runs a command that is to end with this code, and to say why without telling a secret.
+pub(crate) fn fails(command: &mut Command, expected: i32, says: &str) {
+    let output = command.output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(code(&output), expected, "{command:?}: {said}");
+    assert!(said.contains(says), "{command:?}: {said}");
+    assert!(!said.contains("S3CR3T"), "{said}");
+    assert_eq!(text(&output.stdout), "");
+}
