@@ -13,7 +13,7 @@ pub use leasehold_core::*;
 /// The client crate runs `protoc` when it is built, see the README.
 #[cfg(feature = "etcd")]
 pub mod etcd {
-    pub use leasehold_etcd::{EtcdBackend, EtcdConfig, etcd_client as client};
+    pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard, etcd_client as client};
 }
 
 /// Locks on one Redis or Valkey server.

@@ -262,7 +262,6 @@ mod status_and_release {
         assert_eq!(code(&ask_for_it()), 0);
         holder.signal("TERM");
         assert_eq!(holder.end().0, Some(3), "it went on until then");
-        assert_eq!(keys(&etcd), Vec::<String>::new());
     }
 }
 
@@ -292,10 +291,13 @@ mod getting_in {
 
         let locker = url("locker:S3CR3T", "");
         assert_eq!(code(&run_on(&locker, &[], "true").output().unwrap()), 0);
-        for verb in [&["status", "job"][..], &["release", "--force", "job"]] {
-            let output = leasehold_on(&locker).args(verb).output().unwrap();
-            assert_eq!(code(&output), 1, "it is free: {}", text(&output.stderr));
+        let mut holder = Running::start(&mut run_on(&locker, &[], "echo in; exec sleep 60"));
+        assert_eq!(holder.line(), "in");
+        for verb in [&["status"][..], &["release", "--ask"], &["release", "--force"]] {
+            let output = leasehold_on(&locker).args(verb).arg("job").output().unwrap();
+            assert_eq!(code(&output), 0, "{verb:?}: {}", text(&output.stderr));
         }
+        assert_eq!(holder.end().0, Some(76));
 
         fails(&mut run(&etcd, &[], "true"), 69, "user");
         fails(&mut run_on(&url("locker:wrong", ""), &[], "true"), 69, "password");
