@@ -116,6 +116,21 @@ mod run_verb {
         assert_eq!(waiting.end().0, Some(128 + 15));
         assert_eq!(keys(&etcd), held);
     }
+
+    #[test]
+    fn who_has_waited_long_enough_leaves_the_line() {
+        let etcd = etcd();
+        let mut holder = Running::start(&mut run(&etcd, &[], "echo in; exec sleep 60"));
+        assert_eq!(holder.line(), "in");
+        let held = keys(&etcd);
+
+        for options in [&["--wait", "300ms"][..], &["--fair", "--wait", "300ms"]] {
+            let output = run(&etcd, options, "echo in").output().unwrap();
+
+            assert_eq!(code(&output), 75, "{}", text(&output.stderr));
+            assert_eq!(keys(&etcd), held);
+        }
+    }
 }
 
 mod beside_etcdctl {

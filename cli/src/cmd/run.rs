@@ -18,7 +18,7 @@ use crate::args::{OnAsked, OnLost, Run};
 use crate::exit::{self, Failure};
 use crate::supervised::{self, Supervised};
 
-/// How long a lock that may just have been granted is given back for, before we go.
+/// How long a place in line, or a lock that may just have been granted, is given back for, before we go.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
@@ -35,7 +35,15 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(128 + u8::try_from(signal.as_raw()).unwrap_or(0)));
         }
         never = show_waiting(&client, &key) => match never {},
-    }?;
+    };
+    let guard = match guard {
+        Ok(guard) => guard,
+        Err(failure) => {
+            // A place in line would hold up others after we are gone.
+            drop(client.shutdown(GOODBYE).await);
+            return Err(failure);
+        }
+    };
 
     let env = [("LEASEHOLD_KEY", key.to_string()), ("LEASEHOLD_TOKEN", guard.token().to_string())];
     let mut command = match Supervised::start(&args.command, &env, args.on_lost) {
