@@ -1,6 +1,7 @@
 //! An etcd cluster of one or more members.
 
 mod ctl;
+mod ctl_lock;
 mod launch;
 mod member;
 mod options;
@@ -17,6 +18,7 @@ use crate::proxy::FaultProxy;
 use member::{Member, Stage};
 use program::Program;
 
+pub use ctl_lock::CtlLock;
 pub use options::EtcdOptions;
 
 /// An election takes about a second. On a busy machine, some.

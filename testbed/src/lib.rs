@@ -10,10 +10,12 @@ mod port;
 mod process;
 mod proxy;
 mod redis;
+mod until;
 
 pub use certificates::Certificates;
-pub use etcd::{Etcd, EtcdOptions};
+pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use port::free_port;
 pub use process::Process;
 pub use proxy::{FaultProxy, Weather};
 pub use redis::{Redis, RedisOptions};
+pub use until::until;

@@ -12,7 +12,7 @@ use super::Etcd;
 use super::member::Member;
 
 /// `etcdctl` gives up by itself after 5 s, in most cases.
-const CTL_WAIT: Duration = Duration::from_secs(10);
+pub(super) const CTL_WAIT: Duration = Duration::from_secs(10);
 
 /// As which user `etcdctl` comes where there are users.
 const ROOT: &str = "root:root-secret";
