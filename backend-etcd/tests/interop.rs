@@ -1,0 +1,361 @@
+//! What lies in the store, and how it goes with etcd's own tools.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Claim, Description, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey, LockOptions,
+    Patience, Retry, Share, Tenure,
+};
+use leasehold_etcd::EtcdBackend;
+use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, LockOptions as RpcOptions};
+use leasehold_testbed::{Etcd, until};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// How long a hand-over may take.
+const SOON: Duration = Duration::from_millis(300);
+
+/// A client that does not try again by itself, so that it is told or waits for long.
+async fn client(etcd: &Etcd) -> LockClient<EtcdBackend> {
+    let told = Retry::unlimited().every(LONG);
+    let options = LockOptions::new().ttl(LONG).without_description().retry(told);
+    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+async fn lock(client: &LockClient<EtcdBackend>, name: &str) -> LockGuard {
+    client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// Waits for a lock in the background.
+fn waiting(client: &LockClient<EtcdBackend>, name: &str) -> JoinHandle<LockGuard> {
+    let mutex = client.mutex(name).unwrap();
+    tokio::spawn(async move { mutex.lock().await.unwrap() })
+}
+
+async fn store(etcd: &Etcd) -> Client {
+    Client::connect(etcd.endpoints(), None).await.unwrap()
+}
+
+/// What lies under `prefix`, in the order in which it came.
+async fn found(store: &Client, prefix: &str) -> Vec<KeyValue> {
+    let range = GetOptions::new().with_prefix();
+    let mut found = store.kv_client().get(prefix, Some(range)).await.unwrap().take_kvs();
+    found.sort_by_key(KeyValue::create_revision);
+    found
+}
+
+async fn until_there_are(store: &Client, prefix: &str, number: usize) {
+    until(&format!("{number} keys under {prefix}"), async || {
+        found(store, prefix).await.len() == number
+    })
+    .await;
+}
+
+mod etcdctl {
+    use super::*;
+
+    #[tokio::test]
+    async fn keeps_us_out_until_it_ends() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let mut theirs = etcd.ctl_lock("lock/job");
+        theirs.granted().await;
+        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex("job").unwrap().is_locked().await.unwrap());
+        let ours = waiting(&client, "job");
+        until_there_are(&store, "lock/job/", 2).await;
+        assert!(!ours.is_finished());
+
+        theirs.end().await;
+
+        let ours = timeout(SOON, ours).await.expect("we are told").unwrap();
+        ours.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn is_kept_out_until_our_release() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let ours = lock(&client, "job").await;
+        let mut theirs = etcd.ctl_lock("lock/job");
+        until_there_are(&store, "lock/job/", 2).await;
+        assert!(timeout(SOON, theirs.granted()).await.is_err(), "both hold it");
+
+        ours.release().await.unwrap();
+
+        timeout(SOON, theirs.granted()).await.expect("it is told");
+        theirs.end().await;
+    }
+
+    #[tokio::test]
+    async fn stands_in_one_line_with_us() {
+        let etcd = Etcd::start().await;
+        let (second, fourth, store) =
+            (client(&etcd).await, client(&etcd).await, store(&etcd).await);
+        let mut first = etcd.ctl_lock("lock/job");
+        first.granted().await;
+        let mut second = waiting(&second, "job");
+        until_there_are(&store, "lock/job/", 2).await;
+        let mut third = etcd.ctl_lock("lock/job");
+        until_there_are(&store, "lock/job/", 3).await;
+        let fourth = waiting(&fourth, "job");
+        until_there_are(&store, "lock/job/", 4).await;
+
+        first.end().await;
+        let second = timeout(SOON, &mut second).await.expect("it is our turn").unwrap();
+        assert!(timeout(SOON, third.granted()).await.is_err(), "both hold it");
+        second.release().await.unwrap();
+        third.granted().await;
+        assert!(!fourth.is_finished(), "both hold it");
+        third.end().await;
+        let fourth = timeout(SOON, fourth).await.expect("it is our turn").unwrap();
+
+        fourth.release().await.unwrap();
+        assert!(found(&store, "lock/").await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn that_gives_up_its_place_holds_up_nobody() {
+        let etcd = Etcd::start().await;
+        let (holder, waiter, store) =
+            (client(&etcd).await, client(&etcd).await, store(&etcd).await);
+        let guard = lock(&holder, "job").await;
+        let theirs = etcd.ctl_lock("lock/job");
+        until_there_are(&store, "lock/job/", 2).await;
+        let ours = waiting(&waiter, "job");
+        until_there_are(&store, "lock/job/", 3).await;
+
+        theirs.end().await;
+        guard.release().await.unwrap();
+
+        timeout(SOON, ours).await.expect("it is our turn").unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn waits_for_all_holders_of_a_semaphore() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let semaphore = client.semaphore("job", 2).unwrap();
+        let one = semaphore.acquire(1).await.unwrap();
+        let other = semaphore.acquire(1).await.unwrap();
+        let mut theirs = etcd.ctl_lock("lock/job");
+        until_there_are(&store, "lock/job/", 3).await;
+
+        one.release().await.unwrap();
+        assert!(timeout(SOON, theirs.granted()).await.is_err(), "a permit is still out");
+        other.release().await.unwrap();
+        timeout(SOON, theirs.granted()).await.expect("it is told");
+
+        // Of what others hold, nobody knows that it is a semaphore.
+        let error = semaphore.try_acquire(1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        theirs.end().await;
+        semaphore.acquire(2).await.unwrap().release().await.unwrap();
+    }
+}
+
+mod the_lock_rpc {
+    use super::*;
+
+    async fn acquire(store: &Client) -> (i64, Vec<u8>) {
+        let lease = store.lease_client().grant(60, None).await.unwrap().id();
+        let options = RpcOptions::new().with_lease(lease);
+        let reply = store.lock_client().lock("lock/job", Some(options)).await.unwrap();
+        (lease, reply.key().to_vec())
+    }
+
+    #[tokio::test]
+    async fn keeps_us_out_until_unlock() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let (_, key) = acquire(&store).await;
+        let ours = waiting(&client, "job");
+        until_there_are(&store, "lock/job/", 2).await;
+        assert!(!ours.is_finished());
+
+        store.lock_client().unlock(key).await.unwrap();
+
+        timeout(SOON, ours).await.expect("we are told").unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn keeps_us_out_until_its_lease_ends() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let (lease, _) = acquire(&store).await;
+        let ours = waiting(&client, "job");
+        until_there_are(&store, "lock/job/", 2).await;
+
+        store.lease_client().revoke(lease).await.unwrap();
+
+        timeout(SOON, ours).await.expect("we are told").unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn is_kept_out_until_our_release() {
+        let etcd = Etcd::start().await;
+        let (client, store) = (client(&etcd).await, store(&etcd).await);
+        let ours = lock(&client, "job").await;
+        let mut theirs = tokio::spawn({
+            let store = store.clone();
+            async move { acquire(&store).await }
+        });
+        until_there_are(&store, "lock/job/", 2).await;
+        assert!(timeout(SOON, &mut theirs).await.is_err(), "both hold it");
+
+        ours.release().await.unwrap();
+
+        timeout(SOON, theirs).await.expect("it is told").unwrap();
+        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+    }
+}
+
+mod the_store {
+    use super::*;
+
+    /// Whether a text ends in a fingerprint and what follows it.
+    fn says(kv: &KeyValue, state: &str, rest: &str) -> bool {
+        let words: Vec<&str> = kv.value_str().unwrap().splitn(3, ' ').collect();
+        let [first, fingerprint, last] = words[..] else { return false };
+        let hexadecimal = fingerprint.bytes().all(|byte| byte.is_ascii_hexdigit());
+        first == state && fingerprint.len() == 8 && hexadecimal && last == rest
+    }
+
+    #[tokio::test]
+    async fn says_who_holds_and_who_queues() {
+        let etcd = Etcd::start().await;
+        let (holder, waiter, store) =
+            (client(&etcd).await, client(&etcd).await, store(&etcd).await);
+        let description = Description::new("web-1/42 nightly").unwrap();
+        let options = holder.options().description(description);
+        let described = holder.mutex("job").unwrap().with_options(options).unwrap();
+        let guard = described.lock().await.unwrap();
+        let waiting = waiting(&waiter, "job");
+        until_there_are(&store, "lock/job/", 2).await;
+        let permits = holder.semaphore("permits", 5).unwrap().acquire(2).await.unwrap();
+
+        let of_the_job = found(&store, "lock/job/").await;
+        assert!(says(&of_the_job[0], "held", "whole web-1/42 nightly"), "{of_the_job:?}");
+        assert!(says(&of_the_job[1], "queued", "whole"), "{of_the_job:?}");
+        let of_the_permits = found(&store, "lock/permits/").await;
+        assert!(says(&of_the_permits[0], "held", "2/5"), "{of_the_permits:?}");
+        assert_eq!(found(&store, "").await.len(), 3, "something lies elsewhere");
+
+        guard.release().await.unwrap();
+        waiting.await.unwrap().release().await.unwrap();
+        permits.release().await.unwrap();
+        assert!(found(&store, "").await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn has_all_under_the_prefix_that_was_given() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let url = format!("{}?prefix=app/", etcd.url());
+        let client = LockClient::new(EtcdBackend::connect(&url).await.unwrap());
+
+        let guard = lock(&client, "job").await;
+        client.request_revocation("job").await.unwrap();
+
+        let keys = found(&store, "").await;
+        assert!(keys.iter().all(|kv| kv.key().starts_with(b"app/")), "{keys:?}");
+        assert_eq!(found(&store, "app/job/").await.len(), 1);
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn knows_no_secret() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+        let lease = |name: &str| Lease::new(&LockKey::new(name).unwrap(), LONG);
+        let units = Share::Units { units: 1, limit: 1 };
+        let leases = [
+            lease("job"),
+            lease("job").with_tenure(Tenure::Kept),
+            lease("kept").with_tenure(Tenure::Kept),
+            lease("units").with_share(units),
+            lease("units").with_share(units),
+        ];
+        for lease in &leases {
+            let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(LONG));
+            backend.try_acquire(&claim).await.unwrap();
+        }
+        backend.request_revocation(leases[0].key()).await.unwrap();
+
+        let all = found(&store, "").await;
+
+        assert_eq!(all.len(), leases.len() + 1);
+        for lease in &leases {
+            let secret = lease.id().secret();
+            for kv in &all {
+                let shown = format!("{:?} {:?}", kv.key_str(), kv.value_str());
+                assert!(!shown.contains(&secret[..8]), "{shown} shows {secret}");
+            }
+        }
+    }
+}
+
+mod names {
+    use super::*;
+
+    #[tokio::test]
+    async fn that_go_on_after_a_slash_are_other_locks() {
+        let etcd = Etcd::start().await;
+        let client = client(&etcd).await;
+
+        let below = lock(&client, "a/b").await;
+        let above = lock(&client, "a").await;
+        let below_again = client.mutex("a/b").unwrap().try_lock().await.unwrap();
+        assert!(below_again.is_none());
+
+        above.release().await.unwrap();
+        assert!(below.is_held());
+        assert!(!client.mutex("a").unwrap().is_locked().await.unwrap());
+        below.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn that_go_on_after_a_slash_have_lines_of_their_own() {
+        let etcd = Etcd::start().await;
+        let (holder, waiter, store) =
+            (client(&etcd).await, client(&etcd).await, store(&etcd).await);
+        let (above, below) = (lock(&holder, "a").await, lock(&holder, "a/b").await);
+        let waits_above = waiting(&waiter, "a");
+        let waits_below = waiting(&waiter, "a/b");
+        until_there_are(&store, "lock/a/", 4).await;
+
+        above.release().await.unwrap();
+        let above = timeout(SOON, waits_above).await.expect("it is its turn").unwrap();
+        assert!(!waits_below.is_finished());
+        below.release().await.unwrap();
+        let below = timeout(SOON, waits_below).await.expect("it is its turn").unwrap();
+
+        assert!(above.is_held() && below.is_held());
+        above.release().await.unwrap();
+        below.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn that_go_on_after_a_slash_may_be_busy_meanwhile() {
+        let etcd = Etcd::start().await;
+        let (client, other) = (client(&etcd).await, client(&etcd).await);
+        let busy = tokio::spawn(async move {
+            loop {
+                lock(&other, "a/b").await.release().await.unwrap();
+            }
+        });
+
+        let start = Instant::now();
+        for _ in 0..20 {
+            lock(&client, "a").await.release().await.unwrap();
+        }
+
+        assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+        assert!(!busy.is_finished());
+        busy.abort();
+    }
+}
