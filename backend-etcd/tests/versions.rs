@@ -1,0 +1,147 @@
+//! Servers of other versions.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::{LockClient, LockOptions, Retry};
+use leasehold_etcd::EtcdBackend;
+use leasehold_testbed::{Etcd, EtcdOptions, until};
+use tokio::time::timeout;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Notes the warnings of this workspace.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Notes what is logged on this thread from now on.
+    fn noted() -> (Self, DefaultGuard) {
+        let warnings = Self::default();
+        let guard = set_default(warnings.clone());
+        (warnings, guard)
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN && metadata.target().starts_with("leasehold")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Text(String);
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{field}={value:?} ").unwrap();
+    }
+}
+
+async fn client(etcd: &Etcd) -> LockClient<EtcdBackend> {
+    let told = Retry::unlimited().every(Duration::from_secs(60));
+    let options = LockOptions::new().ttl(Duration::from_secs(2)).retry(told);
+    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+/// Everything that asks something of the server.
+async fn everything_works(etcd: &Etcd) {
+    let (holder, waiter) = (client(etcd).await, client(etcd).await);
+    let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+    let (token, deadline) = (guard.token().clone(), guard.deadline());
+    let mutex = waiter.mutex("job").unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    let mut waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    until("it is renewed", async || guard.deadline() > deadline).await;
+    assert!(!waiting.is_finished());
+
+    guard.release().await.unwrap();
+    let granted = timeout(Duration::from_millis(500), &mut waiting).await;
+    let guard = granted.expect("it is told").unwrap();
+    assert!(*guard.token() > token);
+
+    holder.request_revocation("job").await.unwrap();
+    let asked = timeout(Duration::from_millis(500), guard.revocation_requested());
+    asked.await.expect("it is told");
+    guard.release().await.unwrap();
+
+    let semaphore = holder.semaphore("permits", 2).unwrap();
+    let permits = [semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap()];
+    assert_eq!(semaphore.available().await.unwrap(), 0);
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    let lock = holder.rw_lock("table").unwrap();
+    let read = lock.read().await.unwrap();
+    assert!(lock.try_write().await.unwrap().is_none());
+    read.release().await.unwrap();
+    lock.write().await.unwrap().release().await.unwrap();
+}
+
+mod a_server_that_may_end_live_leases {
+    use super::*;
+
+    #[tokio::test]
+    async fn is_warned_of_once_by_each_client() {
+        let mut etcd = EtcdOptions::new().old().start().await;
+        let (warnings, _guard) = Warnings::noted();
+
+        let client = client(&etcd).await;
+        client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
+        let warned = warnings.all();
+        assert_eq!(warned.len(), 1, "{warned:?}");
+        assert!(warned[0].contains("3.4.23") && warned[0].contains("15247"), "{warned:?}");
+
+        etcd.restart().await;
+        client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
+        let again = warnings.all().into_iter().filter(|text| text.contains("15247")).count();
+        assert_eq!(again, 1);
+    }
+
+    #[tokio::test]
+    async fn serves_all_the_same() {
+        let etcd = EtcdOptions::new().old().start().await;
+
+        everything_works(&etcd).await;
+    }
+}
+
+mod a_server_that_keeps_live_leases {
+    use super::*;
+
+    #[tokio::test]
+    async fn is_not_warned_of() {
+        let etcd = Etcd::start().await;
+        let (warnings, _guard) = Warnings::noted();
+
+        everything_works(&etcd).await;
+
+        assert_eq!(warnings.all(), Vec::<String>::new());
+    }
+}
