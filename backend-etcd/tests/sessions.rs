@@ -1,0 +1,263 @@
+//! What leases of ours hang on: etcd's leases, few of which serve many.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Claim, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions, Renewal,
+    RenewalMode, Tenure,
+};
+use leasehold_etcd::EtcdBackend;
+use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
+use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const TTL: Duration = Duration::from_secs(3);
+
+async fn client(url: &str, options: LockOptions) -> LockClient<EtcdBackend> {
+    let backend = EtcdBackend::connect(url).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+/// Holds so many locks.
+async fn hold(client: &LockClient<EtcdBackend>, number: usize) -> Vec<LockGuard> {
+    let mut locking = JoinSet::new();
+    for n in 0..number {
+        let mutex = client.mutex(format!("job-{n}")).unwrap();
+        locking.spawn(async move { mutex.lock().await.unwrap() });
+    }
+    locking.join_all().await
+}
+
+async fn store(etcd: &Etcd) -> Client {
+    Client::connect(etcd.endpoints(), None).await.unwrap()
+}
+
+/// The one who holds a lock.
+async fn holder(store: &Client, name: &str) -> Option<KeyValue> {
+    let range = GetOptions::new().with_prefix();
+    store
+        .kv_client()
+        .get(format!("lock/{name}/"), Some(range))
+        .await
+        .unwrap()
+        .kvs()
+        .first()
+        .cloned()
+}
+
+async fn keys(store: &Client) -> usize {
+    let range = GetOptions::new().with_prefix();
+    store.kv_client().get("lock/", Some(range)).await.unwrap().kvs().len()
+}
+
+async fn leases(store: &Client) -> Vec<i64> {
+    let leases = store.lease_client().leases().await.unwrap();
+    leases.leases().iter().map(|lease| lease.id()).collect()
+}
+
+mod a_client {
+    use super::*;
+
+    async fn requests_to_keep_alive(etcd: &Etcd) -> f64 {
+        etcd.metric(0, r#"grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"}"#).await
+    }
+
+    /// How many requests to keep a lease alive come in two TTLs, while so many locks are held.
+    async fn requests_for(number: usize) -> f64 {
+        let etcd = Etcd::start().await;
+        let client = client(&etcd.url(), LockOptions::new().ttl(TTL)).await;
+        let guards = hold(&client, number).await;
+        let before = requests_to_keep_alive(&etcd).await;
+
+        sleep(TTL * 2).await;
+
+        let requests = requests_to_keep_alive(&etcd).await - before;
+        assert!(guards.iter().all(LockGuard::is_held), "of {number}");
+        assert_eq!(leases(&store(&etcd).await).await.len(), 1, "of {number}");
+        requests
+    }
+
+    #[tokio::test]
+    async fn keeps_a_thousand_locks_alive_with_the_requests_of_one() {
+        let (one, thousand) = tokio::join!(requests_for(1), requests_for(1_000));
+
+        assert!(one >= 4.0, "{one}");
+        assert!(thousand <= one * 2.0, "{thousand} for a thousand locks, {one} for one");
+    }
+
+    #[tokio::test]
+    async fn has_one_lease_for_each_ttl() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let client = client(&etcd.url(), LockOptions::new().ttl(TTL)).await;
+        let longer = client.options().ttl(TTL * 2);
+
+        let _short = hold(&client, 5).await;
+        let mutex = client.mutex("long").unwrap().with_options(longer).unwrap();
+        let _long = mutex.lock().await.unwrap();
+
+        assert_eq!(leases(&store).await.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn that_goes_away_frees_everything() {
+        let etcd = Etcd::start().await;
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let store = store(&etcd).await;
+        let url = format!("etcd://{}", proxy.address());
+        let client = client(&url, LockOptions::new().ttl(TTL)).await;
+        let guards = hold(&client, 20).await;
+        assert_eq!(keys(&store).await, 20);
+
+        proxy.set_weather(Weather::BlackHole);
+        let start = Instant::now();
+        until("all is free", async || keys(&store).await == 0).await;
+
+        // The server looks for leases that have ended twice a second.
+        assert!(start.elapsed() < TTL + Duration::from_secs(2), "it took {:?}", start.elapsed());
+        assert!(guards.iter().all(|guard| !guard.is_held()));
+        assert_eq!(leases(&store).await, Vec::<i64>::new());
+    }
+}
+
+mod without_renewal {
+    use super::*;
+
+    #[tokio::test]
+    async fn locks_have_a_lease_each_that_goes_with_them() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let long = LockOptions::new().ttl(Duration::from_secs(60)).renewal(RenewalMode::Off);
+        let client = client(&etcd.url(), long).await;
+
+        let guards = hold(&client, 5).await;
+        assert_eq!(leases(&store).await.len(), 5);
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+
+        until("the leases are gone", async || leases(&store).await.is_empty()).await;
+    }
+
+    #[tokio::test]
+    async fn a_refused_attempt_leaves_no_lease() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let long = LockOptions::new().ttl(Duration::from_secs(60)).renewal(RenewalMode::Off);
+        let client = client(&etcd.url(), long).await;
+        let guard = client.semaphore("job", 1).unwrap().acquire(1).await.unwrap();
+
+        for _ in 0..10 {
+            assert!(client.semaphore("job", 1).unwrap().try_acquire(1).await.unwrap().is_none());
+        }
+
+        assert_eq!(leases(&store).await.len(), 1);
+        guard.release().await.unwrap();
+        until("the leases are gone", async || leases(&store).await.is_empty()).await;
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_gives_up_leaves_no_lease() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let long = LockOptions::new().ttl(Duration::from_secs(60)).renewal(RenewalMode::Off);
+        let (holder, waiter) =
+            (client(&etcd.url(), long.clone()).await, client(&etcd.url(), long).await);
+        let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+
+        let patience = Duration::from_millis(100);
+        let waited = waiter.mutex("job").unwrap().try_lock_for(patience).await.unwrap();
+
+        assert!(waited.is_none());
+        until("one lease is left", async || leases(&store).await.len() == 1).await;
+        assert_eq!(keys(&store).await, 1);
+        guard.release().await.unwrap();
+        until("the leases are gone", async || leases(&store).await.is_empty()).await;
+    }
+
+    #[tokio::test]
+    async fn an_extension_by_hand_moves_the_lock_to_one_new_lease() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let options = LockOptions::new().ttl(TTL).renewal(RenewalMode::Off);
+        let client = client(&etcd.url(), options).await;
+        let guard = client.mutex("job").unwrap().lock().await.unwrap();
+        let (token, before) = (guard.token().clone(), holder(&store, "job").await.unwrap());
+
+        guard.extend(Duration::from_secs(60)).await.unwrap();
+
+        let after = holder(&store, "job").await.unwrap();
+        assert_eq!(leases(&store).await, [after.lease()]);
+        assert_ne!(after.lease(), before.lease());
+        assert_eq!(after.create_revision(), before.create_revision());
+        assert_eq!(*guard.token(), token);
+        assert!(guard.remaining() > Duration::from_secs(50));
+        guard.release().await.unwrap();
+        until("the leases are gone", async || leases(&store).await.is_empty()).await;
+    }
+}
+
+mod after_a_release_that_failed {
+    use super::*;
+
+    fn kept(name: &str) -> Lease {
+        Lease::new(&LockKey::new(name).unwrap(), TTL).with_tenure(Tenure::Kept)
+    }
+
+    #[tokio::test]
+    async fn the_others_move_to_another_lease_and_what_was_left_behind_ends() {
+        let etcd = Etcd::start().await;
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let store = store(&etcd).await;
+        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let backend = EtcdBackend::connect(&url).await.unwrap();
+        let (left_behind, moves) = (kept("left-behind"), kept("moves"));
+        for lease in [&left_behind, &moves] {
+            backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+        }
+        let before = holder(&store, "moves").await.unwrap();
+        proxy.set_weather(Weather::Reset);
+        backend.release(&left_behind).await.unwrap_err();
+        proxy.set_weather(Weather::Fair);
+
+        assert_eq!(backend.renew(&moves).await.unwrap(), Renewal::Renewed);
+
+        let after = holder(&store, "moves").await.unwrap();
+        assert_ne!(after.lease(), before.lease());
+        assert_eq!(after.create_revision(), before.create_revision());
+        let start = Instant::now();
+        until("the old lease ends, and what hangs on it", async || {
+            assert_eq!(backend.renew(&moves).await.unwrap(), Renewal::Renewed);
+            !leases(&store).await.contains(&before.lease())
+        })
+        .await;
+        assert!(start.elapsed() < TTL + Duration::from_secs(2), "it took {:?}", start.elapsed());
+        assert!(holder(&store, "left-behind").await.is_none());
+        assert_eq!(holder(&store, "moves").await.unwrap().lease(), after.lease());
+    }
+
+    #[tokio::test]
+    async fn no_lock_of_the_client_is_lost() {
+        let etcd = Etcd::start().await;
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let store = store(&etcd).await;
+        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let client = client(&url, LockOptions::new().ttl(TTL)).await;
+        let mut guards = hold(&client, 20).await;
+        let before = holder(&store, "job-0").await.unwrap().lease();
+        let tokens: Vec<_> = guards.iter().map(|guard| guard.token().clone()).collect();
+        let released = guards.pop().unwrap();
+        proxy.set_weather(Weather::Reset);
+        assert!(released.release().await.unwrap_err().is_retryable());
+        proxy.set_weather(Weather::Fair);
+
+        until("the old lease ends", async || !leases(&store).await.contains(&before)).await;
+
+        for (guard, token) in guards.iter().zip(&tokens) {
+            assert_eq!(guard.state(), LeaseState::Held);
+            assert_eq!(guard.token(), token);
+        }
+        assert_eq!(keys(&store).await, guards.len());
+    }
+}
