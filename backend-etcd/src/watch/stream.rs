@@ -41,6 +41,15 @@ struct Lookout {
     moves: tokio::sync::watch::Receiver<usize>,
 }
 
+/// What the server said.
+enum Heard {
+    /// Something, or nothing, of interest to those who watch.
+    News,
+    /// What a watch would tell of is compacted. The server has given it up, but not its id on this stream: so it begins anew
+    /// on another.
+    Compacted,
+}
+
 /// Why a stream is left.
 enum Left {
     /// It broke, or its member is spoken to no more.
@@ -116,8 +125,8 @@ impl Lookout {
             let order = tokio::select! {
                 message = stream.message() => match message {
                     Ok(Some(message)) => match self.hear(&message) {
-                        Some(again) => Some(Order::Begin(again.0, again.1)),
-                        None => continue,
+                        Heard::News => continue,
+                        Heard::Compacted => return Left::Broken,
                     },
                     Ok(None) | Err(_) => return Left::Broken,
                 },
@@ -150,30 +159,34 @@ impl Lookout {
         }
     }
 
-    /// Passes on what the server says. A watch that it has given up, since what it would tell of is compacted, begins anew.
-    fn hear(&mut self, message: &WatchResponse) -> Option<(i64, Watch)> {
+    /// Passes on what the server says.
+    fn hear(&mut self, message: &WatchResponse) -> Heard {
         let id = message.watch_id();
+        let compacted = message.compact_revision();
+        if message.canceled() && compacted > 0 {
+            for watch in self.watches.values_mut().filter(|watch| watch.start <= compacted) {
+                watch.start = 0;
+            }
+            return Heard::Compacted;
+        }
         if message.canceled() {
-            let mut watch = self.watches.remove(&id)?;
-            self.told.tell(&watch.tell);
-            if message.compact_revision() == 0 {
+            if let Some(watch) = self.watches.remove(&id) {
+                self.told.tell(&watch.tell);
                 tracing::debug!(
                     reason = message.cancel_reason(),
                     "the server does not watch: those who wait poll"
                 );
-                return None;
             }
-            watch.start = 0;
-            return Some((id, watch));
+            return Heard::News;
         }
-        let watch = self.watches.get(&id)?;
+        let Some(watch) = self.watches.get(&id) else { return Heard::News };
         let in_force_from_now = message.created() && watch.start == 0;
         if in_force_from_now
             || message.events().iter().any(|event| is_news(watch.target.events, event))
         {
             self.told.tell(&watch.tell);
         }
-        None
+        Heard::News
     }
 
     fn take(&mut self, order: Order) -> Option<Change> {
