@@ -139,23 +139,41 @@ impl Sessions {
             && session.doubts == doubts
             && SystemClock.now() < session.good_until()
         {
-            let kept_at = SystemClock.now();
-            match keep_alive(connection, session.id).await {
-                Ok(()) => {
-                    session.kept_at = kept_at;
-                    self.note(session.id, ttl, session.good_until(), Use::Session);
-                    return Ok(*session);
-                }
+            match self.keep(connection, ttl, session).await {
+                Ok(()) => return Ok(*session),
                 Err(Failure::LeaseGone(_)) => {}
                 Err(failure) => return Err(failure),
             }
         }
         let kept_at = SystemClock.now();
-        let (id, granted) = grant(connection, ttl).await?;
+        let granted = grant(connection, ttl).await;
+        // A server without space begins none, and still keeps what there is: better that something left behind lives on for a
+        // while than that all the others end with it.
+        if let Err(Failure::Final(error)) = &granted
+            && error.kind() == ErrorKind::Refused
+            && let Some(session) = slot
+            && self.keep(connection, ttl, session).await.is_ok()
+        {
+            return Ok(*session);
+        }
+        let (id, granted) = granted?;
         let session = Session { id, granted, kept_at, doubts };
         self.note(id, ttl, session.good_until(), Use::Session);
         *slot = Some(session);
         Ok(session)
+    }
+
+    async fn keep(
+        &self,
+        connection: &Connection,
+        ttl: Duration,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let kept_at = SystemClock.now();
+        keep_alive(connection, session.id).await?;
+        session.kept_at = kept_at;
+        self.note(session.id, ttl, session.good_until(), Use::Session);
+        Ok(())
     }
 
     /// Something may hang on any of the sessions that nobody will renew.
