@@ -38,9 +38,17 @@ impl EtcdBackend {
         ];
         let mark = self.mark_if_in_doubt(lease).await?;
         let in_doubt = mark.is_some();
-        let operations: Vec<TxnOp> = [delete].into_iter().chain(mark).collect();
-        let txn = Txn::new().when(is_held).and_then(operations.clone()).or_else(operations);
-        let reply = self.connection.txn(txn).await?;
+        let txn = |mark: Option<TxnOp>| {
+            let operations: Vec<TxnOp> = [delete.clone()].into_iter().chain(mark).collect();
+            Txn::new().when(is_held.clone()).and_then(operations.clone()).or_else(operations)
+        };
+        let reply = match self.connection.txn(txn(mark)).await {
+            // Nor would a late entry find space.
+            Err(Failure::Final(error)) if in_doubt && error.kind() == ErrorKind::Refused => {
+                self.connection.txn(txn(None)).await?
+            }
+            reply => reply?,
+        };
         self.doubts.forget(lease);
 
         let responses = reply.op_responses();
