@@ -39,6 +39,14 @@ async fn renewed(guard: &LockGuard) {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
+/// Releases a lock. If that gets no answer, it goes on in the background.
+async fn let_go(guard: LockGuard) {
+    match guard.release().await {
+        Err(error) if error.is_retryable() => {}
+        released => released.unwrap(),
+    }
+}
+
 async fn three_members() -> Etcd {
     EtcdOptions::new().members(3).start().await
 }
@@ -118,11 +126,7 @@ mod a_leader {
                     let was_killed = killed.load(Ordering::SeqCst);
                     let guard = mutex.lock().await.unwrap();
                     protected.increment(&guard).await;
-                    match guard.release().await {
-                        // It goes on in the background.
-                        Err(error) if error.is_retryable() => {}
-                        released => released.unwrap(),
-                    }
+                    let_go(guard).await;
                     rounds += 1;
                     afterwards += usize::from(was_killed);
                 }
@@ -230,7 +234,7 @@ mod a_member {
         assert!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
 
         // What it was asked for is given up first, in the background.
-        lock(&client, "job").await.release().await.unwrap();
+        let_go(lock(&client, "job").await).await;
         let errors = try_locks(&client, 200).await;
         assert!(errors.is_empty(), "{errors:?}");
     }
@@ -242,7 +246,7 @@ mod a_member {
         etcd.kill_member(0);
 
         for _ in 0..20 {
-            lock(&client, "job").await.release().await.unwrap();
+            let_go(lock(&client, "job").await).await;
         }
     }
 
@@ -253,7 +257,7 @@ mod a_member {
         etcd.pause_member(0);
 
         for _ in 0..20 {
-            lock(&client, "job").await.release().await.unwrap();
+            let_go(lock(&client, "job").await).await;
         }
     }
 
@@ -482,6 +486,30 @@ mod an_operator {
         store.kv_client().delete(entry.key(), None).await.unwrap();
 
         timeout(SOON, guard.lost()).await.expect("it is told");
+    }
+
+    #[tokio::test]
+    async fn who_compacts_before_a_connection_breaks_keeps_no_holder_from_being_told() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let client = client(&format!("etcd://{}", proxy.address()), LONG).await;
+        let guards = [lock(&client, "job").await, lock(&client, "other").await];
+        sleep(Duration::from_millis(150)).await;
+        store.kv_client().put("x", "y", None).await.unwrap();
+        etcd.compact().await;
+
+        proxy.set_weather(Weather::Reset);
+        sleep(Duration::from_millis(20)).await;
+        proxy.set_weather(Weather::Fair);
+        // Once the client is there again.
+        let_go(lock(&client, "again").await).await;
+        sleep(Duration::from_millis(300)).await;
+        etcd.ctl(&["del", "--prefix", "lock/"]).await;
+
+        for guard in guards {
+            timeout(SOON, guard.lost()).await.expect("it is told");
+        }
     }
 
     #[tokio::test]

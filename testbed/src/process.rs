@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// A child process that is killed and reaped when dropped.
 #[derive(Debug)]
@@ -45,9 +45,12 @@ impl Process {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Stops its execution (SIGSTOP): connections stay open and nothing is answered.
+    /// Stops its execution (SIGSTOP), and returns once it stands still: connections stay open and nothing is answered.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        // On a busy machine, its threads go on for a while. If it has ended, it is left to be reaped.
+        let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        drop(waitid(WaitId::Pid(Pid::from_child(&self.child)), still));
     }
 
     /// Lets it go on (SIGCONT).
