@@ -26,6 +26,7 @@ pub(super) async fn run(connection: Arc<Connection>, orders: UnboundedReceiver<O
         watches: HashMap::new(),
         later: VecDeque::new(),
         moves,
+        turn: 0,
     };
     tower.run().await;
 }
@@ -39,6 +40,8 @@ struct Lookout {
     /// What will be, if it is still wanted then. All wait for the same time, so they are in order.
     later: VecDeque<(Instant, i64, Watch)>,
     moves: tokio::sync::watch::Receiver<usize>,
+    /// Whose turn it was to answer when the stream was begun.
+    turn: usize,
 }
 
 /// What the server said.
@@ -48,6 +51,8 @@ enum Heard {
     /// What a watch would tell of is compacted. The server has given it up, but not its id on this stream: so it begins anew
     /// on another.
     Compacted,
+    /// A watch was not begun. Most likely the token with which the stream was opened has expired.
+    Refused,
 }
 
 /// Why a stream is left.
@@ -68,11 +73,17 @@ impl Lookout {
                 let Some(()) = self.idle().await else { return };
             }
             if let Some(stream) = self.open().await {
-                pause = FIRST_PAUSE;
+                let opened = Instant::now();
                 match self.keep(stream).await {
                     Left::Over => return,
-                    Left::Idle => continue,
+                    Left::Idle => {
+                        pause = FIRST_PAUSE;
+                        continue;
+                    }
                     Left::Broken => {}
+                }
+                if opened.elapsed() > LONGEST_PAUSE {
+                    pause = FIRST_PAUSE;
                 }
             }
             // News may have been missed, and nothing is watched for a while.
@@ -100,6 +111,7 @@ impl Lookout {
     async fn open(&mut self) -> Option<WatchStream> {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
+        self.turn = turn;
         let opening = async {
             let client = self.connection.client(turn).await.ok()?;
             let mut stream = None;
@@ -127,6 +139,11 @@ impl Lookout {
                     Ok(Some(message)) => match self.hear(&message) {
                         Heard::News => continue,
                         Heard::Compacted => return Left::Broken,
+                        Heard::Refused => {
+                            // A new connection has a new token.
+                            self.connection.leave(self.turn);
+                            return Left::Broken;
+                        }
                     },
                     Ok(None) | Err(_) => return Left::Broken,
                 },
@@ -168,6 +185,10 @@ impl Lookout {
                 watch.start = 0;
             }
             return Heard::Compacted;
+        }
+        // Not always with the watch's id.
+        if message.canceled() && message.created() {
+            return Heard::Refused;
         }
         if message.canceled() {
             if let Some(watch) = self.watches.remove(&id) {
