@@ -276,6 +276,56 @@ mod a_token {
     }
 }
 
+mod news {
+    use super::*;
+
+    /// One who waits on a stream of news that is open already is told, whatever has become of the stream's token.
+    async fn is_told_after(etcd: &Etcd, change: impl AsyncFnOnce()) {
+        let url = url(etcd, "locker", SECRET);
+        let (holder, waiter) = (client(&url, LONG).await, client(&url, LONG).await);
+        let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+        let told = waiter.options().retry(Retry::unlimited().every(LONG));
+        let mutex = |name| waiter.mutex(name).unwrap().with_options(told.clone()).unwrap();
+        // Who holds for longer than a moment keeps the stream open.
+        let keeps_stream = mutex("held").lock().await.unwrap();
+        until("the stream is open", async || {
+            etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await > 1.0
+        })
+        .await;
+
+        change().await;
+        let waits = mutex("job");
+        let waits = tokio::spawn(async move { waits.lock().await.unwrap() });
+        until("it queues", async || {
+            let keys = etcd.ctl(&["get", "--prefix", "--keys-only", "lock/job/"]).await;
+            keys.split_whitespace().count() == 2
+        })
+        .await;
+        // What it is told until the watch is in force does not count.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        guard.release().await.unwrap();
+
+        let granted = timeout(Duration::from_millis(500), waits).await;
+        granted.expect("it is told").unwrap().release().await.unwrap();
+        keeps_stream.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn come_after_a_change_of_rights() {
+        let etcd = with_users().start().await;
+
+        is_told_after(&etcd, async || drop(etcd.ctl(&["user", "add", "new:new"]).await)).await;
+    }
+
+    #[tokio::test]
+    async fn come_after_the_token_has_expired() {
+        let short = ["--auth-token", "simple", "--auth-token-ttl", "1"];
+        let etcd = with_users().args(short).start().await;
+
+        is_told_after(&etcd, async || tokio::time::sleep(Duration::from_millis(2_500)).await).await;
+    }
+}
+
 mod rights {
     use super::*;
 
