@@ -1,5 +1,7 @@
 //! Members that are down, hung or full, leaders that change, and what operators do to leases and keys.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{
@@ -78,32 +80,37 @@ async fn until_there_are(store: &Client, name: &str, number: usize) {
     .await;
 }
 
+/// What a lock protects: nothing here is safe without it.
+#[derive(Default)]
+struct Protected {
+    somebody_is_inside: AtomicBool,
+    count: AtomicUsize,
+    tokens: Mutex<Vec<u64>>,
+}
+
+impl Protected {
+    async fn increment(&self, guard: &LockGuard) {
+        assert!(!self.somebody_is_inside.swap(true, Ordering::SeqCst), "two are inside");
+        let count = self.count.load(Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.count.store(count + 1, Ordering::SeqCst);
+        self.tokens.lock().unwrap().push(guard.token().number());
+        assert!(guard.is_held());
+        self.somebody_is_inside.store(false, Ordering::SeqCst);
+    }
+
+    fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn assert_tokens_in_order(&self) {
+        let tokens = self.tokens.lock().unwrap();
+        assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+    }
+}
+
 mod a_leader {
-    use std::sync::Arc;
-    use std::sync::Mutex as StdMutex;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
     use super::*;
-
-    /// What a lock protects: nothing here is safe without it.
-    #[derive(Default)]
-    struct Protected {
-        somebody_is_inside: AtomicBool,
-        count: AtomicUsize,
-        tokens: StdMutex<Vec<u64>>,
-    }
-
-    impl Protected {
-        async fn increment(&self, guard: &LockGuard) {
-            assert!(!self.somebody_is_inside.swap(true, Ordering::SeqCst), "two are inside");
-            let count = self.count.load(Ordering::SeqCst);
-            tokio::task::yield_now().await;
-            self.count.store(count + 1, Ordering::SeqCst);
-            self.tokens.lock().unwrap().push(guard.token().number());
-            assert!(guard.is_held());
-            self.somebody_is_inside.store(false, Ordering::SeqCst);
-        }
-    }
 
     #[tokio::test]
     async fn that_is_killed_costs_no_lock_no_update_and_no_waiter() {
@@ -133,16 +140,15 @@ mod a_leader {
                 rounds
             });
         }
-        until("all take turns", async || protected.count.load(Ordering::SeqCst) > 20).await;
+        until("all take turns", async || protected.count() > 20).await;
 
         etcd.kill_member(etcd.leader().await);
         killed.store(true, Ordering::SeqCst);
 
         let rounds = timeout(Duration::from_secs(20), clients.join_all()).await;
         let rounds: usize = rounds.expect("all are served").into_iter().sum();
-        assert_eq!(protected.count.load(Ordering::SeqCst), rounds);
-        let tokens = protected.tokens.lock().unwrap().clone();
-        assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+        assert_eq!(protected.count(), rounds);
+        protected.assert_tokens_in_order();
         renewed(&held).await;
         held.release().await.unwrap();
     }
@@ -459,6 +465,30 @@ mod an_operator {
     }
 
     #[tokio::test]
+    async fn who_revokes_the_lease_of_permits_lets_the_next_ones_in() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let (holder, waiter) = (client(&etcd.url(), LONG).await, client(&etcd.url(), LONG).await);
+        let semaphore = holder.semaphore("job", 2).unwrap();
+        let _permits = [semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap()];
+        let lease = entries(&store, "job").await[0].lease();
+        let told = waiter.options().retry(Retry::unlimited().every(LONG)).fair(true);
+        let mut waiting = Vec::new();
+        for number in 3..=4 {
+            let semaphore = waiter.semaphore("job", 2).unwrap().with_options(told.clone()).unwrap();
+            waiting.push(tokio::spawn(async move { semaphore.acquire(1).await.unwrap() }));
+            until_there_are(&store, "job", number).await;
+        }
+
+        store.lease_client().revoke(lease).await.unwrap();
+
+        for waiting in waiting {
+            let permit = timeout(SOON, waiting).await.expect("it is told").unwrap();
+            assert!(permit.is_held());
+        }
+    }
+
+    #[tokio::test]
     async fn who_compacts_keeps_no_waiter_from_being_told() {
         let (etcd, _store, guard, waits) = one_holds_and_one_waits().await;
         etcd.ctl(&["put", "x", "y"]).await;
@@ -658,6 +688,75 @@ mod the_network {
         guard.release().await.unwrap();
         until_there_are(&store, "job", 0).await;
         lock(&client, "job").await.release().await.unwrap();
+    }
+}
+
+mod a_network_that_breaks_all_the_time {
+    use super::*;
+
+    /// What befalls each client in turn, and for how many milliseconds.
+    const STORMS: [(Weather, u64); 8] = [
+        (Weather::Reset, 10),
+        (Weather::Fair, 60),
+        (Weather::HoldReplies, 250),
+        (Weather::Reset, 10),
+        (Weather::Fair, 40),
+        (Weather::BlackHole, 250),
+        (Weather::Fair, 90),
+        (Weather::HoldReplies, 20),
+    ];
+
+    #[tokio::test]
+    async fn lets_nobody_in_beside_another_and_leaves_nothing() {
+        const CLIENTS: usize = 4;
+        const STORMY: Duration = Duration::from_secs(4);
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let protected = Arc::new(Protected::default());
+        let over = Arc::new(AtomicBool::new(false));
+        let mut clients = tokio::task::JoinSet::new();
+        let mut storms = tokio::task::JoinSet::new();
+        for n in 0..CLIENTS {
+            let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+            let url = format!("etcd://{}?timeout-ms=200", proxy.address());
+            let client = client(&url, Duration::from_secs(10)).await;
+            let (protected, over) = (Arc::clone(&protected), Arc::clone(&over));
+            clients.spawn(async move {
+                let mutex = client.mutex("job").unwrap();
+                while !over.load(Ordering::SeqCst) {
+                    // One in four gives up now and then.
+                    let patience = Duration::from_millis(if n == 0 { 300 } else { 20_000 });
+                    let Ok(guard) = timeout(patience, mutex.lock()).await else { continue };
+                    let guard = guard.unwrap();
+                    protected.increment(&guard).await;
+                    let_go(guard).await;
+                }
+                drop(client.shutdown(Duration::from_secs(5)).await);
+            });
+            storms.spawn(async move {
+                let start = Instant::now();
+                for (weather, millis) in STORMS.iter().cycle().skip(2 * n) {
+                    if start.elapsed() > STORMY {
+                        break;
+                    }
+                    proxy.set_weather(*weather);
+                    sleep(Duration::from_millis(*millis)).await;
+                }
+                proxy.set_weather(Weather::Fair);
+                proxy
+            });
+        }
+
+        let proxies = storms.join_all().await;
+        let before = protected.count();
+        until("all get on again", async || protected.count() > before + 20).await;
+        over.store(true, Ordering::SeqCst);
+        timeout(Duration::from_secs(15), clients.join_all()).await.expect("all are served");
+
+        protected.assert_tokens_in_order();
+        assert!(before >= CLIENTS, "{before} in the storm");
+        until_there_are(&store, "job", 0).await;
+        drop(proxies);
     }
 }
 
