@@ -50,7 +50,7 @@ impl Process {
         self.signal(Signal::STOP);
         // On a busy machine, its threads go on for a while. If it has ended, it is left to be reaped.
         let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        drop(waitid(WaitId::Pid(Pid::from_child(&self.child)), still));
+        let _ = waitid(WaitId::Pid(Pid::from_child(&self.child)), still);
     }
 
     /// Lets it go on (SIGCONT).
