@@ -60,7 +60,7 @@ impl EtcdBackend {
     pub async fn connect_with(config: EtcdConfig) -> Result<Self, Error> {
         let backend = Self::connect_lazily(config);
         // Any request makes a connection; the answer to this one is part of that.
-        let connected = backend.connection.call(async |_client| Ok(())).await;
+        let connected = backend.connection.call(|_client| async { Ok(()) }).await;
         connected.map_err(|failure| {
             failure.into_error().with_operation(Operation::Connect).with_backend(BACKEND)
         })?;

@@ -4,8 +4,8 @@
 //! is down. So there is a client for each, and requests stay with one member until it fails.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, Error as EtcdError, Txn, TxnResponse};
@@ -37,7 +37,7 @@ pub(crate) struct Connection {
 /// A member, and the client that speaks to it.
 struct Member {
     endpoint: String,
-    client: Mutex<Option<Client>>,
+    client: Mutex<Option<Arc<Client>>>,
 }
 
 /// A request under way.
@@ -71,7 +71,7 @@ impl Connection {
     /// Sends a request to the member that is spoken to, or if that one cannot be reached to the next.
     ///
     /// What may have been applied is not sent again.
-    pub(crate) async fn call<T, F>(&self, request: impl Fn(Client) -> F) -> Result<T, Failure>
+    pub(crate) async fn call<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
@@ -91,9 +91,9 @@ impl Connection {
 
     /// Sends a transaction.
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
-        let send = |mut client: Client| {
-            let txn = txn.clone();
-            async move { client.txn(txn).await }
+        let send = |client: &Client| {
+            let (mut keys, txn) = (client.kv_client(), txn.clone());
+            async move { keys.txn(txn).await }
         };
         self.call(send).await
     }
@@ -101,13 +101,13 @@ impl Connection {
     async fn call_member<T, F>(
         &self,
         turn: usize,
-        request: &impl Fn(Client) -> F,
+        request: &impl Fn(&Client) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
         let client = self.client(turn).await?;
-        match self.exchange(turn, request(client.clone())).await {
+        match self.exchange(turn, request(&client)).await {
             Err(Failure::TokenExpired(_)) => {
                 let refreshed = self.exchange(turn, client.refresh_token());
                 refreshed.await.map_err(|failure| match failure {
@@ -115,7 +115,7 @@ impl Connection {
                     Failure::Unknown(error) => Failure::MemberDown(error::unreachable(error)),
                     failure => failure,
                 })?;
-                self.exchange(turn, request(client)).await
+                self.exchange(turn, request(&client)).await
             }
             reply => reply,
         }
@@ -142,19 +142,19 @@ impl Connection {
     }
 
     /// A client of the member whose turn it is.
-    pub(crate) async fn client(&self, turn: usize) -> Result<Client, Failure> {
+    pub(crate) async fn client(&self, turn: usize) -> Result<Arc<Client>, Failure> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Failure::Final(Error::new(ErrorKind::Closed, "the backend was closed")));
         }
         let member = self.member(turn);
         let mut client = member.client.lock().await;
         if let Some(client) = &*client {
-            return Ok(client.clone());
+            return Ok(Arc::clone(client));
         }
         let connecting = timeout(self.config.timeout, self.connect(member)).await;
         let connected =
             connecting.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))??;
-        Ok(client.insert(connected).clone())
+        Ok(Arc::clone(client.insert(Arc::new(connected))))
     }
 
     /// Connects to a member, and makes sure that it is one of our cluster.

@@ -283,7 +283,10 @@ pub(crate) async fn grant(
 ) -> Result<(i64, Duration), Failure> {
     let seconds = seconds(ttl);
     let grant = connection
-        .call(move |mut client| async move { client.lease_grant(seconds, None).await })
+        .call(|client| {
+            let mut leases = client.lease_client();
+            async move { leases.grant(seconds, None).await }
+        })
         .await?;
     Ok((grant.id(), duration(grant.ttl())?))
 }
@@ -292,14 +295,20 @@ pub(crate) async fn grant(
 pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
     // A stream for each request is one to a member that answers, whatever became of the last. The client crate waits
     // for the first reply, and says so if there is no such lease.
-    let kept = connection.call(move |mut client| async move { client.lease_keep_alive(id).await });
+    let kept = connection.call(|client| {
+        let mut leases = client.lease_client();
+        async move { leases.keep_alive(id).await }
+    });
     kept.await.map(drop)
 }
 
 /// What is left of one of etcd's leases; `None` if it has ended.
 pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Duration>, Failure> {
     let left = connection
-        .call(move |mut client| async move { client.lease_time_to_live(id, None).await })
+        .call(|client| {
+            let mut leases = client.lease_client();
+            async move { leases.time_to_live(id, None).await }
+        })
         .await?;
     // The server cuts off what is left of the last second.
     let seconds = u64::try_from(left.ttl()).ok();
@@ -308,7 +317,13 @@ pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Dura
 
 /// Ends one of etcd's leases that nothing hangs on, or that only hangs on what may go.
 pub(crate) async fn revoke(connection: &Connection, id: i64) -> Result<(), Failure> {
-    connection.call(move |mut client| async move { client.lease_revoke(id).await }).await.map(drop)
+    connection
+        .call(|client| {
+            let mut leases = client.lease_client();
+            async move { leases.revoke(id).await }
+        })
+        .await
+        .map(drop)
 }
 
 fn duration(seconds: i64) -> Result<Duration, Failure> {

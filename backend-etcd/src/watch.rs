@@ -7,7 +7,7 @@
 
 mod stream;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,10 +33,19 @@ pub(crate) struct News {
     waiters: KeyWatches,
     /// Of those who hold, by the names of their entries.
     holders: KeyWatches,
-    /// What the cluster is asked to watch for each entry that somebody watches.
-    asked: Mutex<HashMap<String, Asked>>,
+    asking: Arc<Mutex<Asking>>,
     next_id: AtomicI64,
     tower: Mutex<Option<Tower>>,
+}
+
+/// What the cluster is asked to watch for each entry that somebody watches.
+#[derive(Debug, Default)]
+struct Asking {
+    entries: HashMap<String, Asked>,
+    /// Entries that are to be watched once they have held for long enough, in that order, and whether the stream's task
+    /// wakes up for the first of them: locks that are held for a moment only are not to wake it each time.
+    later: VecDeque<(Instant, String, i64)>,
+    wakes: bool,
 }
 
 /// What the cluster is asked to watch for the sake of an entry.
@@ -45,11 +54,29 @@ struct Asked {
     /// How many `KeyWatch`es there are.
     watches: usize,
     /// The entry itself.
-    own: Option<i64>,
+    own: Option<Own>,
     /// What is before it.
     before: Option<(Target, i64)>,
     /// When the entry came, as far as is known.
     created: Option<i64>,
+}
+
+/// The watch of an entry itself.
+#[derive(Debug)]
+enum Own {
+    Begun(i64),
+    /// It will be, if it is still wanted then.
+    Later(i64, Watch),
+}
+
+impl Own {
+    /// The watch that the cluster must be told to end.
+    fn begun(self) -> Option<i64> {
+        match self {
+            Self::Begun(id) => Some(id),
+            Self::Later(..) => None,
+        }
+    }
 }
 
 /// What is to be watched.
@@ -92,9 +119,9 @@ enum Listener {
 #[derive(Debug)]
 enum Order {
     Begin(i64, Watch),
-    /// The same, once it is time.
-    BeginAt(Instant, i64, Watch),
     End(i64),
+    /// To look by then for what is to be watched later.
+    WakeAt(Instant),
 }
 
 /// The stream's task.
@@ -121,7 +148,7 @@ impl News {
             observers: KeyWatches::default(),
             waiters: KeyWatches::default(),
             holders: KeyWatches::default(),
-            asked: Mutex::default(),
+            asking: Arc::default(),
             next_id: AtomicI64::new(1),
             tower: Mutex::default(),
         }
@@ -157,7 +184,7 @@ impl News {
     fn watch_entry(self: &Arc<Self>, watches: &KeyWatches, lease: &Lease) -> KeyWatch {
         let name = entry_name(lease);
         let key = LockKey::new(&name).expect("an entry's name is a good key");
-        locked(&self.asked).entry(name.clone()).or_default().watches += 1;
+        locked(&self.asking).entries.entry(name.clone()).or_default().watches += 1;
         let subscription = Subscription { news: Arc::downgrade(self), of: Of::Entry(name) };
         watches.watch(&key).with_attached(subscription)
     }
@@ -174,19 +201,17 @@ impl News {
         let name = entry_name(lease);
         let mut orders = Vec::new();
         {
-            let mut asked = locked(&self.asked);
-            let Some(asked) = asked.get_mut(&name) else {
+            let mut asking = locked(&self.asking);
+            let Some(asked) = asking.entries.get_mut(&name) else {
                 // Nobody wants to be told.
                 return;
             };
-            if asked.created.replace(created) != Some(created)
-                && let Some(old) = asked.own.take()
-            {
-                orders.push(Order::End(old));
+            if asked.created.replace(created) != Some(created) {
+                orders.extend(asked.own.take().and_then(Own::begun).map(Order::End));
             }
             if asked.own.is_none() {
                 let id = self.draw_id();
-                asked.own = Some(id);
+                asked.own = Some(Own::Begun(id));
                 let target =
                     Target { key: layout.entry(lease).into(), end: None, events: Events::Ends };
                 orders.push(Order::Begin(
@@ -209,7 +234,7 @@ impl News {
 
     /// When the entry of a claim that queues was created, if we know.
     pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
-        locked(&self.asked).get(&entry_name(lease))?.created
+        locked(&self.asking).entries.get(&entry_name(lease))?.created
     }
 
     /// The lease was granted at `revision`.
@@ -223,17 +248,23 @@ impl News {
         let name = entry_name(lease);
         let mut orders = Vec::new();
         {
-            let mut asked = locked(&self.asked);
-            let Some(asked) = asked.get_mut(&name) else {
+            let mut asking = locked(&self.asking);
+            let asking = &mut *asking;
+            let Some(asked) = asking.entries.get_mut(&name) else {
                 return;
             };
             asked.created = None;
             orders.extend(asked.before.take().map(|(_, id)| Order::End(id)));
             let id = self.draw_id();
-            orders.extend(asked.own.replace(id).map(Order::End));
             let target = Target { key: layout.entry(lease).into(), end: None, events: Events::All };
-            let watch = Watch { target, start: revision + 1, tell: Listener::Holder(name) };
-            orders.push(Order::BeginAt(Instant::now() + WATCH_HELD_AFTER, id, watch));
+            let watch = Watch { target, start: revision + 1, tell: Listener::Holder(name.clone()) };
+            let waited = asked.own.replace(Own::Later(id, watch));
+            orders.extend(waited.and_then(Own::begun).map(Order::End));
+            let at = Instant::now() + WATCH_HELD_AFTER;
+            asking.later.push_back((at, name, id));
+            if !std::mem::replace(&mut asking.wakes, true) {
+                orders.push(Order::WakeAt(at));
+            }
         }
         orders.into_iter().for_each(|order| self.order(connection, order));
     }
@@ -242,16 +273,17 @@ impl News {
         let ids = match of {
             Of::Observed(id) => vec![*id],
             Of::Entry(name) => {
-                let mut asked = locked(&self.asked);
-                let Some(entry) = asked.get_mut(name) else {
+                let entries = &mut locked(&self.asking).entries;
+                let Some(entry) = entries.get_mut(name) else {
                     return;
                 };
                 entry.watches -= 1;
                 if entry.watches > 0 {
                     return;
                 }
-                let entry = asked.remove(name).expect("it was there just now");
-                entry.own.into_iter().chain(entry.before.map(|(_, id)| id)).collect()
+                let entry = entries.remove(name).expect("it was there just now");
+                let own = entry.own.and_then(Own::begun);
+                own.into_iter().chain(entry.before.map(|(_, id)| id)).collect()
             }
         };
         if let Some(tower) = &*locked(&self.tower) {
@@ -286,11 +318,31 @@ impl News {
             waiters: self.waiters.clone(),
             holders: self.holders.clone(),
         };
-        stream::run(Arc::clone(connection), orders, told)
+        stream::run(Arc::clone(connection), orders, told, Arc::clone(&self.asking))
     }
 
     fn draw_id(&self) -> i64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Asking {
+    /// Begins the watches for which it is time, and tells when to look again.
+    fn begin_due(&mut self, now: Instant) -> (Vec<(i64, Watch)>, Option<Instant>) {
+        let mut begun = Vec::new();
+        while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
+            let (_, name, id) = self.later.pop_front().expect("it was there just now");
+            let own = self.entries.get_mut(&name).and_then(|entry| entry.own.as_mut());
+            if let Some(own) = own
+                && matches!(own, Own::Later(later, _) if *later == id)
+                && let Own::Later(id, watch) = std::mem::replace(own, Own::Begun(id))
+            {
+                begun.push((id, watch));
+            }
+        }
+        let next = self.later.front().map(|(at, _, _)| *at);
+        self.wakes = next.is_some();
+        (begun, next)
     }
 }
 
@@ -329,7 +381,9 @@ impl Drop for News {
 
 impl fmt::Debug for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("News").field("entries", &locked(&self.asked).len()).finish_non_exhaustive()
+        f.debug_struct("News")
+            .field("entries", &locked(&self.asking).entries.len())
+            .finish_non_exhaustive()
     }
 }
 

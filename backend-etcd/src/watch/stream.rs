@@ -1,15 +1,15 @@
 //! The task that keeps one stream of watches to the member that is spoken to, and begins another when that breaks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchFilterType, WatchOptions, WatchResponse, WatchStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Events, Order, Told, Watch};
+use super::{Asking, Events, Order, Told, Watch, locked};
 use crate::connection::Connection;
 
 /// Between two tries to begin a stream, at first and at most: meanwhile, those who wait poll.
@@ -17,14 +17,22 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Keeps watch until nobody can give orders any more.
-pub(super) async fn run(connection: Arc<Connection>, orders: UnboundedReceiver<Order>, told: Told) {
+pub(super) async fn run(
+    connection: Arc<Connection>,
+    orders: UnboundedReceiver<Order>,
+    told: Told,
+    asking: Arc<Mutex<Asking>>,
+) {
     let moves = connection.moves();
+    // What an earlier task, whose runtime has ended, was to begin.
+    let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
     let tower = Lookout {
         connection,
         orders,
         told,
         watches: HashMap::new(),
-        later: VecDeque::new(),
+        wakes_at,
+        asking,
         moves,
         turn: 0,
     };
@@ -37,8 +45,9 @@ struct Lookout {
     told: Told,
     /// What is asked for.
     watches: HashMap<i64, Watch>,
-    /// What will be, if it is still wanted then. All wait for the same time, so they are in order.
-    later: VecDeque<(Instant, i64, Watch)>,
+    /// What will be.
+    asking: Arc<Mutex<Asking>>,
+    wakes_at: Option<Instant>,
     moves: tokio::sync::watch::Receiver<usize>,
     /// Whose turn it was to answer when the stream was begun.
     turn: usize,
@@ -100,7 +109,7 @@ impl Lookout {
     async fn idle(&mut self) -> Option<()> {
         tokio::select! {
             order = self.orders.recv() => self.take(order?).map_or(Some(()), |_| Some(())),
-            () = due(&self.later) => {
+            () = due(self.wakes_at) => {
                 self.take_due();
                 Some(())
             }
@@ -151,7 +160,7 @@ impl Lookout {
                     Some(order) => Some(order),
                     None => return Left::Over,
                 },
-                () = due(&self.later) => None,
+                () = due(self.wakes_at) => None,
                 _ = self.moves.changed() => return Left::Broken,
             };
             let changed = match order {
@@ -216,26 +225,22 @@ impl Lookout {
                 self.watches.insert(id, watch);
                 Some(Change::Begin(id))
             }
-            Order::BeginAt(at, id, watch) => {
-                self.later.push_back((at, id, watch));
+            Order::End(id) => self.watches.remove(&id).map(|_| Change::End(id)),
+            Order::WakeAt(at) => {
+                self.wakes_at = Some(at);
                 None
-            }
-            Order::End(id) => {
-                self.later.retain(|(_, later, _)| *later != id);
-                self.watches.remove(&id).map(|_| Change::End(id))
             }
         }
     }
 
     fn take_due(&mut self) -> Vec<Change> {
-        let now = Instant::now();
-        let mut begun = Vec::new();
-        while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
-            let (_, id, watch) = self.later.pop_front().expect("it was there just now");
+        let (begun, next) = locked(&self.asking).begin_due(Instant::now());
+        self.wakes_at = next;
+        let begin = |(id, watch)| {
             self.watches.insert(id, watch);
-            begun.push(Change::Begin(id));
-        }
-        begun
+            Change::Begin(id)
+        };
+        begun.into_iter().map(begin).collect()
     }
 }
 
@@ -245,9 +250,9 @@ enum Change {
     End(i64),
 }
 
-async fn due(later: &VecDeque<(Instant, i64, Watch)>) {
-    match later.front() {
-        Some((at, _, _)) => sleep_until(*at).await,
+async fn due(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
         None => future::pending().await,
     }
 }
