@@ -21,12 +21,14 @@ use crate::doubt::Doubts;
 use crate::error::{BACKEND, Failure};
 use crate::layout::Layout;
 use crate::session::Sessions;
+use crate::slots::Slots;
 use crate::watch::News;
 
 /// Locks on an etcd cluster. Clones share connections and sessions.
 #[derive(Clone)]
 pub struct EtcdBackend {
     layout: Layout,
+    slots: Arc<Slots>,
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
     doubts: Arc<Doubts>,
@@ -74,6 +76,7 @@ impl EtcdBackend {
         }
         Self {
             layout: config.layout.clone(),
+            slots: Arc::new(Slots::new()),
             connection: Arc::new(Connection::new(config)),
             sessions: Arc::default(),
             doubts: Arc::default(),
@@ -81,8 +84,9 @@ impl EtcdBackend {
         }
     }
 
-    pub(crate) fn layout(&self) -> &Layout {
-        &self.layout
+    /// The key of a lease of ours, or of one that was.
+    pub(crate) fn entry_of(&self, lease: &Lease) -> Option<String> {
+        self.slots.find(&self.layout, lease)
     }
 }
 

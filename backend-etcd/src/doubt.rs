@@ -8,10 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::Lease;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
-
-use crate::layout::entry_name;
+use leasehold_core::{Lease, LeaseId};
 
 /// How long a mark stays: several times what servers give a transaction, which is 5 s and two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
@@ -19,7 +17,7 @@ pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 /// The entries in doubt, and until when they are worth remembering.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    entries: Mutex<HashMap<String, Instant>>,
+    entries: Mutex<HashMap<LeaseId, Instant>>,
 }
 
 /// A transaction under way that may create entries. Dropped without having been settled, they are in doubt.
@@ -40,15 +38,15 @@ impl Doubts {
     /// Whether the entry of `lease` may still come.
     pub(crate) fn concern(&self, lease: &Lease) -> bool {
         let entries = self.entries();
-        !entries.is_empty() && entries.contains_key(&entry_name(lease))
+        !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
     /// The entry of `lease` will not come any more.
     pub(crate) fn forget(&self, lease: &Lease) {
-        self.entries().remove(&entry_name(lease));
+        self.entries().remove(&lease.id());
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+    fn entries(&self) -> MutexGuard<'_, HashMap<LeaseId, Instant>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,7 +68,7 @@ impl Drop for Creating<'_> {
         // Whoever has not released by then has given up.
         entries.retain(|_, until| now < *until);
         for lease in &self.leases {
-            entries.insert(entry_name(lease), now + lease.ttl() * 2 + MARKED_FOR);
+            entries.insert(lease.id(), now + lease.ttl() * 2 + MARKED_FOR);
         }
     }
 }

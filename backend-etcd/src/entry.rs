@@ -2,8 +2,10 @@
 
 use std::str;
 
-use etcd_client::KeyValue;
+use etcd_client::{Compare, CompareOp, KeyValue};
 use leasehold_core::{Description, Fingerprint, Holder, Lease, Share};
+
+use crate::layout::tag;
 
 /// What the values of those who hold begin with: before those who [queue](QUEUED), so that etcd can compare.
 pub(crate) const HELD: &str = "held ";
@@ -15,13 +17,31 @@ const QUEUED: &str = "queued ";
 /// rather taken for one who holds.
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
-/// What comes after all values of those who hold.
-pub(crate) const AFTER_HELD: &str = "held!";
+/// That `key` is the entry of this very lease, and it holds.
+pub(crate) fn is_held(key: &str, lease: &Lease) -> [Compare; 2] {
+    begins_with(key, HELD, lease)
+}
+
+/// That `key` is the entry of this very lease, and it queues.
+pub(crate) fn is_queued(key: &str, lease: &Lease) -> [Compare; 2] {
+    begins_with(key, QUEUED, lease)
+}
+
+fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
+    let start = format!("{state}{}", tag(lease));
+    // A blank follows, and an exclamation mark is next to it.
+    [
+        Compare::value(key, CompareOp::Greater, format!("{start} ")),
+        Compare::value(key, CompareOp::Less, format!("{start}!")),
+    ]
+}
 
 /// One who holds or queues for a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
+    /// [Of the lease](crate::layout::tag); empty for other programs.
+    pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
     pub(crate) state: State,
     pub(crate) share: Share,
@@ -46,6 +66,7 @@ impl Entry {
     pub(crate) fn read(kv: &KeyValue) -> Self {
         let foreign = || Text {
             state: State::Foreign,
+            tag: String::new(),
             share: Share::Whole,
             fingerprint: Fingerprint::of(kv.key()),
             description: None,
@@ -53,6 +74,7 @@ impl Entry {
         let text = str::from_utf8(kv.value()).ok().and_then(Text::read).unwrap_or_else(foreign);
         Self {
             key: kv.key().to_vec(),
+            tag: text.tag,
             value: kv.value().to_vec(),
             state: text.state,
             share: text.share,
@@ -82,20 +104,21 @@ pub(crate) fn queued(lease: &Lease) -> String {
 }
 
 fn value(state: &str, lease: &Lease) -> String {
-    let fingerprint = lease.id().fingerprint();
+    let (tag, fingerprint) = (tag(lease), lease.id().fingerprint());
     let share = match lease.share() {
         Share::Whole => "whole".to_owned(),
         Share::Units { units, limit } => format!("{units}/{limit}"),
     };
     match lease.description() {
-        Some(description) => format!("{state}{fingerprint} {share} {description}"),
-        None => format!("{state}{fingerprint} {share}"),
+        Some(description) => format!("{state}{tag} {fingerprint} {share} {description}"),
+        None => format!("{state}{tag} {fingerprint} {share}"),
     }
 }
 
 /// What a value says.
 struct Text {
     state: State,
+    tag: String,
     share: Share,
     fingerprint: Fingerprint,
     description: Option<Description>,
@@ -107,6 +130,7 @@ impl Text {
             Some(rest) => (State::Held, rest),
             None => (State::Queued, value.strip_prefix(QUEUED)?),
         };
+        let (tag, rest) = rest.split_once(' ')?;
         let (fingerprint, rest) = rest.split_once(' ')?;
         let (share, description) = match rest.split_once(' ') {
             Some((share, description)) => (share, Description::new(description).ok()),
@@ -119,7 +143,8 @@ impl Text {
             None if share == "whole" => Share::Whole,
             None => return None,
         };
-        Some(Self { state, share, fingerprint: fingerprint.parse().ok()?, description })
+        let fingerprint = fingerprint.parse().ok()?;
+        Some(Self { state, tag: tag.to_owned(), share, fingerprint, description })
     }
 }
 
@@ -140,6 +165,7 @@ mod tests {
         let text = Text::read(&queued(&lease)).unwrap();
 
         assert_eq!(text.state, State::Queued);
+        assert_eq!(text.tag, tag(&lease));
         assert_eq!(text.share, lease.share());
         assert_eq!(text.fingerprint, lease.id().fingerprint());
         assert_eq!(text.description.as_ref(), lease.description());
@@ -151,13 +177,14 @@ mod tests {
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
 
         let (held, queued) = (held(&lease), queued(&lease));
-        assert!(HELD <= held.as_str() && held.as_str() < AFTER_HELD);
-        assert!(AFTER_HELD < BETWEEN_HELD_AND_QUEUED && BETWEEN_HELD_AND_QUEUED < queued.as_str());
+        assert!(
+            held.as_str() < BETWEEN_HELD_AND_QUEUED && BETWEEN_HELD_AND_QUEUED < queued.as_str()
+        );
     }
 
     #[test]
     fn what_others_write_is_foreign() {
-        for value in ["", "held", "held x", "held 0000000x whole", "queued 00000000 1of2"] {
+        for value in ["", "held", "held x", "held t 0000000x whole", "queued t 00000000 1of2"] {
             assert!(Text::read(value).is_none(), "{value}");
         }
     }

@@ -42,14 +42,14 @@ impl Layout {
         Range { start: format!("{lock}/"), end: format!("{lock}0") }
     }
 
-    /// The one key of a lease.
-    pub(crate) fn entry(&self, lease: &Lease) -> String {
-        format!("{}{}/{}", self.prefix, lease.key(), entry_name(lease))
+    /// The key of one who holds or queues for `key`: one of a client's slots.
+    pub(crate) fn entry(&self, key: &LockKey, client: &str, slot: usize) -> String {
+        format!("{}{key}/{client}-{slot:x}", self.prefix)
     }
 
     /// What marks that the entry of `lease` must not come any more.
     pub(crate) fn mark(&self, lease: &Lease) -> String {
-        format!("{}~gone/{}/{}", self.prefix, lease.key(), entry_name(lease))
+        format!("{}~gone/{}/{}", self.prefix, lease.key(), tag(lease))
     }
 
     /// What lies there while the holders of `key` are asked to finish.
@@ -65,12 +65,9 @@ impl Default for Layout {
     }
 }
 
-/// The last part of a lease's key: what etcd knows of the lease's id.
-///
-/// Only who knows the id finds the name, and the name does not tell the id. So the name is what etcd compares: it
-/// is there, or the lease is not in force.
-pub(crate) fn entry_name(lease: &Lease) -> String {
-    /// Drawn once, for the names that are made here.
+/// What etcd knows of a lease's id, and compares: whoever knows the id finds it, and it does not tell the id.
+pub(crate) fn tag(lease: &Lease) -> String {
+    /// Drawn once, for what is made of ids here.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d0e_77c5_2d51_4e0f_9ce1_0c8e_54b1_f5a3);
 
     Uuid::new_v5(&NAMESPACE, lease.id().secret().as_bytes()).simple().to_string()
@@ -88,25 +85,25 @@ mod tests {
 
     #[test]
     fn all_of_a_lock_lies_in_its_range_and_nothing_of_its_neighbours() {
-        let layout = Layout::default();
-        let range = layout.range(&LockKey::new("job").unwrap());
+        let (layout, key) = (Layout::default(), LockKey::new("job").unwrap());
+        let range = layout.range(&key);
         let within = |key: &str| range.start.as_str() <= key && key < range.end.as_str();
 
-        assert!(within(&layout.entry(&lease("job"))));
+        assert!(within(&layout.entry(&key, "0123", 10)));
         for other in ["job1", "jo", "job-x", "job."] {
-            assert!(!within(&layout.entry(&lease(other))), "{other}");
+            assert!(!within(&layout.entry(&LockKey::new(other).unwrap(), "0123", 0)), "{other}");
         }
-        assert!(!within(&layout.revocation(&LockKey::new("job").unwrap())));
+        assert!(!within(&layout.revocation(&key)));
+        assert!(!within(&layout.mark(&lease("job"))));
     }
 
     #[test]
-    fn an_entry_names_one_lease_without_telling_its_id() {
+    fn a_tag_is_of_one_lease_and_does_not_tell_its_id() {
         let (one, other) = (lease("job"), lease("job"));
-        let layout = Layout::default();
 
-        assert_eq!(layout.entry(&one), layout.entry(&one));
-        assert_ne!(layout.entry(&one), layout.entry(&other));
-        assert!(!layout.entry(&one).contains(&one.id().secret()[..8]));
+        assert_eq!(tag(&one), tag(&one));
+        assert_ne!(tag(&one), tag(&other));
+        assert!(!tag(&one).contains(&one.id().secret()[..8]));
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod owner;
 mod entry;
 mod layout;
 mod queue;
+mod slots;
 
 mod connection;
 mod doubt;

@@ -37,7 +37,8 @@ pub trait EtcdGuard {
 
 impl EtcdGuard for LockGuard {
     fn etcd_compare(&self, backend: &EtcdBackend) -> Vec<Compare> {
-        let entry = backend.layout().entry(self.lease());
+        // Of a lease that is over, or of another client: no key is empty.
+        let entry = backend.entry_of(self.lease()).unwrap_or_default();
         let token = i64::try_from(self.token().number()).unwrap_or(i64::MAX);
         // It is there, and has been there since the grant, or since before it in the queue.
         vec![

@@ -65,27 +65,31 @@ impl Queue {
         self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
     }
 
-    /// The entry at `key`.
-    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.key == key.as_bytes())
+    /// The entry of the lease with this tag.
+    pub(crate) fn entry(&self, tag: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.tag == tag)
     }
 
-    /// Those who queue before the claim whose entry is, or would be, at `key`.
-    pub(crate) fn before(&self, key: &str) -> impl DoubleEndedIterator<Item = &Entry> {
-        let own = self.entries.iter().position(|entry| entry.key == key.as_bytes());
+    /// Those who queue before the claim with this tag.
+    pub(crate) fn before(&self, tag: &str) -> impl DoubleEndedIterator<Item = &Entry> {
+        let own = self.entries.iter().position(|entry| entry.tag == tag);
         let before = &self.entries[..own.unwrap_or(self.entries.len())];
         before.iter().filter(|entry| entry.state == State::Queued)
     }
 
-    /// What is to become of `claim`, whose entry is, or would be, at `key`.
-    pub(crate) fn verdict(&self, claim: &Claim, key: &str) -> Verdict {
-        if self.entry(key).is_some_and(|own| own.state == State::Held) {
+    /// What is to become of the claim with this tag, whose entry is, or would be, at `key`.
+    pub(crate) fn verdict(&self, claim: &Claim, tag: &str, key: &str) -> Verdict {
+        if self.entry(tag).is_some_and(|own| own.state == State::Held) {
             return Verdict::Admitted;
         }
         if self.is_held() && !self.is_held_like(claim.lease()) {
             return Verdict::OtherKind;
         }
-        let others = self.holders().chain(self.before(key)).map(|entry| entry.share.units());
+        if self.entries.iter().any(|entry| entry.key == key.as_bytes() && entry.tag != tag) {
+            // What we gave up came late, against all odds. It goes with its TTL.
+            return Verdict::Refused;
+        }
+        let others = self.holders().chain(self.before(tag)).map(|entry| entry.share.units());
         let total: u64 = others.chain([claim.share().units()]).map(u64::from).sum();
         if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }
     }
@@ -94,18 +98,18 @@ impl Queue {
     pub(crate) fn places_in_the_way(
         &self,
         claim: &Claim,
-        key: &str,
+        tag: &str,
     ) -> impl Iterator<Item = &Entry> {
         let behind = self.is_held() && claim.share().is_whole();
-        self.before(key).filter(move |_| !behind)
+        self.before(tag).filter(move |_| !behind)
     }
 
-    /// Who the claim at `key` waits for: the last before it, or `None` if it takes several to make room.
-    pub(crate) fn predecessor(&self, claim: &Claim, key: &str) -> Option<&Entry> {
+    /// Who the claim with this tag waits for: the last before it, or `None` if it takes several to make room.
+    pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
         if !claim.share().is_whole() {
-            return self.before(key).next_back();
+            return self.before(tag).next_back();
         }
-        let own = self.entries.iter().position(|entry| entry.key == key.as_bytes())?;
+        let own = self.entries.iter().position(|entry| entry.tag == tag)?;
         self.entries[..own].last()
     }
 }

@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LockKey};
+use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LeaseId, LockKey};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::layout::{Layout, entry_name};
+use crate::entry::Entry;
+use crate::layout::{Layout, tag};
 
 /// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
@@ -29,9 +30,9 @@ const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct News {
     /// Of those who observe a lock.
     observers: KeyWatches,
-    /// Of those who wait, by the names of their entries.
+    /// Of those who wait, by the tags of their leases.
     waiters: KeyWatches,
-    /// Of those who hold, by the names of their entries.
+    /// Of those who hold, by the tags of their leases.
     holders: KeyWatches,
     asking: Arc<Mutex<Asking>>,
     next_id: AtomicI64,
@@ -41,16 +42,18 @@ pub(crate) struct News {
 /// What the cluster is asked to watch for each entry that somebody watches.
 #[derive(Debug, Default)]
 struct Asking {
-    entries: HashMap<String, Asked>,
+    entries: HashMap<LeaseId, Asked>,
     /// Entries that are to be watched once they have held for long enough, in that order, and whether the stream's task
     /// wakes up for the first of them: locks that are held for a moment only are not to wake it each time.
-    later: VecDeque<(Instant, String, i64)>,
+    later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
 }
 
 /// What the cluster is asked to watch for the sake of an entry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Asked {
+    /// By which those who watch are known.
+    tag: LockKey,
     /// How many `KeyWatch`es there are.
     watches: usize,
     /// The entry itself.
@@ -59,6 +62,13 @@ struct Asked {
     before: Option<(Target, i64)>,
     /// When the entry came, as far as is known.
     created: Option<i64>,
+}
+
+impl Asked {
+    fn new(lease: &Lease) -> Self {
+        let tag = LockKey::new(tag(lease)).expect("a tag is a good key");
+        Self { tag, watches: 0, own: None, before: None, created: None }
+    }
 }
 
 /// The watch of an entry itself.
@@ -110,9 +120,9 @@ struct Watch {
 /// Who is told.
 #[derive(Clone, Debug)]
 enum Listener {
-    Holder(String),
+    Holder(LockKey),
     Observer(LockKey),
-    Waiter(String),
+    Waiter(LockKey),
 }
 
 /// What the stream's task is asked to do.
@@ -138,7 +148,7 @@ struct Subscription {
 }
 
 enum Of {
-    Entry(String),
+    Entry(LeaseId),
     Observed(i64),
 }
 
@@ -182,27 +192,30 @@ impl News {
     }
 
     fn watch_entry(self: &Arc<Self>, watches: &KeyWatches, lease: &Lease) -> KeyWatch {
-        let name = entry_name(lease);
-        let key = LockKey::new(&name).expect("an entry's name is a good key");
-        locked(&self.asking).entries.entry(name.clone()).or_default().watches += 1;
-        let subscription = Subscription { news: Arc::downgrade(self), of: Of::Entry(name) };
+        let key = {
+            let mut asking = locked(&self.asking);
+            let asked = asking.entries.entry(lease.id()).or_insert_with(|| Asked::new(lease));
+            asked.watches += 1;
+            asked.tag.clone()
+        };
+        let of = Of::Entry(lease.id());
+        let subscription = Subscription { news: Arc::downgrade(self), of };
         watches.watch(&key).with_attached(subscription)
     }
 
-    /// The claim queues since `created`, behind `before`.
+    /// The claim queues, behind `before`.
     pub(crate) fn queues(
         &self,
         connection: &Arc<Connection>,
-        layout: &Layout,
         lease: &Lease,
-        created: i64,
+        own: &Entry,
         before: Target,
     ) {
-        let name = entry_name(lease);
+        let created = own.created;
         let mut orders = Vec::new();
         {
             let mut asking = locked(&self.asking);
-            let Some(asked) = asking.entries.get_mut(&name) else {
+            let Some(asked) = asking.entries.get_mut(&lease.id()) else {
                 // Nobody wants to be told.
                 return;
             };
@@ -212,11 +225,10 @@ impl News {
             if asked.own.is_none() {
                 let id = self.draw_id();
                 asked.own = Some(Own::Begun(id));
-                let target =
-                    Target { key: layout.entry(lease).into(), end: None, events: Events::Ends };
+                let target = Target { key: own.key.clone(), end: None, events: Events::Ends };
                 orders.push(Order::Begin(
                     id,
-                    Watch { target, start: 0, tell: Listener::Waiter(name.clone()) },
+                    Watch { target, start: 0, tell: Listener::Waiter(asked.tag.clone()) },
                 ));
             }
             if asked.before.as_ref().is_none_or(|(target, _)| *target != before) {
@@ -225,7 +237,7 @@ impl News {
                 orders.extend(old.map(|(_, old)| Order::End(old)));
                 orders.push(Order::Begin(
                     id,
-                    Watch { target: before, start: 0, tell: Listener::Waiter(name) },
+                    Watch { target: before, start: 0, tell: Listener::Waiter(asked.tag.clone()) },
                 ));
             }
         }
@@ -234,34 +246,34 @@ impl News {
 
     /// When the entry of a claim that queues was created, if we know.
     pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
-        locked(&self.asking).entries.get(&entry_name(lease))?.created
+        locked(&self.asking).entries.get(&lease.id())?.created
     }
 
     /// The lease was granted at `revision`.
     pub(crate) fn granted(
         &self,
         connection: &Arc<Connection>,
-        layout: &Layout,
         lease: &Lease,
+        entry: &str,
         revision: i64,
     ) {
-        let name = entry_name(lease);
         let mut orders = Vec::new();
         {
             let mut asking = locked(&self.asking);
             let asking = &mut *asking;
-            let Some(asked) = asking.entries.get_mut(&name) else {
+            let Some(asked) = asking.entries.get_mut(&lease.id()) else {
                 return;
             };
             asked.created = None;
             orders.extend(asked.before.take().map(|(_, id)| Order::End(id)));
             let id = self.draw_id();
-            let target = Target { key: layout.entry(lease).into(), end: None, events: Events::All };
-            let watch = Watch { target, start: revision + 1, tell: Listener::Holder(name.clone()) };
+            let target = Target { key: entry.into(), end: None, events: Events::All };
+            let watch =
+                Watch { target, start: revision + 1, tell: Listener::Holder(asked.tag.clone()) };
             let waited = asked.own.replace(Own::Later(id, watch));
             orders.extend(waited.and_then(Own::begun).map(Order::End));
             let at = Instant::now() + WATCH_HELD_AFTER;
-            asking.later.push_back((at, name, id));
+            asking.later.push_back((at, lease.id(), id));
             if !std::mem::replace(&mut asking.wakes, true) {
                 orders.push(Order::WakeAt(at));
             }
@@ -272,16 +284,16 @@ impl News {
     fn forget(&self, of: &Of) {
         let ids = match of {
             Of::Observed(id) => vec![*id],
-            Of::Entry(name) => {
+            Of::Entry(lease) => {
                 let entries = &mut locked(&self.asking).entries;
-                let Some(entry) = entries.get_mut(name) else {
+                let Some(entry) = entries.get_mut(lease) else {
                     return;
                 };
                 entry.watches -= 1;
                 if entry.watches > 0 {
                     return;
                 }
-                let entry = entries.remove(name).expect("it was there just now");
+                let entry = entries.remove(lease).expect("it was there just now");
                 let own = entry.own.and_then(Own::begun);
                 own.into_iter().chain(entry.before.map(|(_, id)| id)).collect()
             }
@@ -331,8 +343,8 @@ impl Asking {
     fn begin_due(&mut self, now: Instant) -> (Vec<(i64, Watch)>, Option<Instant>) {
         let mut begun = Vec::new();
         while self.later.front().is_some_and(|(at, _, _)| *at <= now) {
-            let (_, name, id) = self.later.pop_front().expect("it was there just now");
-            let own = self.entries.get_mut(&name).and_then(|entry| entry.own.as_mut());
+            let (_, lease, id) = self.later.pop_front().expect("it was there just now");
+            let own = self.entries.get_mut(&lease).and_then(|entry| entry.own.as_mut());
             if let Some(own) = own
                 && matches!(own, Own::Later(later, _) if *later == id)
                 && let Own::Later(id, watch) = std::mem::replace(own, Own::Begun(id))
@@ -356,9 +368,9 @@ struct Told {
 impl Told {
     fn tell(&self, listener: &Listener) {
         match listener {
-            Listener::Holder(entry) => self.holders.notify(entry),
+            Listener::Holder(tag) => self.holders.notify(tag.as_str()),
             Listener::Observer(key) => self.observers.notify(key.as_str()),
-            Listener::Waiter(entry) => self.waiters.notify(entry),
+            Listener::Waiter(tag) => self.waiters.notify(tag.as_str()),
         }
     }
 }

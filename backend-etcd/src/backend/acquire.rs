@@ -14,7 +14,7 @@ use super::look::{queues, revision};
 use super::{EtcdBackend, context};
 use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::error::Failure;
-use crate::layout::Range;
+use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
 use crate::session::{self, Session};
 use crate::watch::{Events, Target};
@@ -34,6 +34,7 @@ const MAX_TOGETHER: usize = 64;
 /// A claim, and where it lies.
 struct Asked<'a> {
     claim: &'a Claim,
+    tag: String,
     range: Range,
     entry: String,
 }
@@ -70,16 +71,23 @@ impl EtcdBackend {
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
         let sent_at = SystemClock.now();
         let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim)).collect();
-        match self.attempt(&asked, sent_at).await {
+        let attempt = match self.attempt(&asked, sent_at).await {
             // A session that we took for alive has ended. Nothing was applied.
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
             attempt => attempt,
+        };
+        if let Ok(AttemptAll::Held { .. }) = attempt
+            && !waits(&asked)
+        {
+            claims.iter().for_each(|claim| self.slots.free(claim.lease()));
         }
+        attempt
     }
 
     fn asked<'a>(&self, claim: &'a Claim) -> Asked<'a> {
-        let (range, entry) = (self.layout.range(claim.key()), self.layout.entry(claim.lease()));
-        Asked { claim, range, entry }
+        let range = self.layout.range(claim.key());
+        let entry = self.slots.take(&self.layout, claim.lease());
+        Asked { claim, tag: tag(claim.lease()), range, entry }
     }
 
     async fn attempt(&self, asked: &[Asked<'_>], sent_at: Instant) -> Result<AttemptAll, Failure> {
@@ -97,7 +105,9 @@ impl EtcdBackend {
         for _ in 0..MAX_TRIES {
             let each = asked.iter().zip(&queues);
             let refused = each
-                .map(|(asked, queue)| (asked, queue, queue.verdict(asked.claim, &asked.entry)))
+                .map(|(asked, queue)| {
+                    (asked, queue, queue.verdict(asked.claim, &asked.tag, &asked.entry))
+                })
                 .find(|(_, _, verdict)| *verdict != Verdict::Admitted);
             queues = match refused {
                 Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
@@ -108,7 +118,7 @@ impl EtcdBackend {
                     }
                 }
                 Some((asked, queue, _)) => {
-                    let contention = self.contention(queue, asked.claim, &asked.entry).await;
+                    let contention = self.contention(queue, asked.claim, &asked.tag).await;
                     self.drop_hooks(&hooks).await;
                     return Ok(held(asked, contention));
                 }
@@ -150,7 +160,7 @@ impl EtcdBackend {
                 when.push(self.is_unmarked(lease));
                 created.push(lease);
             }
-            changes.push(put(&asked.entry, position.held(lease), hook.id()));
+            changes.push(put(position.key(asked), position.held(lease), hook.id()));
             if position.is_free() {
                 // Who was asked to finish has done so.
                 changes.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
@@ -181,19 +191,19 @@ impl EtcdBackend {
         }
         let revision = revision(&reply)?;
         let each = asked.iter().zip(&hooks);
-        let grants = each.map(|(asked, hook)| self.granted(asked.claim, *hook, revision, sent_at));
+        let grants = each.map(|(asked, hook)| self.granted(asked, *hook, revision, sent_at));
         Ok(Ok(grants.collect::<Result<_, _>>()?))
     }
 
     fn granted(
         &self,
-        claim: &Claim,
+        asked: &Asked<'_>,
         hook: Hook,
         revision: i64,
         sent_at: Instant,
     ) -> Result<Grant, Failure> {
-        let lease = claim.lease();
-        self.news.granted(&self.connection, &self.layout, lease, revision);
+        let lease = asked.claim.lease();
+        self.news.granted(&self.connection, lease, &asked.entry, revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
         let grant = Grant::new(token.ok_or_else(super::look::senseless)?);
         Ok(match hook {
@@ -238,7 +248,7 @@ impl EtcdBackend {
     async fn drop_replaced(&self, asked: &[Asked<'_>], queues: &[Queue]) {
         for (asked, queue) in asked.iter().zip(queues) {
             if asked.claim.lease().tenure() == Tenure::Fixed
-                && let Some(own) = queue.entry(&asked.entry)
+                && let Some(own) = queue.entry(&asked.tag)
             {
                 self.drop_lease(own.lease).await;
             }
@@ -265,22 +275,23 @@ impl EtcdBackend {
         asked: &Asked<'_>,
         queue: &Queue,
     ) -> Result<Result<Contention, Queue>, Failure> {
-        let Asked { claim, range, entry } = asked;
+        let Asked { claim, tag, range, entry } = asked;
         let place = claim.place().unwrap_or(PLACE);
-        let own = queue.entry(entry);
+        let own = queue.entry(tag);
         let lease = self.place_lease(claim, own, place).await?;
         let value = entry::queued(claim.lease());
         let Some(own) = own.filter(|own| own.lease == lease && own.value == value.as_bytes())
         else {
+            let key = own.map_or_else(|| entry.clone().into(), |own| own.key.clone());
             let unchanged = match own {
                 Some(own) => {
-                    vec![Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified)]
+                    vec![Compare::mod_revision(own.key.as_slice(), CompareOp::Equal, own.modified)]
                 }
                 None => vec![is_absent(entry), self.is_unmarked(claim.lease())],
             };
             let txn = Txn::new()
                 .when(unchanged)
-                .and_then([put(entry, value, lease), range.get()])
+                .and_then([put(key, value, lease), range.get()])
                 .or_else([range.get()]);
             let created = own.is_none().then(|| claim.lease());
             let reply = self.create(created, txn).await?;
@@ -293,7 +304,7 @@ impl EtcdBackend {
             }
             return Ok(Err(queues(&[range], &reply)?.remove(0)));
         };
-        let before = match queue.predecessor(claim, entry) {
+        let before = match queue.predecessor(claim, tag) {
             Some(before) if claim.share().is_whole() => {
                 Target { key: before.key.clone(), end: None, events: Events::Ends }
             }
@@ -303,8 +314,8 @@ impl EtcdBackend {
                 Target { key, end: Some(end), events: Events::Changes }
             }
         };
-        self.news.queues(&self.connection, &self.layout, claim.lease(), own.created, before);
-        Ok(Ok(self.contention(queue, claim, entry).await.with_place(place)))
+        self.news.queues(&self.connection, claim.lease(), own, before);
+        Ok(Ok(self.contention(queue, claim, tag).await.with_place(place)))
     }
 
     /// The lease of etcd's with which a place ends, with all of its TTL, or nearly so.
@@ -358,7 +369,7 @@ enum Position<'a> {
 impl<'a> Position<'a> {
     fn of(asked: &Asked<'_>, seen: Option<&'a Queue>, queues_since: Option<i64>) -> Self {
         match (seen, queues_since) {
-            (Some(queue), _) => Self::Seen(queue, queue.entry(&asked.entry)),
+            (Some(queue), _) => Self::Seen(queue, queue.entry(&asked.tag)),
             // For units, it takes a look.
             (None, Some(created)) if asked.claim.share().is_whole() => Self::InLine(created),
             (None, _) => Self::First,
@@ -383,7 +394,7 @@ impl<'a> Position<'a> {
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],
             Self::Seen(queue, Some(own)) => vec![
                 range.is_as_at(queue.revision),
-                Compare::create_revision(entry.as_str(), CompareOp::Equal, own.created),
+                Compare::create_revision(own.key.as_slice(), CompareOp::Equal, own.created),
             ],
         }
     }
@@ -398,6 +409,14 @@ impl<'a> Position<'a> {
         match self {
             Self::First | Self::InLine(_) => true,
             Self::Seen(queue, _) => !queue.is_held(),
+        }
+    }
+
+    /// Where its entry lies or will: with another client's, perhaps, that asked before us.
+    fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
+        match self {
+            Self::Seen(_, Some(own)) => own.key.clone(),
+            _ => asked.entry.clone().into(),
         }
     }
 
@@ -416,7 +435,7 @@ fn is_absent(key: &str) -> Compare {
     Compare::create_revision(key, CompareOp::Equal, 0)
 }
 
-pub(super) fn put(entry: &str, value: String, lease: i64) -> TxnOp {
+pub(super) fn put(entry: impl Into<Vec<u8>>, value: String, lease: i64) -> TxnOp {
     TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
 }
 

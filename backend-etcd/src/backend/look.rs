@@ -7,12 +7,12 @@ use etcd_client::{
     Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use futures_util::future::join_all;
-use leasehold_core::{Claim, Contention, Error, ErrorKind, Holder, Inspection, LockKey};
+use leasehold_core::{Claim, Contention, Error, ErrorKind, Holder, Inspection, Lease, LockKey};
 
 use super::EtcdBackend;
 use crate::entry::Entry;
 use crate::error::Failure;
-use crate::layout::Range;
+use crate::layout::{Range, tag};
 use crate::queue::Queue;
 use crate::session;
 
@@ -86,13 +86,13 @@ impl EtcdBackend {
     }
 
     /// What is known about who is in the way of a claim. If that cannot be found out, nothing.
-    pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, entry: &str) -> Contention {
+    pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, tag: &str) -> Contention {
         let leases =
-            queue.holders().chain(queue.places_in_the_way(claim, entry)).map(|entry| entry.lease);
+            queue.holders().chain(queue.places_in_the_way(claim, tag)).map(|entry| entry.lease);
         let left = self.left(leases.take(LEASES_OF_A_HINT)).await.unwrap_or_default();
         let holder = queue.holders().min_by_key(|holder| ends(holder, &left));
         let place =
-            queue.places_in_the_way(claim, entry).filter_map(|place| left.get(&place.lease)).min();
+            queue.places_in_the_way(claim, tag).filter_map(|place| left.get(&place.lease)).min();
         let mut contention = Contention::new();
         if let Some(holder) = holder {
             contention = contention.with_holder(described(holder, &left));
@@ -117,6 +117,16 @@ impl EtcdBackend {
         let inspection = Inspection::free().with_last_token(u64::try_from(newest).ok());
         let holders = holders.into_iter().map(|holder| described(holder, &left));
         Ok(holders.fold(inspection, Inspection::with_holder))
+    }
+
+    /// Where a lease lies, if it lies anywhere: with another client's, perhaps.
+    pub(super) async fn locate(&self, lease: &Lease) -> Result<Option<String>, Failure> {
+        if let Some(entry) = self.slots.find(&self.layout, lease) {
+            return Ok(Some(entry));
+        }
+        let queue = self.queue(lease.key()).await?;
+        let found = queue.entry(&tag(lease)).map(|entry| entry.key.clone());
+        Ok(found.and_then(|key| String::from_utf8(key).ok()))
     }
 
     /// All who hold and queue for `key`.

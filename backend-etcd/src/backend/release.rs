@@ -1,6 +1,9 @@
 //! Giving locks back, taking them away, and asking for them.
 
-use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{
+    Compare, CompareOp, DeleteOptions, DeleteResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
+    TxnResponse,
+};
 use leasehold_core::{
     Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure,
 };
@@ -10,7 +13,7 @@ use super::EtcdBackend;
 use super::acquire::put;
 use super::look::{described, revision};
 use crate::doubt::MARKED_FOR;
-use crate::entry::{AFTER_HELD, Entry, HELD};
+use crate::entry::{self, Entry};
 use crate::error::Failure;
 use crate::session::{self, Sessions};
 
@@ -30,17 +33,22 @@ impl EtcdBackend {
     }
 
     async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
-        let entry = self.layout.entry(lease);
+        let Some(entry) = self.locate(lease).await? else {
+            return Ok(Release::NotHeld);
+        };
+        let (is_held, is_queued) = (entry::is_held(&entry, lease), entry::is_queued(&entry, lease));
         let delete = TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()));
-        let is_held = [
-            Compare::value(entry.as_str(), CompareOp::Greater, HELD),
-            Compare::value(entry.as_str(), CompareOp::Less, AFTER_HELD),
-        ];
         let mark = self.mark_if_in_doubt(lease).await?;
         let in_doubt = mark.is_some();
         let txn = |mark: Option<TxnOp>| {
-            let operations: Vec<TxnOp> = [delete.clone()].into_iter().chain(mark).collect();
-            Txn::new().when(is_held.clone()).and_then(operations.clone()).or_else(operations)
+            // The key may be another lease's by now.
+            let leave = Txn::new().when(is_queued.clone()).and_then([delete.clone()]);
+            let with =
+                |operation: TxnOp| [operation].into_iter().chain(mark.clone()).collect::<Vec<_>>();
+            Txn::new()
+                .when(is_held.clone())
+                .and_then(with(delete.clone()))
+                .or_else(with(TxnOp::txn(leave)))
         };
         let reply = match self.connection.txn(txn(mark)).await {
             // Nor would a late entry find space.
@@ -50,10 +58,10 @@ impl EtcdBackend {
             reply => reply?,
         };
         self.doubts.forget(lease);
+        self.slots.free(lease);
 
-        let responses = reply.op_responses();
         if lease.tenure() == Tenure::Fixed
-            && let Some(TxnOpResponse::Delete(deleted)) = responses.first()
+            && let Some(deleted) = deleted(&reply)
             && let Some(own) = deleted.prev_kvs().first()
         {
             if in_doubt {
@@ -72,7 +80,7 @@ impl EtcdBackend {
             return Ok(None);
         }
         match self.sessions.current(&self.connection, MARKED_FOR).await {
-            Ok(session) => Ok(Some(put(&self.layout.mark(lease), String::new(), session.id))),
+            Ok(session) => Ok(Some(put(self.layout.mark(lease), String::new(), session.id))),
             Err(Failure::Final(error)) if error.kind() == ErrorKind::Refused => Ok(None),
             Err(failure) => Err(failure),
         }
@@ -147,6 +155,15 @@ impl EtcdBackend {
             self.end_lease(lease).await;
         }
         Err(too_busy())
+    }
+}
+
+/// What a transaction, or the one within it, has deleted.
+fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
+    match reply.op_responses().into_iter().next()? {
+        TxnOpResponse::Delete(deleted) => Some(deleted),
+        TxnOpResponse::Txn(within) => deleted(&within),
+        TxnOpResponse::Get(_) | TxnOpResponse::Put(_) => None,
     }
 }
 

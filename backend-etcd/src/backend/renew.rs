@@ -12,6 +12,7 @@ use super::look::{got, senseless};
 use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
+use crate::layout::tag;
 use crate::session::{Session, seconds};
 
 /// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
@@ -77,19 +78,21 @@ impl EtcdBackend {
     }
 
     async fn find(&self, leases: &[Lease]) -> Result<Vec<Found>, Failure> {
-        let reads = leases.iter().flat_map(|lease| {
-            let (entry, revocation) =
-                (self.layout.entry(lease), self.layout.revocation(lease.key()));
-            [TxnOp::get(entry, None), TxnOp::get(revocation, None)]
-        });
-        let reply = self.read(reads.collect()).await?;
+        let mut reads = Vec::with_capacity(2 * leases.len());
+        for lease in leases {
+            // The key of nobody, if it lies nowhere.
+            let entry = self.locate(lease).await?.unwrap_or_else(|| self.layout.mark(lease));
+            reads.push(TxnOp::get(entry, None));
+            reads.push(TxnOp::get(self.layout.revocation(lease.key()), None));
+        }
+        let reply = self.read(reads).await?;
         let found = reply.op_responses();
         let found: Vec<_> = found.iter().filter_map(got).collect();
         if found.len() != 2 * leases.len() {
             return Err(senseless());
         }
-        let pairs = found.chunks(2).map(|pair| Found {
-            entry: pair[0].kvs().first().map(Entry::read),
+        let pairs = leases.iter().zip(found.chunks(2)).map(|(lease, pair)| Found {
+            entry: pair[0].kvs().first().map(Entry::read).filter(|entry| entry.tag == tag(lease)),
             asked_back: !pair[1].kvs().is_empty(),
         });
         Ok(pairs.collect())
@@ -109,9 +112,9 @@ impl EtcdBackend {
         mut found: Found,
         session: Option<&Session>,
     ) -> Result<Renewal, Failure> {
-        let entry = self.layout.entry(lease);
         for _ in 0..MAX_TRIES {
             let Some(own) = found.entry.filter(|own| own.state == State::Held) else {
+                self.slots.free(lease);
                 let queue = self.queue(lease.key()).await?;
                 let taken = queue.is_held_like(lease);
                 return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
@@ -127,8 +130,9 @@ impl EtcdBackend {
             if own.lease == hook && own.value == value.as_bytes() {
                 return Ok(renewed);
             }
-            let unchanged = Compare::mod_revision(entry.as_str(), CompareOp::Equal, own.modified);
-            let txn = Txn::new().when([unchanged]).and_then([put(&entry, value, hook)]);
+            let unchanged =
+                Compare::mod_revision(own.key.as_slice(), CompareOp::Equal, own.modified);
+            let txn = Txn::new().when([unchanged]).and_then([put(own.key, value, hook)]);
             if self.connection.txn(txn).await?.succeeded() {
                 if own.lease != hook && session.is_none() {
                     self.drop_lease(own.lease).await;

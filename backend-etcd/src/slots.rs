@@ -1,0 +1,116 @@
+//! The keys under which this client's leases lie.
+//!
+//! A key that is deleted stays in etcd's index until it is compacted, and looking through a range passes all of them. So keys are
+//! used again and again, as in the recipe of etcd's own `concurrency` package, where each client has one per lock; here one
+//! for each lease that it has or wants of the lock at the same time. The value tells one lease from the next.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{Lease, LeaseId, LockKey};
+use uuid::Uuid;
+
+use crate::layout::Layout;
+
+/// How long after two TTLs a lease of which nothing more is heard keeps its slot.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// Which leases lie where.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// What tells this client's keys from others'.
+    client: String,
+    taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    id: LeaseId,
+    until: Instant,
+}
+
+impl Slots {
+    pub(crate) fn new() -> Self {
+        // Half of a random id: others only have to have another one for the same lock at the same time.
+        let (client, _) = Uuid::new_v4().as_u64_pair();
+        Self { client: format!("{client:016x}"), taken: Mutex::default() }
+    }
+
+    /// The key of a lease, which takes a free slot unless it has one.
+    pub(crate) fn take(&self, layout: &Layout, lease: &Lease) -> String {
+        let now = SystemClock.now();
+        let taken = Taken { id: lease.id(), until: now + lease.ttl() * 2 + FORGOTTEN_AFTER };
+        let mut all = self.taken();
+        let slots = all.entry(lease.key().clone()).or_default();
+        let free = |slot: &Option<Taken>| slot.as_ref().is_none_or(|slot| slot.until <= now);
+        let slot = position(slots, taken.id).or_else(|| slots.iter().position(free));
+        let slot = slot.unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        slots[slot] = Some(taken);
+        layout.entry(lease.key(), &self.client, slot)
+    }
+
+    /// The key of a lease, if it has one.
+    pub(crate) fn find(&self, layout: &Layout, lease: &Lease) -> Option<String> {
+        let all = self.taken();
+        let slot = position(all.get(lease.key())?, lease.id())?;
+        Some(layout.entry(lease.key(), &self.client, slot))
+    }
+
+    /// Nothing of the lease is left in the store.
+    pub(crate) fn free(&self, lease: &Lease) {
+        let mut all = self.taken();
+        let Some(slots) = all.get_mut(lease.key()) else {
+            return;
+        };
+        if let Some(slot) = position(slots, lease.id()) {
+            slots[slot] = None;
+        }
+        if slots.iter().all(Option::is_none) {
+            all.remove(lease.key());
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<LockKey, Vec<Option<Taken>>>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn position(slots: &[Option<Taken>], id: LeaseId) -> Option<usize> {
+    slots.iter().position(|slot| slot.as_ref().is_some_and(|slot| slot.id == id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_used_again_and_leave_nothing_behind() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let key = LockKey::new("k").unwrap();
+        let [one, two, three] = [(); 3].map(|()| Lease::new(&key, Duration::from_secs(10)));
+
+        let first = slots.take(&layout, &one);
+        assert_eq!(slots.take(&layout, &one), first);
+        assert_ne!(slots.take(&layout, &two), first);
+        slots.free(&one);
+        assert_eq!(slots.find(&layout, &one), None);
+        assert_eq!(slots.take(&layout, &three), first);
+
+        slots.free(&two);
+        slots.free(&three);
+        assert!(slots.taken().is_empty());
+    }
+
+    #[test]
+    fn clients_have_different_keys() {
+        let layout = Layout::default();
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
+
+        assert_ne!(Slots::new().take(&layout, &lease), Slots::new().take(&layout, &lease));
+    }
+}
