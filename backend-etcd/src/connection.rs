@@ -147,14 +147,16 @@ impl Connection {
             return Err(Failure::Final(Error::new(ErrorKind::Closed, "the backend was closed")));
         }
         let member = self.member(turn);
-        let mut client = member.client.lock().await;
-        if let Some(client) = &*client {
-            return Ok(Arc::clone(client));
-        }
-        let connecting = timeout(self.config.timeout, self.connect(member)).await;
-        let connected =
-            connecting.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))??;
-        Ok(Arc::clone(client.insert(Arc::new(connected))))
+        let connecting = async {
+            let mut client = member.client.lock().await;
+            if let Some(client) = &*client {
+                return Ok(Arc::clone(client));
+            }
+            Ok(Arc::clone(client.insert(Arc::new(self.connect(member).await?))))
+        };
+        // Those who wait while another connects wait no longer than it does.
+        let connected = timeout(self.config.timeout, connecting).await;
+        connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))?
     }
 
     /// Connects to a member, and makes sure that it is one of our cluster.

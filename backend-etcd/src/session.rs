@@ -9,9 +9,10 @@ use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
+use tokio::time::timeout;
 
 use crate::connection::Connection;
-use crate::error::Failure;
+use crate::error::{self, Failure};
 
 /// How much of its TTL a session may have used up before an acquisition has it kept alive again: one twelfth, so that a
 /// lease begins with nearly all of its TTL and busy clients do not do it all the time.
@@ -96,7 +97,7 @@ impl Sessions {
         ttl: Duration,
     ) -> Result<Session, Failure> {
         let slot = self.slot(ttl);
-        let mut slot = slot.lock().await;
+        let mut slot = in_time(connection, slot.lock()).await?;
         let now = SystemClock.now();
         match &*slot {
             Some(session) if session.has_left(now, 1, TIRED) => Ok(*session),
@@ -121,7 +122,7 @@ impl Sessions {
         // Others that are called in the same turn, as for batches, share the request.
         yield_now().await;
         let slot = self.slot(ttl);
-        let mut slot = slot.lock().await;
+        let mut slot = in_time(connection, slot.lock()).await?;
         match &*slot {
             Some(session) if session.kept_at >= since => Ok(*session),
             _ => self.renew(connection, ttl, &mut slot).await,
@@ -274,6 +275,16 @@ impl Sessions {
         });
         Arc::clone(by_ttl.entry(seconds(ttl)).or_default())
     }
+}
+
+/// Waits while others speak to the cluster, and no longer than for the cluster itself: where it does not answer, all who
+/// wait learn of it together.
+async fn in_time<T>(
+    connection: &Connection,
+    waiting: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    let waited = timeout(connection.timeout(), waiting).await;
+    waited.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))
 }
 
 /// Begins one of etcd's leases.
