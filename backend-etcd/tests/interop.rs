@@ -127,6 +127,12 @@ mod etcdctl {
         until_there_are(&store, "lock/job/", 2).await;
         let ours = waiting(&waiter, "job");
         until_there_are(&store, "lock/job/", 3).await;
+        // One that ends before it waits leaves its place behind. The holder watches its own key, the last two who is before them,
+        // and ours its own key too.
+        until("all watch", async || {
+            etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await >= 4.0
+        })
+        .await;
 
         theirs.end().await;
         guard.release().await.unwrap();
