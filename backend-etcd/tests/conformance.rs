@@ -28,8 +28,7 @@ impl Cluster {
     }
 
     async fn connect(&self) -> EtcdBackend {
-        let addresses: Vec<String> =
-            self.proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+        let addresses: Vec<String> = self.proxies.iter().map(FaultProxy::address).collect();
         EtcdBackend::connect(&format!("etcd://{}", addresses.join(","))).await.unwrap()
     }
 
@@ -39,9 +38,9 @@ impl Cluster {
         let found = self.client.kv_client().get(format!("lock/{key}/"), Some(range)).await;
         let found = found.unwrap();
         let held = found.kvs().iter().find(|kv| kv.value().starts_with(b"held "))?;
-        let (_, value) = held.value_str().unwrap().split_once(' ').unwrap();
-        let (fingerprint, rest) = value.split_once(' ').unwrap();
-        let description = rest.split_once(' ').and_then(|(_, text)| Description::new(text).ok());
+        let mut parts = held.value_str().unwrap().splitn(5, ' ').skip(2);
+        let fingerprint = parts.next().unwrap();
+        let description = parts.nth(1).and_then(|text| Description::new(text).ok());
         let left = self.client.lease_client().time_to_live(held.lease(), None).await.unwrap();
         // The server cuts off what is left of the last second.
         let left = u64::try_from(left.ttl() + 1).ok().map(Duration::from_secs);

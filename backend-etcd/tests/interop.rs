@@ -224,10 +224,11 @@ mod the_store {
 
     /// Whether a text ends in a fingerprint and what follows it.
     fn says(kv: &KeyValue, state: &str, rest: &str) -> bool {
-        let words: Vec<&str> = kv.value_str().unwrap().splitn(3, ' ').collect();
-        let [first, fingerprint, last] = words[..] else { return false };
-        let hexadecimal = fingerprint.bytes().all(|byte| byte.is_ascii_hexdigit());
-        first == state && fingerprint.len() == 8 && hexadecimal && last == rest
+        let words: Vec<&str> = kv.value_str().unwrap().splitn(4, ' ').collect();
+        let [first, tag, fingerprint, last] = words[..] else { return false };
+        let hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let lengths = (tag.len(), fingerprint.len()) == (32, 8);
+        first == state && lengths && hexadecimal(tag) && hexadecimal(fingerprint) && last == rest
     }
 
     #[tokio::test]

@@ -94,6 +94,11 @@ impl<H: Harness> Scene<H> {
         Lease::new(key, self.ttl())
     }
 
+    /// The clock that the store and its clients go by.
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     /// The time now.
     pub fn now(&self) -> Instant {
         self.clock.now()

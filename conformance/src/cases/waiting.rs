@@ -302,8 +302,8 @@ pub(crate) async fn too_many_waiters_are_refused_at_once<H: Harness>(scene: &Sce
     let key = scene.key();
     let holder = scene.client().await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
-    let builder = LockClient::builder(scene.backend().await).options(scene.options());
-    let client = builder.max_waiters(2).build().unwrap();
+    let builder = LockClient::builder(scene.backend().await).clock(scene.clock());
+    let client = builder.options(scene.options()).max_waiters(2).build().unwrap();
     let mutex = client.mutex(&key).unwrap();
     let mut waiting = JoinSet::new();
     for _ in 0..3 {
