@@ -8,7 +8,7 @@ use crate::Args;
 
 /// One way to do something.
 #[async_trait]
-pub(crate) trait Contestant {
+pub(crate) trait Contestant: Send {
     fn name(&self) -> &'static str;
 
     /// Does it many times, and tells how long each took.

@@ -30,6 +30,11 @@ enum Scenario {
 #[tokio::main]
 async fn main() {
     let args = Args::parse();
+    // In a task, like what users do: the runtime's own thread would have to be woken for each reply.
+    tokio::spawn(run(args)).await.expect("no scenario panics");
+}
+
+async fn run(args: Args) {
     let scenarios = match &args.scenarios[..] {
         [] => Scenario::value_variants(),
         chosen => chosen,

@@ -84,7 +84,7 @@ impl Etcd {
         }
         let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         let mut args: Vec<_> = args.chain(self.options.args.iter().cloned()).collect();
-        if !self.options.old {
+        if !self.options.old && !self.options.durable {
             // What a kill leaves unwritten, the kernel writes: only a power cut would lose data.
             args.push("--unsafe-no-fsync".to_owned());
         }

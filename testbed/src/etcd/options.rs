@@ -15,6 +15,7 @@ pub struct EtcdOptions {
     pub(super) users: Vec<User>,
     pub(super) timing: Option<Timing>,
     pub(super) old: bool,
+    pub(super) durable: bool,
     pub(super) args: Vec<String>,
 }
 
@@ -41,6 +42,7 @@ impl EtcdOptions {
             users: Vec::new(),
             timing: None,
             old: false,
+            durable: false,
             args: Vec::new(),
         }
     }
@@ -49,6 +51,13 @@ impl EtcdOptions {
     #[must_use]
     pub fn members(mut self, members: usize) -> Self {
         self.members = members;
+        self
+    }
+
+    /// Waits for the disk before it answers, as etcd does unless it is told not to.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
         self
     }
 
