@@ -11,7 +11,8 @@ use std::time::Duration;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Lease, LeaseId};
 
-/// How long a mark stays: several times what servers give a transaction, which is 5 s and two election timeouts.
+/// The TTL of the session on which marks hang. A third of it is left at least when one is made, which is several times what
+/// servers give a transaction: 5 s and two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// The entries in doubt, and until when they are worth remembering.

@@ -76,12 +76,25 @@ impl EtcdBackend {
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
             attempt => attempt,
         };
-        if let Ok(AttemptAll::Held { .. }) = attempt
-            && !waits(&asked)
-        {
-            claims.iter().for_each(|claim| self.slots.free(claim.lease()));
+        for claim in claims {
+            if !self.may_lie_there(claim, &attempt) {
+                self.slots.free(claim.lease());
+            }
         }
         attempt
+    }
+
+    /// Whether the store may have something of a claim after this attempt.
+    fn may_lie_there(&self, claim: &Claim, attempt: &Result<AttemptAll, Failure>) -> bool {
+        match attempt {
+            Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)) => true,
+            Ok(AttemptAll::Held { contention, .. }) => contention.place().is_some(),
+            // It may stand in line since an earlier one, or be in doubt.
+            Err(_) => {
+                let lease = claim.lease();
+                self.news.queues_since(lease).is_some() || self.doubts.concern(lease)
+            }
+        }
     }
 
     fn asked<'a>(&self, claim: &'a Claim) -> Asked<'a> {
@@ -276,7 +289,7 @@ impl EtcdBackend {
         queue: &Queue,
     ) -> Result<Result<Contention, Queue>, Failure> {
         let Asked { claim, tag, range, entry } = asked;
-        let place = claim.place().unwrap_or(PLACE);
+        let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
         let own = queue.entry(tag);
         let lease = self.place_lease(claim, own, place).await?;
         let value = entry::queued(claim.lease());
