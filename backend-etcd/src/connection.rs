@@ -12,6 +12,7 @@ use etcd_client::{Client, Error as EtcdError, Txn, TxnResponse};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
+use tonic::Code;
 
 use crate::config::EtcdConfig;
 use crate::error::{self, Failure};
@@ -164,13 +165,13 @@ impl Connection {
         let options = self.config.options();
         let mut client =
             Client::connect([&member.endpoint], Some(options)).await.map_err(error::connect)?;
-        let status = match client.status().await.map_err(error::connect) {
+        let status = match client.status().await {
             Ok(status) => status,
             // Some servers tell it only to administrators.
-            Err(Failure::Final(error)) if error.kind() == ErrorKind::Denied && !is_tls(&error) => {
+            Err(EtcdError::GRpcStatus(status)) if status.code() == Code::PermissionDenied => {
                 return Ok(client);
             }
-            Err(failure) => return Err(failure),
+            Err(error) => return Err(error::connect(error)),
         };
         if version::is_unsafe(status.version())
             && !self.warned_of_version.swap(true, Ordering::Relaxed)
@@ -240,8 +241,4 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").field("config", &self.config).finish_non_exhaustive()
     }
-}
-
-fn is_tls(error: &Error) -> bool {
-    error.to_string().contains("TLS")
 }

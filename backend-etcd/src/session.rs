@@ -90,7 +90,7 @@ pub(crate) fn seconds(ttl: Duration) -> i64 {
 impl Sessions {
     /// The session for leases with this TTL, to hang something on now.
     ///
-    /// It may be less than fresh: then [`Self::renewed_since`] is to be called as well, and may be at the same time.
+    /// It may be less than fresh: then [`Self::renewed`] is to be called as well, and may be at the same time.
     pub(crate) async fn current(
         &self,
         connection: &Connection,

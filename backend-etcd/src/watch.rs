@@ -274,7 +274,7 @@ impl News {
             orders.extend(waited.and_then(Own::begun).map(Order::End));
             let at = Instant::now() + WATCH_HELD_AFTER;
             asking.later.push_back((at, lease.id(), id));
-            if !std::mem::replace(&mut asking.wakes, true) {
+            if !std::mem::replace(&mut asking.wakes, true) || !self.keeps_watch() {
                 orders.push(Order::WakeAt(at));
             }
         }
@@ -302,6 +302,11 @@ impl News {
             // An error means that the task has ended, and with it all watches.
             ids.into_iter().for_each(|id| drop(tower.orders.send(Order::End(id))));
         }
+    }
+
+    /// Whether the stream's task runs: it ends with its runtime.
+    fn keeps_watch(&self) -> bool {
+        locked(&self.tower).as_ref().is_some_and(|tower| !tower.task.is_finished())
     }
 
     /// Gives an order to the stream's task, which is started if there is none. Without a runtime, those who wait poll.

@@ -1,0 +1,38 @@
+//! A client that outlives the runtime on which it was made.
+
+use std::time::Duration;
+
+use leasehold_core::{LockBackend, LockClient, LockKey};
+use leasehold_etcd::EtcdBackend;
+use leasehold_testbed::Etcd;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+#[test]
+fn another_runtime_is_told_of_what_happens_to_its_locks() {
+    // For the server alone.
+    let servers = Runtime::new().unwrap();
+    let etcd = servers.block_on(Etcd::start());
+    let first = Runtime::new().unwrap();
+    let client = first.block_on(async {
+        let client = LockClient::new(EtcdBackend::connect(&etcd.url()).await.unwrap());
+        let guard = client.mutex("before").unwrap().lock().await.unwrap();
+        guard.release().await.unwrap();
+        client
+    });
+    // The task that watches was to begin a watch in a moment.
+    drop(first);
+
+    let second = Runtime::new().unwrap();
+    second.block_on(async {
+        let guard = client.mutex("job").unwrap().lock().await.unwrap();
+        let other = LockClient::new(EtcdBackend::connect(&etcd.url()).await.unwrap());
+        // Long enough for the watch to be begun, were it not for the runtime that ended.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+
+        let forced = other.backend().force_release(&LockKey::new("job").unwrap()).await.unwrap();
+
+        assert_eq!(forced.ended().len(), 1);
+        timeout(Duration::from_secs(2), guard.lost()).await.expect("it is told at once");
+    });
+}
