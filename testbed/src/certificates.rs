@@ -8,9 +8,6 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// What clients call the server.
-const NAMES: [&str; 2] = ["localhost", "127.0.0.1"];
-
 /// Who may connect by TLS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TlsClients {
@@ -25,12 +22,12 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Creates them as PEM files in `folder`.
+    /// Creates them as PEM files in `folder`, for a server that clients call by these names.
     ///
     /// # Panics
     ///
     /// If the files cannot be written.
-    pub fn create(folder: &Path) -> Self {
+    pub fn create(folder: &Path, names: &[&str]) -> Self {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::new([]).expect("no names are fine");
         params.distinguished_name.push(DnType::CommonName, "Leasehold test authority");
@@ -41,14 +38,22 @@ impl Certificates {
         certificates.write("authority.crt", &authority.pem());
 
         let issuer = Issuer::new(params, key);
-        certificates.issue(&issuer, "server", ExtendedKeyUsagePurpose::ServerAuth);
-        certificates.issue(&issuer, "client", ExtendedKeyUsagePurpose::ClientAuth);
+        certificates.issue(&issuer, names, "server", ExtendedKeyUsagePurpose::ServerAuth);
+        certificates.issue(&issuer, names, "client", ExtendedKeyUsagePurpose::ClientAuth);
         certificates
     }
 
-    fn issue(&self, issuer: &Issuer<'_, KeyPair>, name: &str, usage: ExtendedKeyUsagePurpose) {
+    fn issue(
+        &self,
+        issuer: &Issuer<'_, KeyPair>,
+        names: &[&str],
+        name: &str,
+        usage: ExtendedKeyUsagePurpose,
+    ) {
         let key = KeyPair::generate().expect("a key can be made");
-        let mut params = CertificateParams::new(NAMES.map(str::to_owned)).expect("they are names");
+        let mut params =
+            CertificateParams::new(names.iter().copied().map(str::to_owned).collect::<Vec<_>>())
+                .expect("they are names");
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![usage];
         let certificate = params.signed_by(&key, issuer).expect("the authority can sign");

@@ -107,7 +107,7 @@ impl Redis {
 
     fn new(options: RedisOptions) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-redis-").tempdir()?;
-        let certificates = options.tls.map(|_| Certificates::create(folder.path()));
+        let certificates = options.tls.map(|_| Certificates::create(folder.path(), &["localhost"]));
         if !options.acl.is_empty() {
             std::fs::write(folder.path().join("users.acl"), options.acl.join("\n"))?;
         }

@@ -1,5 +1,7 @@
 //! Giving locks back, taking them away, and asking for them.
 
+use std::str;
+
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, DeleteResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
     TxnResponse,
@@ -13,8 +15,9 @@ use super::EtcdBackend;
 use super::acquire::put;
 use super::look::{described, revision};
 use crate::doubt::MARKED_FOR;
-use crate::entry::{self, Entry};
+use crate::entry::{self, Entry, State};
 use crate::error::Failure;
+use crate::layout::tag;
 use crate::session::{self, Sessions};
 
 /// How often others may change the queue under our hands.
@@ -36,8 +39,24 @@ impl EtcdBackend {
         let Some(entry) = self.locate(lease).await? else {
             return Ok(Release::NotHeld);
         };
-        let (is_held, is_queued) = (entry::is_held(&entry, lease), entry::is_queued(&entry, lease));
-        let delete = TxnOp::delete(entry.as_str(), Some(DeleteOptions::new().with_prev_key()));
+        let mut ended = self.delete_at(&entry, lease).await?;
+        if ended.is_none()
+            && let Some(own) = self.queue(lease.key()).await?.entry(&tag(lease))
+            && let Ok(elsewhere) = str::from_utf8(&own.key)
+        {
+            // It lies with another client that asked for it, too.
+            ended = self.delete_at(elsewhere, lease).await?;
+        }
+        Ok(match ended {
+            Some(State::Held) => Release::Released,
+            _ => Release::NotHeld,
+        })
+    }
+
+    /// Deletes the entry of a lease if it lies there, and tells what it was.
+    async fn delete_at(&self, entry: &str, lease: &Lease) -> Result<Option<State>, Failure> {
+        let (is_held, is_queued) = (entry::is_held(entry, lease), entry::is_queued(entry, lease));
+        let delete = TxnOp::delete(entry, Some(DeleteOptions::new().with_prev_key()));
         let mark = self.mark_if_in_doubt(lease).await?;
         let in_doubt = mark.is_some();
         let txn = |mark: Option<TxnOp>| {
@@ -60,10 +79,11 @@ impl EtcdBackend {
         self.doubts.forget(lease);
         self.slots.free(lease);
 
-        if lease.tenure() == Tenure::Fixed
-            && let Some(deleted) = deleted(&reply)
-            && let Some(own) = deleted.prev_kvs().first()
-        {
+        let deleted = deleted(&reply);
+        let Some(own) = deleted.as_ref().and_then(|deleted| deleted.prev_kvs().first()) else {
+            return Ok(None);
+        };
+        if lease.tenure() == Tenure::Fixed {
             if in_doubt {
                 // Something may hang on it yet.
                 self.end_lease(own.lease()).await;
@@ -71,7 +91,7 @@ impl EtcdBackend {
                 self.drop_lease(own.lease()).await;
             }
         }
-        Ok(if reply.succeeded() { Release::Released } else { Release::NotHeld })
+        Ok(Some(if reply.succeeded() { State::Held } else { State::Queued }))
     }
 
     /// What keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.

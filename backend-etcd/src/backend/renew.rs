@@ -114,8 +114,16 @@ impl EtcdBackend {
     ) -> Result<Renewal, Failure> {
         for _ in 0..MAX_TRIES {
             let Some(own) = found.entry.filter(|own| own.state == State::Held) else {
-                self.slots.free(lease);
                 let queue = self.queue(lease.key()).await?;
+                let own = queue.entry(&tag(lease));
+                if own.is_some_and(|own| own.state == State::Held) {
+                    // It lies with another client that asked for it, too.
+                    found.entry = own.cloned();
+                    continue;
+                }
+                if own.is_none() {
+                    self.slots.free(lease);
+                }
                 let taken = queue.is_held_like(lease);
                 return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
             };

@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use tokio::time::timeout;
 
-use super::grant;
+use super::{grant, granularity};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -337,7 +337,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease<H: Harness>(scen
 
     let error = extended.expect("there is nothing left to extend").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
-    scene.until_free(&key, Duration::ZERO).await;
+    scene.until_free(&key, granularity(client.backend())).await;
 }
 
 pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harness>(

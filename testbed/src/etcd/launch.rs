@@ -15,7 +15,8 @@ impl Etcd {
         let program = if options.old { Program::old() } else { Program::current() };
         let folder = tempfile::Builder::new().prefix("leasehold-etcd-").tempdir();
         let folder = folder.expect("a temporary folder can be made");
-        let certificates = options.tls.map(|_| Certificates::create(folder.path()));
+        let certificates =
+            options.tls.map(|_| Certificates::create(folder.path(), &["localhost", "127.0.0.1"]));
         let log = |i: usize| folder.path().join(format!("{}.log", name(i)));
         let members = (0..options.members).map(|i| Member::new(log(i))).collect();
         let mut etcd =
