@@ -37,6 +37,8 @@ struct Asked<'a> {
     tag: String,
     range: Range,
     entry: String,
+    /// No earlier attempt can have left anything.
+    is_new: bool,
 }
 
 /// What a claim's entry hangs on: one of etcd's leases.
@@ -76,31 +78,23 @@ impl EtcdBackend {
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
             attempt => attempt,
         };
-        for claim in claims {
-            if !self.may_lie_there(claim, &attempt) {
-                self.slots.free(claim.lease());
-            }
+        let leaves_something = match &attempt {
+            Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)) => true,
+            Ok(AttemptAll::Held { contention, .. }) => contention.place().is_some(),
+            Err(_) => false,
+        };
+        if !leaves_something {
+            let new = asked.iter().filter(|asked| asked.is_new);
+            new.for_each(|asked| self.slots.free(asked.claim.lease()));
         }
         attempt
     }
 
-    /// Whether the store may have something of a claim after this attempt.
-    fn may_lie_there(&self, claim: &Claim, attempt: &Result<AttemptAll, Failure>) -> bool {
-        match attempt {
-            Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)) => true,
-            Ok(AttemptAll::Held { contention, .. }) => contention.place().is_some(),
-            // It may stand in line since an earlier one, or be in doubt.
-            Err(_) => {
-                let lease = claim.lease();
-                self.news.queues_since(lease).is_some() || self.doubts.concern(lease)
-            }
-        }
-    }
-
     fn asked<'a>(&self, claim: &'a Claim) -> Asked<'a> {
         let range = self.layout.range(claim.key());
+        let is_new = self.slots.find(&self.layout, claim.lease()).is_none();
         let entry = self.slots.take(&self.layout, claim.lease());
-        Asked { claim, tag: tag(claim.lease()), range, entry }
+        Asked { claim, tag: tag(claim.lease()), range, entry, is_new }
     }
 
     async fn attempt(&self, asked: &[Asked<'_>], sent_at: Instant) -> Result<AttemptAll, Failure> {
@@ -288,7 +282,7 @@ impl EtcdBackend {
         asked: &Asked<'_>,
         queue: &Queue,
     ) -> Result<Result<Contention, Queue>, Failure> {
-        let Asked { claim, tag, range, entry } = asked;
+        let Asked { claim, tag, range, entry, .. } = asked;
         let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
         let own = queue.entry(tag);
         let lease = self.place_lease(claim, own, place).await?;
