@@ -152,7 +152,9 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_those_who_queue<H: Harness>(sc
     let attempts = faults.calls(Operation::Acquire) - before;
     faults.heal();
 
-    assert!((1..=40).contains(&attempts), "{attempts} attempts");
+    // Some in quick succession at first, and then a few a second.
+    let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
+    assert!((1..=most).contains(&attempts), "{attempts} attempts, {most} are allowed");
     guard.release().await.unwrap();
     let next = timeout(Duration::from_secs(1) + scene.slack(), waits).await;
     next.expect("it goes on").unwrap().release().await.unwrap();
