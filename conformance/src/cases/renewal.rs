@@ -244,7 +244,7 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Sc
 
     let held = scene.now().since(locked_at);
     assert!(held > limit - scene.ttl() / 2 && held < limit + scene.slack(), "held for {held:?}");
-    scene.until_free(&key, limit.saturating_sub(held)).await;
+    scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
     drop(guard);
 }
 
@@ -260,7 +260,7 @@ pub(crate) async fn max_hold_may_be_shorter_than_the_ttl<H: Harness>(scene: &Sce
 
     let held = scene.now().since(locked_at);
     assert!(held < limit + scene.slack(), "held for {held:?}");
-    scene.until_free(&key, limit.saturating_sub(held)).await;
+    scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
 pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
@@ -277,7 +277,7 @@ pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
     assert_eq!(guard.lost().await, LossReason::MaxHold);
     let held = scene.now().since(locked_at);
     assert!(held < limit + scene.slack(), "held for {held:?}");
-    scene.until_free(&key, limit.saturating_sub(held)).await;
+    scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
 pub(crate) async fn extending_moves_the_lease_in_the_store_and_here<H: Harness>(scene: &Scene<H>) {
