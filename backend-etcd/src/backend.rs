@@ -7,13 +7,13 @@ mod renew;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
     KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
 };
-use std::time::Duration;
 
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
@@ -87,6 +87,14 @@ impl EtcdBackend {
     /// The key of a lease of ours, or of one that was.
     pub(crate) fn entry_of(&self, lease: &Lease) -> Option<String> {
         self.slots.find(&self.layout, lease)
+    }
+
+    /// Nobody asks for the entry of a lease any more, and it is not there. If it may still come, nothing shall keep it alive.
+    fn abandon(&self, lease: &Lease) {
+        if self.doubts.forget(lease) {
+            self.sessions.doubt();
+        }
+        self.slots.free(lease);
     }
 }
 

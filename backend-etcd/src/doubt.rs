@@ -5,11 +5,13 @@
 //! long as a transaction can be under way, and no transaction creates an entry that is so marked.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Lease, LeaseId};
+
+use crate::sync::locked;
 
 /// The TTL of the session on which marks hang. A third of it is left at least when one is made, which is several times what
 /// servers give a transaction: 5 s and two election timeouts.
@@ -42,13 +44,13 @@ impl Doubts {
         !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
-    /// The entry of `lease` will not come any more.
-    pub(crate) fn forget(&self, lease: &Lease) {
-        self.entries().remove(&lease.id());
+    /// The entry of `lease` will not come any more, or nobody will ask for it; tells whether it was in doubt.
+    pub(crate) fn forget(&self, lease: &Lease) -> bool {
+        self.entries().remove(&lease.id()).is_some()
     }
 
     fn entries(&self) -> MutexGuard<'_, HashMap<LeaseId, Instant>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.entries)
     }
 }
 

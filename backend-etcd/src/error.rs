@@ -36,16 +36,6 @@ impl Failure {
         }
     }
 
-    pub(crate) fn error(&self) -> &Error {
-        match self {
-            Self::TokenExpired(error)
-            | Self::MemberDown(error)
-            | Self::Unknown(error)
-            | Self::LeaseGone(error)
-            | Self::Final(error) => error,
-        }
-    }
-
     /// No reply came in time.
     pub(crate) fn silent() -> Self {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))

@@ -24,8 +24,8 @@ impl Layout {
 
     pub(crate) fn new(prefix: impl Into<String>) -> Result<Self, Error> {
         let prefix = prefix.into();
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/@+=,".contains(&byte);
-        if prefix.is_empty() || prefix.len() > Self::MAX_PREFIX || !prefix.bytes().all(plain) {
+        let plain = LockKey::new(&prefix).is_ok_and(|key| key.as_str() == prefix);
+        if !plain || prefix.len() > Self::MAX_PREFIX {
             let message = format!(
                 "a prefix must have 1 to {} of the characters A-Z a-z 0-9 . _ - : / @ + = ,",
                 Self::MAX_PREFIX

@@ -63,6 +63,7 @@ mod slots;
 mod connection;
 mod doubt;
 mod session;
+mod sync;
 mod version;
 mod watch;
 

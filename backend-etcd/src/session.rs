@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant, SystemClock};
@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::connection::Connection;
 use crate::error::{self, Failure};
+use crate::sync::locked;
 
 /// How much of its TTL a session may have used up before an acquisition has it kept alive again: one twelfth, so that a
 /// lease begins with nearly all of its TTL and busy clients do not do it all the time.
@@ -342,8 +343,4 @@ fn duration(seconds: i64) -> Result<Duration, Failure> {
     seconds.map(Duration::from_secs).ok_or_else(|| {
         Failure::LeaseGone(Error::new(ErrorKind::Unavailable, "etcd's lease has ended"))
     })
-}
-
-fn locked<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@
 //! for each lease that it has or wants of the lock at the same time. The value tells one lease from the next.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant, SystemClock};
@@ -13,6 +13,7 @@ use leasehold_core::{Lease, LeaseId, LockKey};
 use uuid::Uuid;
 
 use crate::layout::Layout;
+use crate::sync::locked;
 
 /// How long after two TTLs a lease of which nothing more is heard keeps its slot.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -76,7 +77,7 @@ impl Slots {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<LockKey, Vec<Option<Taken>>>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.taken)
     }
 }
 

@@ -10,7 +10,7 @@ mod stream;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LeaseId, LockKey};
@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use crate::connection::Connection;
 use crate::entry::Entry;
 use crate::layout::{Layout, tag};
+use crate::sync::locked;
 
 /// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
@@ -402,8 +403,4 @@ impl fmt::Debug for News {
             .field("entries", &locked(&self.asking).entries.len())
             .finish_non_exhaustive()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

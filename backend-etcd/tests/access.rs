@@ -288,12 +288,11 @@ mod news {
         let mutex = |name| waiter.mutex(name).unwrap().with_options(told.clone()).unwrap();
         // Who holds for longer than a moment keeps the stream open.
         let keeps_stream = mutex("held").lock().await.unwrap();
-        until("the stream is open", async || {
-            etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await > 1.0
-        })
-        .await;
+        let watchers = async || etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await;
+        until("the stream is open", async || watchers().await > 1.0).await;
 
         change().await;
+        let before = watchers().await;
         let waits = mutex("job");
         let waits = tokio::spawn(async move { waits.lock().await.unwrap() });
         until("it queues", async || {
@@ -302,7 +301,7 @@ mod news {
         })
         .await;
         // What it is told until the watch is in force does not count.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until("its lock is watched", async || watchers().await > before).await;
         guard.release().await.unwrap();
 
         let granted = timeout(Duration::from_millis(500), waits).await;

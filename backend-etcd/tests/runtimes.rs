@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{LockBackend, LockClient, LockKey};
 use leasehold_etcd::EtcdBackend;
-use leasehold_testbed::Etcd;
+use leasehold_testbed::{Etcd, until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -27,8 +27,10 @@ fn another_runtime_is_told_of_what_happens_to_its_locks() {
     second.block_on(async {
         let guard = client.mutex("job").unwrap().lock().await.unwrap();
         let other = LockClient::new(EtcdBackend::connect(&etcd.url()).await.unwrap());
-        // Long enough for the watch to be begun, were it not for the runtime that ended.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until("its lock is watched", async || {
+            etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await >= 1.0
+        })
+        .await;
 
         let forced = other.backend().force_release(&LockKey::new("job").unwrap()).await.unwrap();
 

@@ -150,9 +150,10 @@ impl LockBackend for RedisBackend {
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let calls: Vec<Call> =
             leases.iter().map(|lease| Call::renew(&self.layout, lease)).collect();
-        let replies = match self.connection.call_all(&calls).await {
+        let replies: Vec<_> = match self.connection.call_all(&calls).await {
             Ok(replies) => replies.into_iter().map(decode_renewal).collect(),
-            Err(error) => repeat(&error, leases.len()),
+            // What failed a whole batch failed each of its parts.
+            Err(error) => leases.iter().map(|_lease| Err(error.repeated())).collect(),
         };
         let with_context = |(renewal, lease): (Result<_, Error>, &Lease)| {
             self.renewed(lease);
@@ -191,12 +192,6 @@ impl LockBackend for RedisBackend {
     async fn close(&self) {
         self.connection.close();
     }
-}
-
-/// What failed a whole batch failed each of its parts.
-fn repeat(error: &Error, times: usize) -> Vec<Result<Renewal, Error>> {
-    let part = || Err(Error::new(error.kind(), error.to_string()));
-    std::iter::repeat_with(part).take(times).collect()
 }
 
 impl fmt::Debug for RedisBackend {

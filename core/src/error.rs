@@ -139,6 +139,20 @@ impl Error {
         self
     }
 
+    /// The same failure of another request that it struck, as in a batch; the cause stays with this one.
+    #[must_use]
+    pub fn repeated(&self) -> Self {
+        Self(Box::new(Inner {
+            kind: self.0.kind,
+            operation: self.0.operation,
+            key: self.0.key.clone(),
+            backend: self.0.backend,
+            message: self.0.message.clone(),
+            loss: self.0.loss,
+            source: None,
+        }))
+    }
+
     /// The kind, to match on.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -1,6 +1,7 @@
 //! Giving locks back, taking them away, and asking for them.
 
 use std::str;
+use std::time::Duration;
 
 use etcd_client::{
     Compare, CompareOp, DeleteOptions, DeleteResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
@@ -9,7 +10,6 @@ use etcd_client::{
 use leasehold_core::{
     Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure,
 };
-use std::time::Duration;
 
 use super::EtcdBackend;
 use super::acquire::put;
@@ -37,6 +37,7 @@ impl EtcdBackend {
 
     async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
         let Some(entry) = self.locate(lease).await? else {
+            self.abandon(lease);
             return Ok(Release::NotHeld);
         };
         let mut ended = self.delete_at(&entry, lease).await?;

@@ -37,7 +37,7 @@ impl EtcdBackend {
     }
 
     /// The sessions of those that are kept, by TTL.
-    async fn renewed_sessions(&self, leases: &[Lease]) -> HashMap<i64, Result<Session, Failure>> {
+    async fn renewed_sessions(&self, leases: &[Lease]) -> HashMap<i64, Result<Session, Error>> {
         let mut ttls: Vec<_> = leases
             .iter()
             .filter(|lease| lease.tenure() == Tenure::Kept)
@@ -46,7 +46,8 @@ impl EtcdBackend {
         ttls.sort_unstable();
         ttls.dedup_by_key(|(seconds, _)| *seconds);
         let renewed = ttls.into_iter().map(async |(seconds, ttl)| {
-            (seconds, self.sessions.renewed(&self.connection, ttl).await)
+            let session = self.sessions.renewed(&self.connection, ttl).await;
+            (seconds, session.map_err(Failure::into_error))
         });
         join_all(renewed).await.into_iter().collect()
     }
@@ -54,19 +55,19 @@ impl EtcdBackend {
     async fn renew_chunk(
         &self,
         leases: &[Lease],
-        sessions: &HashMap<i64, Result<Session, Failure>>,
+        sessions: &HashMap<i64, Result<Session, Error>>,
     ) -> Vec<Result<Renewal, Error>> {
         let found = match self.find(leases).await {
             Ok(found) => found,
             Err(failure) => {
                 let error = failure.into_error();
-                return leases.iter().map(|lease| Err(again(&error, lease))).collect();
+                return leases.iter().map(|lease| Err(repeated(&error, lease))).collect();
             }
         };
         let renewed = leases.iter().zip(found).map(async |(lease, found)| {
             let session = match sessions.get(&seconds(lease.ttl())) {
-                Some(Err(failure)) if lease.tenure() == Tenure::Kept => {
-                    return Err(again(failure.error(), lease));
+                Some(Err(error)) if lease.tenure() == Tenure::Kept => {
+                    return Err(repeated(error, lease));
                 }
                 Some(Ok(session)) if lease.tenure() == Tenure::Kept => Some(session),
                 _ => None,
@@ -122,7 +123,7 @@ impl EtcdBackend {
                     continue;
                 }
                 if own.is_none() {
-                    self.slots.free(lease);
+                    self.abandon(lease);
                 }
                 let taken = queue.is_held_like(lease);
                 return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
@@ -154,7 +155,6 @@ impl EtcdBackend {
 }
 
 /// What failed for several, for one of them.
-fn again(error: &Error, lease: &Lease) -> Error {
-    let error = Error::new(error.kind(), error.to_string());
-    context(Failure::Final(error), Operation::Renew, lease.key())
+fn repeated(error: &Error, lease: &Lease) -> Error {
+    context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }
