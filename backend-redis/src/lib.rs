@@ -35,17 +35,20 @@
 //!
 //! Without `+client|tracking`, those who wait poll.
 
-mod config;
-
-mod backend;
-
-mod connection;
-mod watch;
+mod client;
+mod link;
 
 mod error;
 
-pub use backend::RedisBackend;
-pub use config::RedisConfig;
+pub use client::RedisClient;
+pub use leasehold_redis_support::{Replicas, Topology};
+pub use link::RedisLink;
+
+/// Locks on Redis or Valkey, with the `redis` crate. Clones share connections.
+pub type RedisBackend = leasehold_redis_support::Backend<RedisClient>;
+
+/// Which servers to use, and how.
+pub type RedisConfig = leasehold_redis_support::Config<RedisClient>;
 
 /// The client crate, to make the [`redis::Client`] that [`RedisConfig::from_client`] takes.
 pub use redis;

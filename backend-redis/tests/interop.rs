@@ -350,7 +350,7 @@ async fn locks_may_be_taken_through_any_address() {
     let socket = format!("unix://{}", redis.socket().display());
     let over_socket = LockClient::new(RedisBackend::connect(&socket).await.unwrap());
     let theirs = redis_client(&redis);
-    let config = RedisConfig::from_client(theirs);
+    let config = RedisConfig::from_client(theirs).unwrap();
     let from_client = RedisBackend::connect_with(config).await.unwrap();
     let from_client = LockClient::new(from_client);
     let database = format!("{}/5", redis.url());

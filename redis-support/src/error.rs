@@ -2,11 +2,22 @@
 
 use leasehold_core::{Error, ErrorKind};
 
+use crate::address::Address;
+
 /// An error that the server replied.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ServerError {
     code: String,
     detail: String,
+}
+
+/// To another server of a cluster.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Redirection {
+    /// It has the slot.
+    Moved(Address),
+    /// It is getting the slot, and may have the keys already.
+    Ask(Address),
 }
 
 impl ServerError {
@@ -25,6 +36,32 @@ impl ServerError {
     /// Whether the server does not know the script: nothing ran, and the caller sends the source.
     pub fn is_no_script(&self) -> bool {
         self.code == "NOSCRIPT"
+    }
+
+    /// Whether this server is a replica: nothing was applied.
+    pub(crate) fn is_replica(&self) -> bool {
+        matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
+    }
+
+    /// Whether this sentinel does not know the name it was asked for.
+    pub(crate) fn is_no_such_master(&self) -> bool {
+        self.code == "ERR" && self.detail.starts_with("No such master")
+    }
+
+    /// Whether this server of a cluster knows that something is being moved or replaced: nothing was applied.
+    pub(crate) fn is_of_a_cluster_in_motion(&self) -> bool {
+        matches!(self.code.as_str(), "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING")
+    }
+
+    /// Which server is to be asked instead, as the one that was `asked` says: nothing was applied.
+    pub(crate) fn redirection(&self, asked: &Address) -> Option<Redirection> {
+        let (_slot, address) = self.detail.split_once(' ')?;
+        let address = Address::read(address.trim_end(), asked)?;
+        match self.code.as_str() {
+            "MOVED" => Some(Redirection::Moved(address)),
+            "ASK" => Some(Redirection::Ask(address)),
+            _ => None,
+        }
     }
 
     /// What the error means for the caller.

@@ -73,16 +73,16 @@ impl Layout {
 
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
     /// others, if it means anything.
-    pub fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, News)> {
+    pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns)> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
-            return Some((name, News::Lock));
+            return Some((name, Concerns::Lock));
         };
         let (part, tagged) = part.split_once(":{")?;
         let (_tag, name) = tagged.split_once('}')?;
         match part {
-            Self::NEWS => Some((name, News::Waiters)),
-            Self::REVOKE => Some((name, News::Holders)),
+            Self::NEWS => Some((name, Concerns::Waiters)),
+            Self::REVOKE => Some((name, Concerns::Holders)),
             _ => None,
         }
     }
@@ -90,7 +90,7 @@ impl Layout {
 
 /// Whom a change of one of the server's keys concerns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum News {
+pub(crate) enum Concerns {
     /// Those who hold a lock in units.
     Holders,
     /// All: it is a mutex that was changed.
@@ -158,9 +158,9 @@ mod tests {
             |key: &str| layout.news(key.as_bytes()).map(|(name, news)| (name.to_owned(), news));
         let concerns = |news| Some((key("a/b{}").as_str().to_owned(), news));
 
-        assert_eq!(news(&of.lock), concerns(News::Lock));
-        assert_eq!(news(&of.news), concerns(News::Waiters));
-        assert_eq!(news(&of.revoke), concerns(News::Holders));
+        assert_eq!(news(&of.lock), concerns(Concerns::Lock));
+        assert_eq!(news(&of.news), concerns(Concerns::Waiters));
+        assert_eq!(news(&of.revoke), concerns(Concerns::Holders));
         for other in [&of.fence, &of.held, &of.units, &of.queue, &of.places] {
             assert_eq!(news(other), None, "{other}");
         }

@@ -1,8 +1,9 @@
-//! What the Redis backends of Leasehold share: where things lie in the server, the scripts that
-//! change them, and what the server's replies mean. No I/O, and no client crate.
+//! What the Redis backends of Leasehold share: nearly everything. [`Backend`] is the contract on Redis, whatever [`Client`]
+//! crate the connections are made with.
 //!
-//! A backend turns an operation into a [`Call`], sends it with its client, turns what comes back
-//! into a [`Reply`] or a [`ServerError`], and has the operation's `decode` function read it.
+//! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
+//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` sends it over the connection that there is
+//! or makes one, `reply.rs` reads what comes back. `watch.rs` passes on what servers tell unasked.
 //!
 //! # Layout
 //!
@@ -22,6 +23,17 @@
 //! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
 //! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free |
 
+mod config;
+
+mod backend;
+
+mod server;
+mod servers;
+mod watch;
+
+mod address;
+mod client;
+
 mod layout;
 mod slot;
 
@@ -31,11 +43,12 @@ mod script;
 mod error;
 mod reply;
 
+pub use address::Address;
+pub use backend::Backend;
 pub use call::Call;
+pub use client::{Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Said, Tls};
+pub use config::{Config, Replicas, Topology};
 pub use error::ServerError;
-pub use layout::{Layout, News};
-pub use reply::{
-    Reply, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation,
-};
+pub use layout::Layout;
+pub use reply::Reply;
 pub use script::Script;

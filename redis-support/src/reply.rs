@@ -8,12 +8,13 @@ use leasehold_core::{
     ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation,
 };
 
+use crate::client::Received;
 use crate::error::ServerError;
 
 /// A reply that is not an error, whatever client received it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// Several.
+    /// Several; of a map, one key and its value after the other.
     Array(Vec<Self>),
     /// A string.
     Bytes(Vec<u8>),
@@ -21,18 +22,16 @@ pub enum Reply {
     Int(i64),
     /// Nothing.
     Nil,
-    /// What no script of ours replies.
+    /// What nothing of ours replies with a meaning.
     Other,
 }
-
-type Received = Result<Reply, ServerError>;
 
 /// Reads the reply to [`Call::acquire`](crate::Call::acquire).
 ///
 /// # Errors
 ///
 /// What the server refused with; [`ErrorKind::Unexpected`] if the reply has another form.
-pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
+pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
     let reply = received.map_err(ServerError::into_error)?;
     let attempt = match &reply {
         Reply::Array(parts) => match parts.as_slice() {
@@ -52,7 +51,10 @@ pub fn decode_attempt(received: Received) -> Result<Attempt, Error> {
 /// # Errors
 ///
 /// As [`decode_attempt`]. [`ErrorKind::WrongType`] names the key.
-pub fn decode_attempt_all(received: Received, claims: &[Claim]) -> Result<AttemptAll, Error> {
+pub(crate) fn decode_attempt_all(
+    received: Received,
+    claims: &[Claim],
+) -> Result<AttemptAll, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
     };
@@ -83,7 +85,7 @@ pub fn decode_attempt_all(received: Received, claims: &[Claim]) -> Result<Attemp
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub fn decode_renewal(received: Received) -> Result<Renewal, Error> {
+pub(crate) fn decode_renewal(received: Received) -> Result<Renewal, Error> {
     match received.map_err(ServerError::into_error) {
         Ok(Reply::Int(1)) => Ok(Renewal::Renewed),
         Ok(Reply::Int(2)) => Ok(Renewal::RevocationRequested),
@@ -101,7 +103,7 @@ pub fn decode_renewal(received: Received) -> Result<Renewal, Error> {
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub fn decode_release(received: Received) -> Result<Release, Error> {
+pub(crate) fn decode_release(received: Received) -> Result<Release, Error> {
     match received.map_err(ServerError::into_error) {
         Ok(Reply::Int(1)) => Ok(Release::Released),
         Ok(Reply::Int(0)) => Ok(Release::NotHeld),
@@ -117,7 +119,7 @@ pub fn decode_release(received: Received) -> Result<Release, Error> {
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub fn decode_inspection(received: Received) -> Result<Inspection, Error> {
+pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error> {
     let Held { token, units, holders } = decode_held(received)?;
     let inspection = Inspection::free().with_last_token(token);
     let inspection = holders.into_iter().fold(inspection, Inspection::with_holder);
@@ -132,7 +134,7 @@ pub fn decode_inspection(received: Received) -> Result<Inspection, Error> {
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error> {
+pub(crate) fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error> {
     let Held { token, holders, .. } = decode_held(received)?;
     let forced = holders.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
     Ok(match token {
@@ -146,7 +148,7 @@ pub fn decode_forced_release(received: Received) -> Result<ForcedRelease, Error>
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub fn decode_revocation(received: Received) -> Result<Revocation, Error> {
+pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error> {
     match received.map_err(ServerError::into_error)? {
         Reply::Int(1) => Ok(Revocation::Requested),
         Reply::Int(0) => Ok(Revocation::NotHeld),

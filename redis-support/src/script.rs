@@ -1,5 +1,9 @@
 //! The scripts.
 
+use std::sync::LazyLock;
+
+use sha1_smol::Sha1;
+
 /// A Lua script that the server runs as one atomic step.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
@@ -67,5 +71,16 @@ impl Script {
             Self::RenewUnits => script!("renew_units": "time", "units"),
             Self::Revoke => script!("revoke": "time", "units"),
         }
+    }
+
+    /// How servers name it: the SHA-1 of its text.
+    pub fn hash(self) -> &'static str {
+        static HASHES: LazyLock<Vec<String>> = LazyLock::new(|| {
+            let hash = |script: &Script| Sha1::from(script.source()).hexdigest();
+            Script::ALL.iter().map(hash).collect()
+        });
+
+        // In the order in which they are declared.
+        &HASHES[self as usize]
     }
 }

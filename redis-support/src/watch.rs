@@ -1,4 +1,4 @@
-//! The server's news: client-side caching's invalidation messages.
+//! The servers' news: client-side caching's invalidation messages.
 //!
 //! Every script reads last what those who wait or hold want to hear of: the lock's key, or for what has
 //! no such key one that is made for news. So the server remembers that this connection knows that key,
@@ -6,10 +6,10 @@
 //! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
 
 use leasehold_core::{KeyWatch, KeyWatches, LockKey};
-use leasehold_redis_support::{Layout, News as Concerns};
-use redis::Value;
 
-/// Passes on what the server tells to those who watch.
+use crate::layout::{Concerns, Layout};
+
+/// Passes on what servers tell to those who watch.
 #[derive(Debug)]
 pub(crate) struct News {
     layout: Layout,
@@ -37,14 +37,11 @@ impl News {
         self.notify(key.as_str(), concerns);
     }
 
-    /// The server says that keys have changed: those named, or all.
-    pub(crate) fn invalidated(&self, message: &[Value]) {
-        for value in message {
-            match value {
-                Value::Array(keys) => keys.iter().for_each(|key| self.invalidated_key(key)),
-                // After a FLUSHALL.
-                Value::Nil => self.interrupted(),
-                _ => {}
+    /// The server says that these have changed.
+    pub(crate) fn invalidated(&self, keys: &[Vec<u8>]) {
+        for key in keys {
+            if let Some((name, concerns)) = self.layout.news(key) {
+                self.notify(name, concerns);
             }
         }
     }
@@ -53,14 +50,6 @@ impl News {
     pub(crate) fn interrupted(&self) {
         self.waiters.notify_all();
         self.holders.notify_all();
-    }
-
-    fn invalidated_key(&self, key: &Value) {
-        if let Value::BulkString(key) = key
-            && let Some((name, concerns)) = self.layout.news(key)
-        {
-            self.notify(name, concerns);
-        }
     }
 
     fn notify(&self, name: &str, concerns: Concerns) {

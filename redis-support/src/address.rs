@@ -1,0 +1,57 @@
+//! Where a server is.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where a server is, without credentials.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Address {
+    /// A host's name or address, and a port.
+    Tcp {
+        /// Without brackets, if it is an IPv6 address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// On this machine: what is sent there crosses no network.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp { host, .. } => {
+                host == "localhost"
+                    || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Reads `host:port` as servers write it; an empty host is the one that `asked` is on.
+    pub(crate) fn read(text: &str, asked: &Self) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Self::of(host, port.parse().ok()?, asked)
+    }
+
+    /// The same, in two parts. A server that does not know its own host says nothing, or a question mark.
+    pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
+        let host = match (host.trim_start_matches('[').trim_end_matches(']'), asked) {
+            ("" | "?", Self::Tcp { host, .. }) => host.clone(),
+            ("" | "?", Self::Unix(_)) => return None,
+            (host, _) => host.to_owned(),
+        };
+        Some(Self::Tcp { host, port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}

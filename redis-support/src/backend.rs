@@ -1,0 +1,281 @@
+//! The contract, on Redis.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, ForcedRelease,
+    Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+};
+
+use crate::call::Call;
+use crate::client::{Client, Received};
+use crate::config::{Config, Replicas};
+use crate::layout::{Concerns, Layout};
+use crate::reply::{
+    decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection, decode_release,
+    decode_renewal, decode_revocation,
+};
+use crate::server::Shared;
+use crate::servers::Servers;
+use crate::watch::News;
+
+/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the client crate `C`.
+/// Clones share connections.
+pub struct Backend<C: Client>(Arc<Inner<C>>);
+
+struct Inner<C: Client> {
+    layout: Layout,
+    news: Arc<News>,
+    shared: Arc<Shared<C>>,
+    servers: Servers<C>,
+    replicas: Replicas,
+    replicas_timeout: Duration,
+}
+
+impl<C: Client> Backend<C> {
+    /// Connects to the servers at `url`, see [`Config::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Config::from_url`] and [`Backend::connect_with`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(Config::from_url(url)?).await
+    }
+
+    /// Connects to the servers of `config`, to find out now whether they are there and let us in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if none can be reached, [`ErrorKind::Denied`] if it does not let us in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect_with(config: Config<C>) -> Result<Self, Error> {
+        let backend = Self::connect_lazily(config);
+        let connected = backend.0.servers.connect().await;
+        connected
+            .map_err(|error| error.with_operation(Operation::Connect).with_backend(C::NAME))?;
+        Ok(backend)
+    }
+
+    /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
+    pub fn connect_lazily(config: Config<C>) -> Self {
+        if config.exposes_password() {
+            tracing::warn!(topology = %config.topology, "the password crosses the network in the clear: use TLS");
+        }
+        let Config { client, topology, access, sentinel_access, layout, timeout, .. } = config;
+        let news = Arc::new(News::new(layout.clone()));
+        let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);
+        let servers = Servers::new(topology, access, &sentinel_access, &shared);
+        let Config { replicas, replicas_timeout, .. } = config;
+        Self(Arc::new(Inner { layout, news, shared, servers, replicas, replicas_timeout }))
+    }
+
+    /// Tells those of this process who wait that a renewal may have given units back.
+    fn renewed(&self, lease: &Lease) {
+        if !lease.share().is_whole() {
+            self.0.news.changed(lease.key(), Concerns::Waiters);
+        }
+    }
+
+    async fn call<T>(
+        &self,
+        operation: Operation,
+        key: &LockKey,
+        call: Call,
+        decode: impl FnOnce(Received) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let decoded = self.0.servers.call(&call).await.and_then(decode);
+        decoded.map_err(|error| context::<C>(error, operation, key))
+    }
+
+    /// Runs what acquires the locks of `claims`; a grant that too few replicas know of is given back.
+    async fn acquire<T>(
+        &self,
+        claims: &[Claim],
+        call: Call,
+        decode: impl FnOnce(Received) -> Result<T, Error>,
+        is_granted: impl FnOnce(&T) -> bool,
+    ) -> Result<T, Error> {
+        let key = claims[0].key();
+        if self.0.replicas == Replicas::None {
+            return self.call(Operation::Acquire, key, call, decode).await;
+        }
+        let time = self.0.replicas_timeout;
+        let answer = self.0.servers.call_and_wait(&call, self.0.replicas, time).await;
+        let acquired = async {
+            let answer = answer?;
+            let attempt = decode(answer.received)?;
+            if !is_granted(&attempt) {
+                return Ok(attempt);
+            }
+            let failure = match answer.replicas {
+                Ok(replicas) if replicas >= answer.enough => return Ok(attempt),
+                Ok(replicas) => {
+                    let message = format!(
+                        "{replicas} of {} replicas acknowledged the grant within {time:?}: it was given back",
+                        answer.enough
+                    );
+                    Error::new(ErrorKind::Unavailable, message)
+                }
+                Err(error) => error,
+            };
+            self.give_back(claims).await?;
+            Err(failure)
+        };
+        acquired.await.map_err(|error| context::<C>(error, Operation::Acquire, key))
+    }
+
+    /// Releases what does not count as granted.
+    async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
+        let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
+        let calls: Vec<Call> = claims.iter().map(release).collect();
+        for released in self.0.servers.call_all(&calls).await {
+            let released = released.and_then(decode_release);
+            released.map_err(|error| {
+                let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
+                Error::new(ErrorKind::Indeterminate, message).with_source(error)
+            })?;
+        }
+        claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
+        Ok(())
+    }
+}
+
+fn context<C: Client>(error: Error, operation: Operation, key: &LockKey) -> Error {
+    error.with_operation(operation).with_key(key).with_backend(C::NAME)
+}
+
+#[async_trait]
+impl<C: Client> LockBackend for Backend<C> {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::new(C::NAME, Fencing::BestEffort)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Units);
+        if self.0.servers.has_all_keys_together() {
+            capabilities = capabilities.with(Feature::Together);
+        }
+        if self.0.shared.has_push() { capabilities.with(Feature::Push) } else { capabilities }
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let call = Call::acquire(&self.0.layout, claim);
+        let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
+        let claims = std::slice::from_ref(claim);
+        let attempt = self.acquire(claims, call, decode_attempt, is_granted).await?;
+        let share = claim.share();
+        if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
+            // Those who observe an election hear of who is elected.
+            self.0.news.changed(claim.key(), Concerns::Waiters);
+        }
+        Ok(attempt)
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return Ok(AttemptAll::Granted(Vec::new()));
+        };
+        let refuse = |message: String| {
+            let error = Error::new(ErrorKind::Unsupported, message);
+            Err(context::<C>(error, Operation::Acquire, first.key()))
+        };
+        if !self.0.servers.has_all_keys_together() {
+            return refuse(
+                "a cluster has keys on several servers: acquire one after the other".into(),
+            );
+        }
+        let Some(call) = Call::acquire_all(&self.0.layout, claims) else {
+            let most = Call::MAX_TOGETHER;
+            return refuse(format!("one request acquires mutexes, and at most {most} of them"));
+        };
+        let decode = |received| decode_attempt_all(received, claims);
+        let is_granted = |attempt: &AttemptAll| matches!(attempt, AttemptAll::Granted(_));
+        self.acquire(claims, call, decode, is_granted).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let call = Call::renew(&self.0.layout, lease);
+        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await;
+        self.renewed(lease);
+        renewal
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let call = Call::release(&self.0.layout, lease);
+        let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
+        // Also if only a place in the queue was given up.
+        self.0.news.changed(lease.key(), Concerns::Waiters);
+        Ok(release)
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let calls: Vec<Call> =
+            leases.iter().map(|lease| Call::renew(&self.0.layout, lease)).collect();
+        let replies = self.0.servers.call_all(&calls).await;
+        let renewal = |(reply, lease): (Result<Received, Error>, &Lease)| {
+            self.renewed(lease);
+            let renewal = reply.and_then(decode_renewal);
+            renewal.map_err(|error| context::<C>(error, Operation::Renew, lease.key()))
+        };
+        replies.into_iter().zip(leases).map(renewal).collect()
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.0.news.watch(key)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.0.news.watch_lease(lease.key())
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        let call = Call::inspect(&self.0.layout, key);
+        self.call(Operation::Inspect, key, call, decode_inspection).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let call = Call::force_release(&self.0.layout, key);
+        let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
+        self.0.news.changed(key, Concerns::Lock);
+        Ok(forced)
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let call = Call::request_revocation(&self.0.layout, key);
+        let revocation = self.call(Operation::Revoke, key, call, decode_revocation).await?;
+        self.0.news.changed(key, Concerns::Holders);
+        Ok(revocation)
+    }
+
+    async fn close(&self) {
+        self.0.shared.close();
+        self.0.servers.disconnect();
+    }
+}
+
+impl<C: Client> Clone for Backend<C> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<C: Client> fmt::Debug for Backend<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("client", &C::NAME)
+            .field("servers", &self.0.servers)
+            .field("layout", &self.0.layout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,182 @@
+//! What a client crate must do: connect to one server, send to it what is to be sent, and pass on what it says.
+//!
+//! Which server is asked, for how long a reply is waited for, when a connection is given up and what is sent again is
+//! not for the client crates to decide: they differ in it, and a lock must know.
+
+use std::fmt;
+use std::sync::Arc;
+
+use leasehold_core::Error;
+
+use crate::address::Address;
+use crate::call::Call;
+use crate::config::Topology;
+use crate::error::ServerError;
+use crate::reply::Reply;
+
+/// A reply, or the error that the server replied.
+pub type Received = Result<Reply, ServerError>;
+
+/// A client crate, ready to connect.
+pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
+    /// How errors and logs name the backend.
+    const NAME: &'static str;
+
+    /// What the client crate itself would connect with.
+    type Native;
+
+    /// A connection.
+    type Link: Link;
+
+    /// A client that uses TLS, or none.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if the certificates cannot be used,
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if TLS was not compiled in.
+    fn new(tls: Option<Tls>) -> Result<Self, Error>;
+
+    /// A client with the TLS settings of `native`, where it would connect to, and as whom.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it would do what we cannot.
+    fn adopt(native: Self::Native) -> Result<(Self, Topology, Access), Error>;
+
+    /// Whether the connections are encrypted.
+    fn is_encrypted(&self) -> bool;
+
+    /// Makes one connection to one server. It is given up from outside if that takes too long.
+    fn connect(
+        &self,
+        address: &Address,
+        access: &Access,
+        protocol: Protocol,
+        listener: Listener,
+    ) -> impl Future<Output = Result<Self::Link, NoLink>> + Send;
+}
+
+/// A connection to one server while it lasts. Clones share it; the last one closes it.
+///
+/// Errors are of requests that were, or may have been, sent: all of them are
+/// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate), and the connection is given up. Nothing is ever sent twice, and dropped
+/// futures leave the connection in order.
+pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Sends one request.
+    fn send(&self, request: Request<'_>) -> impl Future<Output = Result<Received, Error>> + Send;
+
+    /// Sends several requests at once, to be done in this order.
+    fn send_all(
+        &self,
+        requests: Vec<Request<'_>>,
+    ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
+
+    /// Has the server say what is published on `channel`. Only with [`Protocol::Resp3`].
+    fn subscribe(&self, channel: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// What is sent to a server.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// A script that the server knows, by its hash.
+    ByHash(&'a Call),
+    /// A script, in full.
+    BySource(&'a Call),
+    /// Any other command, by its words.
+    Words(&'a [&'a str]),
+}
+
+impl Request<'_> {
+    /// Its first word.
+    pub fn command(&self) -> &str {
+        match self {
+            Self::ByHash(_) => "EVALSHA",
+            Self::BySource(_) => "EVAL",
+            Self::Words(words) => words[0],
+        }
+    }
+
+    /// Passes all words after the first to `add`.
+    pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
+        let call = match self {
+            Self::ByHash(call) => {
+                add(call.script().hash());
+                call
+            }
+            Self::BySource(call) => {
+                add(call.script().source());
+                call
+            }
+            Self::Words(words) => return words[1..].iter().copied().for_each(add),
+        };
+        add(&call.keys().len().to_string());
+        call.keys().iter().chain(call.args()).for_each(|word| add(word));
+    }
+}
+
+/// The protocols that servers speak.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Protocol {
+    /// The old one, in which servers say nothing unasked.
+    Resp2,
+    /// The one in which they do.
+    Resp3,
+}
+
+/// Who asks. `Debug` keeps the credentials to itself.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct Access {
+    /// The user, if it is not the server's default one.
+    pub user: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+    /// The number of the database.
+    pub database: u8,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+/// How TLS is spoken: with certificates and keys in PEM. `Debug` keeps them to itself.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// Whom to trust; without it, whom the system trusts.
+    pub authority: Option<Vec<u8>>,
+    /// The certificate that tells who we are, and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub enum NoLink {
+    /// The server does not know the protocol.
+    Protocol,
+    /// Anything else.
+    Failed(Error),
+}
+
+/// Is told what a server says unasked, by the connection's own task. It must not wait.
+pub type Listener = Arc<dyn Fn(Said) + Send + Sync>;
+
+/// What a server says unasked.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Said {
+    /// These keys were changed, and the server forgets that we want to hear of them.
+    Changed(Vec<Vec<u8>>),
+    /// All keys were.
+    AllChanged,
+    /// Something was published on a channel.
+    Published,
+    /// The connection has ended.
+    Closed,
+}

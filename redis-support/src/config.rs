@@ -1,0 +1,243 @@
+//! Which servers, and how to speak to them.
+
+mod url;
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+
+use crate::address::Address;
+use crate::client::{Access, Client, Protocol};
+use crate::layout::Layout;
+
+/// Which servers to use with the client crate `C`, and how. `Debug` shows neither users nor passwords.
+#[derive(Clone)]
+pub struct Config<C> {
+    pub(crate) client: C,
+    pub(crate) topology: Topology,
+    pub(crate) access: Access,
+    /// Sentinels have users of their own.
+    pub(crate) sentinel_access: Access,
+    pub(crate) layout: Layout,
+    pub(crate) timeout: Duration,
+    pub(crate) push: bool,
+    pub(crate) protocol: Protocol,
+    pub(crate) replicas: Replicas,
+    pub(crate) replicas_timeout: Duration,
+}
+
+/// How the servers are found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Topology {
+    /// There is one.
+    Single(Address),
+    /// There is one at a time, and sentinels know which.
+    Sentinel {
+        /// Some or all of the sentinels.
+        sentinels: Vec<Address>,
+        /// How they name what they watch over.
+        master: String,
+    },
+    /// Each has a part of the keys, and all know which.
+    Cluster {
+        /// Some or all of the servers.
+        seeds: Vec<Address>,
+    },
+}
+
+/// How many replicas must have a grant before it counts.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Replicas {
+    /// It counts at once.
+    #[default]
+    None,
+    /// So many.
+    AtLeast(u8),
+    /// So many that they and the primary are a majority. Only sentinels and clusters know how many replicas there are.
+    Majority,
+}
+
+impl<C: Client> Config<C> {
+    /// Long for a server in the same region, where a reply takes milliseconds; short enough that
+    /// a renewal is tried several times within a lease.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
+
+    /// Reads a URL.
+    ///
+    /// | URL | servers |
+    /// | --- | --- |
+    /// | `redis://[user[:password]@]host[:port][/database]` | one |
+    /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | the same |
+    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the one that these sentinels name |
+    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers |
+    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same over TLS, also to those that are found |
+    ///
+    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. Parameters, after `?`: `prefix` and `timeout-ms` as the methods
+    /// of those names; `wait-replicas` (`none`, a number or `majority`) and `wait-replicas-ms` as
+    /// [`wait_replicas`](Self::wait_replicas); `push=off` to poll; `protocol=resp2` for proxies that know no other, which polls
+    /// too; `sentinel-user` and `sentinel-pass`, if sentinels want any; with TLS `ca`, `cert` and `key`, the paths of PEM files.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
+    /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        url::read(url).map_err(|error| error.with_backend(C::NAME))
+    }
+
+    /// Takes what `native` knows of servers, credentials and TLS; the connections will be our own.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] if it says something that has no meaning here.
+    pub fn from_client(native: C::Native) -> Result<Self, Error> {
+        let (client, topology, access) = C::adopt(native)?;
+        Ok(Self::new(client, topology, access))
+    }
+
+    pub(crate) fn new(client: C, topology: Topology, access: Access) -> Self {
+        Self {
+            client,
+            topology,
+            access,
+            sentinel_access: Access::default(),
+            layout: Layout::default(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            push: true,
+            protocol: Protocol::Resp3,
+            replicas: Replicas::None,
+            replicas_timeout: Self::DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// What all keys begin with. Default: `lock:`.
+    ///
+    /// Applications that share a server keep apart by prefixes of which none begins with another.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it has 1 to 128 of the characters that keys may have.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
+        self.layout = Layout::new(prefix)?;
+        Ok(self)
+    }
+
+    /// How long to wait for a connection, and for a reply. Default: [`Config::DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        self.timeout = a_millisecond_to_a_minute("timeout", timeout)?;
+        Ok(self)
+    }
+
+    /// Does not ask the servers to tell of changes: those who wait poll.
+    #[must_use]
+    pub fn without_push(mut self) -> Self {
+        self.push = false;
+        self
+    }
+
+    /// Speaks RESP2, for proxies that know no other protocol: those who wait poll.
+    ///
+    /// A server that refuses RESP3 is spoken to in RESP2 anyway.
+    #[must_use]
+    pub fn resp2(mut self) -> Self {
+        self.protocol = Protocol::Resp2;
+        self
+    }
+
+    /// Has every grant acknowledged by so many `replicas` within `timeout`, by `WAIT`; one that is not is released again, and
+    /// the acquisition fails as [`Unavailable`](ErrorKind::Unavailable). Default: none.
+    ///
+    /// This narrows the time in which a failover loses a grant, and does not close it: a replica that has not acknowledged may be
+    /// promoted, and one that has may lose its memory. The fencing token is what keeps data right then.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] for a timeout of less than a millisecond or more than a minute,
+    /// [`ErrorKind::Unsupported`] for a majority on a single server, which does not know how many replicas there should be.
+    pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
+        if replicas == Replicas::Majority && matches!(self.topology, Topology::Single(_)) {
+            let message = "wait-replicas: a single server does not know how many replicas there should be: \
+                           give a number instead of majority";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_backend(C::NAME));
+        }
+        self.replicas = match replicas {
+            Replicas::AtLeast(0) => Replicas::None,
+            replicas => replicas,
+        };
+        self.replicas_timeout = a_millisecond_to_a_minute("wait-replicas-ms", timeout)?;
+        Ok(self)
+    }
+
+    /// Who asks the sentinels, if they want to know. Default: nobody.
+    #[must_use]
+    pub fn sentinel_access(
+        mut self,
+        user: Option<impl Into<String>>,
+        password: impl Into<String>,
+    ) -> Self {
+        let user = user.map(Into::into);
+        self.sentinel_access = Access { user, password: Some(password.into()), database: 0 };
+        self
+    }
+
+    /// Whether a password would cross a network in the clear.
+    pub(crate) fn exposes_password(&self) -> bool {
+        let has_password =
+            self.access.password.is_some() || self.sentinel_access.password.is_some();
+        has_password && !self.client.is_encrypted() && !self.topology.is_local()
+    }
+}
+
+impl Topology {
+    fn is_local(&self) -> bool {
+        match self {
+            Self::Single(address) => address.is_local(),
+            Self::Sentinel { sentinels: addresses, .. } | Self::Cluster { seeds: addresses } => {
+                addresses.iter().all(Address::is_local)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |addresses: &[Address]| {
+            addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+        };
+        match self {
+            Self::Single(address) => address.fmt(f),
+            Self::Sentinel { sentinels, master } => write!(f, "{}/{master}", list(sentinels)),
+            Self::Cluster { seeds } => f.write_str(&list(seeds)),
+        }
+    }
+}
+
+impl<C> fmt::Debug for Config<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("topology", &format_args!("{}", self.topology))
+            .field("layout", &self.layout)
+            .field("timeout", &self.timeout)
+            .field("push", &self.push)
+            .field("replicas", &self.replicas)
+            .finish_non_exhaustive()
+    }
+}
+
+fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Error> {
+    if time < Duration::from_millis(1) || time > Duration::from_secs(60) {
+        return Err(invalid(format!("{name}: 1 ms to 60 s are possible, not {time:?}")));
+    }
+    Ok(time)
+}
+
+/// Of a setting that cannot be.
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Invalid, message)
+}

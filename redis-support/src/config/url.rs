@@ -1,0 +1,288 @@
+//! URLs of servers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold_core::Error;
+use url::{Url, form_urlencoded};
+
+use super::{Config, Replicas, Topology, invalid};
+use crate::address::Address;
+use crate::client::{Access, Client, Protocol, Tls};
+
+const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// Reads a URL and what its parameters say.
+///
+/// Strictly, URLs have one host; so each of ours is read as a URL of its own.
+pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
+    let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
+    let (scheme, encrypted) = Scheme::read(scheme)?;
+    if rest.contains('#') {
+        return Err(invalid("the URL must not have a part after #"));
+    }
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let params = Params::read(query)?;
+    let mut access = params.access.clone();
+    let topology = match scheme {
+        Scheme::Unix => Topology::Single(Address::Unix(PathBuf::from(decode(place)?))),
+        Scheme::Single | Scheme::Sentinel | Scheme::Cluster => {
+            let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+            let hosts = match authority.rsplit_once('@') {
+                Some((user, hosts)) => {
+                    read_user(user, &mut access)?;
+                    hosts
+                }
+                None => authority,
+            };
+            servers(scheme, hosts, path, &mut access)?
+        }
+    };
+    if !encrypted && !params.tls.is_empty() {
+        return Err(invalid("ca, cert and key in the URL need TLS: rediss://"));
+    }
+    let tls = if encrypted { Some(params.tls.read_files()?) } else { None };
+    let mut config = Config::new(C::new(tls)?, topology, access);
+    config.sentinel_access = params.sentinel_access;
+    config.push = params.push;
+    config.protocol = params.protocol;
+    if let Some(prefix) = params.prefix {
+        config = config.prefix(prefix)?;
+    }
+    if let Some(timeout) = params.timeout {
+        config = config.timeout(timeout)?;
+    }
+    let wait = params.replicas_timeout.unwrap_or(config.timeout);
+    config.wait_replicas(params.replicas, wait)
+}
+
+/// What the URL begins with.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Scheme {
+    Single,
+    Sentinel,
+    Cluster,
+    Unix,
+}
+
+impl Scheme {
+    /// Which one it is, and whether it is over TLS.
+    fn read(scheme: &str) -> Result<(Self, bool), Error> {
+        Ok(match scheme {
+            "redis" | "valkey" => (Self::Single, false),
+            "rediss" | "valkeys" => (Self::Single, true),
+            "redis-sentinel" | "valkey-sentinel" => (Self::Sentinel, false),
+            "rediss-sentinel" | "valkeys-sentinel" => (Self::Sentinel, true),
+            "redis-cluster" | "valkey-cluster" => (Self::Cluster, false),
+            "rediss-cluster" | "valkeys-cluster" => (Self::Cluster, true),
+            "unix" | "redis+unix" => (Self::Unix, false),
+            _ => return Err(unknown_scheme()),
+        })
+    }
+}
+
+fn unknown_scheme() -> Error {
+    invalid(
+        "the URL must begin with redis://, redis-sentinel:// or redis-cluster://, with rediss for TLS, or with unix://",
+    )
+}
+
+/// `user`, `user:password` or `:password`.
+fn read_user(text: &str, access: &mut Access) -> Result<(), Error> {
+    let (user, password) = match text.split_once(':') {
+        Some((user, password)) => (user, Some(decode(password)?)),
+        None => (text, None),
+    };
+    access.user = Some(decode(user)?).filter(|user| !user.is_empty());
+    access.password = password.filter(|password| !password.is_empty());
+    Ok(())
+}
+
+fn servers(
+    scheme: Scheme,
+    hosts: &str,
+    path: &str,
+    access: &mut Access,
+) -> Result<Topology, Error> {
+    let port = if scheme == Scheme::Sentinel { SENTINEL_PORT } else { PORT };
+    let hosts = hosts.split(',').map(|host| address(host, port));
+    let mut addresses = hosts.collect::<Result<Vec<_>, _>>()?;
+    let path = path.trim_end_matches('/');
+    match scheme {
+        Scheme::Sentinel => {
+            let (master, database) = path.split_once('/').unwrap_or((path, ""));
+            if master.is_empty() {
+                let message =
+                    "the URL must name what the sentinels watch over: redis-sentinel://host/master";
+                return Err(invalid(message));
+            }
+            read_database(database, access)?;
+            Ok(Topology::Sentinel { sentinels: addresses, master: decode(master)? })
+        }
+        Scheme::Cluster if !path.is_empty() || access.database != 0 => {
+            Err(invalid("a cluster has no databases to choose from: the URL must not name one"))
+        }
+        Scheme::Cluster => Ok(Topology::Cluster { seeds: addresses }),
+        _ if addresses.len() > 1 => {
+            Err(invalid("several hosts are for redis-sentinel:// and redis-cluster://"))
+        }
+        _ => {
+            read_database(path, access)?;
+            Ok(Topology::Single(addresses.remove(0)))
+        }
+    }
+}
+
+fn address(host: &str, default_port: u16) -> Result<Address, Error> {
+    // A scheme that the reader knows, so that it checks the host, and one whose own port nobody means.
+    let read = Url::parse(&format!("ftp://{host}"));
+    let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
+    let name = url.host_str().filter(|name| !name.is_empty() && *name != "0.0.0.0");
+    let name = name.ok_or_else(|| invalid("the URL names no host, or one that is none"))?;
+    let has_port = !host.ends_with(name);
+    let port = url.port_or_known_default().filter(|_| has_port).unwrap_or(default_port);
+    let host = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Address::Tcp { host, port })
+}
+
+fn read_database(text: &str, access: &mut Access) -> Result<(), Error> {
+    if !text.is_empty() {
+        let database = text.parse();
+        access.database =
+            database.map_err(|_| invalid("the database in the URL must be a number up to 255"))?;
+    }
+    Ok(())
+}
+
+/// A part of the URL without its percent signs.
+fn decode(text: &str) -> Result<String, Error> {
+    // What the reader of forms takes for a blank is a plus sign here.
+    let pair = format!("x={}", text.replace('+', "%2B"));
+    let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
+    if text.contains('&') || value.contains('\u{fffd}') {
+        return Err(invalid("names and passwords in the URL must be percent-encoded"));
+    }
+    Ok(value.into_owned())
+}
+
+/// The parameters of a URL.
+struct Params {
+    prefix: Option<String>,
+    timeout: Option<Duration>,
+    push: bool,
+    protocol: Protocol,
+    replicas: Replicas,
+    replicas_timeout: Option<Duration>,
+    access: Access,
+    sentinel_access: Access,
+    tls: TlsFiles,
+}
+
+impl Params {
+    fn read(query: &str) -> Result<Self, Error> {
+        let mut params = Self {
+            prefix: None,
+            timeout: None,
+            push: true,
+            protocol: Protocol::Resp3,
+            replicas: Replicas::None,
+            replicas_timeout: None,
+            access: Access::default(),
+            sentinel_access: Access::default(),
+            tls: TlsFiles::default(),
+        };
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = value.into_owned();
+            match &*name {
+                "prefix" => params.prefix = Some(value),
+                "timeout-ms" => params.timeout = Some(millis("timeout-ms", &value)?),
+                "push" => params.push = push(&value)?,
+                "protocol" => params.protocol = protocol(&value)?,
+                "wait-replicas" => params.replicas = replicas(&value)?,
+                "wait-replicas-ms" => {
+                    params.replicas_timeout = Some(millis("wait-replicas-ms", &value)?);
+                }
+                "db" => read_database(&value, &mut params.access)?,
+                "user" => params.access.user = Some(value),
+                "pass" => params.access.password = Some(value),
+                "sentinel-user" => params.sentinel_access.user = Some(value),
+                "sentinel-pass" => params.sentinel_access.password = Some(value),
+                "ca" => params.tls.authority = Some(value),
+                "cert" => params.tls.certificate = Some(value),
+                "key" => params.tls.key = Some(value),
+                // The facade's.
+                "client" => {}
+                _ => {
+                    return Err(invalid(format!(
+                        "the URL has an unknown parameter {name:?}; known are prefix, timeout-ms, push, protocol, \
+                         wait-replicas, wait-replicas-ms, sentinel-user, sentinel-pass, ca, cert, key, db, user, \
+                         pass, client"
+                    )));
+                }
+            }
+        }
+        Ok(params)
+    }
+}
+
+fn millis(name: &str, value: &str) -> Result<Duration, Error> {
+    let millis =
+        value.parse().map_err(|_| invalid(format!("{name} in the URL must be a number")))?;
+    Ok(Duration::from_millis(millis))
+}
+
+fn push(value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(invalid("push in the URL must be on or off")),
+    }
+}
+
+fn protocol(value: &str) -> Result<Protocol, Error> {
+    match value {
+        "resp2" => Ok(Protocol::Resp2),
+        "resp3" => Ok(Protocol::Resp3),
+        _ => Err(invalid("protocol in the URL must be resp2 or resp3")),
+    }
+}
+
+fn replicas(value: &str) -> Result<Replicas, Error> {
+    match value {
+        "none" => Ok(Replicas::None),
+        "majority" => Ok(Replicas::Majority),
+        number => number
+            .parse()
+            .map(Replicas::AtLeast)
+            .map_err(|_| invalid("wait-replicas in the URL must be none, a number, or majority")),
+    }
+}
+
+/// Paths of PEM files.
+#[derive(Default)]
+struct TlsFiles {
+    authority: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl TlsFiles {
+    fn is_empty(&self) -> bool {
+        self.authority.is_none() && self.certificate.is_none() && self.key.is_none()
+    }
+
+    fn read_files(&self) -> Result<Tls, Error> {
+        let identity = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Some((read_file(certificate)?, read_file(key)?)),
+            (None, None) => None,
+            _ => return Err(invalid("cert and key in the URL need each other")),
+        };
+        Ok(Tls { authority: self.authority.as_deref().map(read_file).transpose()?, identity })
+    }
+}
+
+fn read_file(path: &str) -> Result<Vec<u8>, Error> {
+    std::fs::read(path)
+        .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
+}

@@ -1,0 +1,223 @@
+//! Which server is asked: the only one, the one that sentinels name, or the one that has the key.
+
+mod cluster;
+mod sentinel;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+
+use crate::call::Call;
+use crate::client::{Access, Client, Received};
+use crate::config::{Replicas, Topology};
+use crate::reply::Reply;
+use crate::server::{Role, Server, Shared};
+
+use cluster::Cluster;
+use sentinel::Sentinel;
+
+/// No failover is faster: a reply that has taken longer may be that of a server which was replaced meanwhile, and does not
+/// know it yet.
+const SLOW: Duration = Duration::from_millis(200);
+
+/// The servers of a backend.
+pub(crate) enum Servers<C: Client> {
+    Single(Arc<Server<C>>),
+    Sentinel(Sentinel<C>),
+    Cluster(Cluster<C>),
+}
+
+impl<C: Client> Servers<C> {
+    pub(crate) fn new(
+        topology: Topology,
+        access: Access,
+        sentinel_access: &Access,
+        shared: &Arc<Shared<C>>,
+    ) -> Self {
+        match topology {
+            Topology::Single(address) => {
+                Self::Single(Server::new(address, access, Role::Store, shared))
+            }
+            Topology::Sentinel { sentinels, master } => {
+                Self::Sentinel(Sentinel::new(&sentinels, sentinel_access, master, access, shared))
+            }
+            Topology::Cluster { seeds } => Self::Cluster(Cluster::new(seeds, access, shared)),
+        }
+    }
+
+    /// Whether all keys are on one server.
+    pub(crate) fn has_all_keys_together(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
+    /// Finds out whether they are there and let us in.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        match self {
+            Self::Single(server) => server.connect().await,
+            Self::Sentinel(sentinel) => sentinel.connect().await,
+            Self::Cluster(cluster) => cluster.connect().await,
+        }
+    }
+
+    pub(crate) fn disconnect(&self) {
+        match self {
+            Self::Single(server) => server.disconnect(),
+            Self::Sentinel(sentinel) => sentinel.disconnect(),
+            Self::Cluster(cluster) => cluster.disconnect(),
+        }
+    }
+
+    /// Runs one script.
+    pub(crate) async fn call(&self, call: &Call) -> Result<Received, Error> {
+        self.ask(call, &Plainly).await
+    }
+
+    /// Runs one script and waits until enough replicas know what it did.
+    pub(crate) async fn call_and_wait(
+        &self,
+        call: &Call,
+        wanted: Replicas,
+        time: Duration,
+    ) -> Result<Acknowledged, Error> {
+        let enough = match (wanted, self) {
+            (Replicas::None, _) => 0,
+            (Replicas::AtLeast(count), _) => u32::from(count),
+            (Replicas::Majority, Self::Single(_)) => unreachable!("the configuration refuses it"),
+            (Replicas::Majority, Self::Sentinel(sentinel)) => majority(sentinel.replicas().await?),
+            (Replicas::Majority, Self::Cluster(cluster)) => majority(cluster.replicas(call).await?),
+        };
+        let waiting = AndWait { replicas: enough.to_string(), time };
+        let (received, waited) = self.ask(call, &waiting).await?;
+        let replicas = match waited {
+            Ok(Reply::Int(count)) => Ok(u32::try_from(count).unwrap_or_default()),
+            Ok(_) => Ok(0),
+            Err(refusal) => Err(refusal.into_error()),
+        };
+        Ok(Acknowledged { received, replicas, enough })
+    }
+
+    async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
+        match self {
+            Self::Single(server) => ask.server(server, call).await,
+            Self::Sentinel(sentinel) => sentinel.ask(call, ask).await,
+            Self::Cluster(cluster) => cluster.ask(call, ask).await,
+        }
+    }
+
+    /// Runs many scripts, in as few round trips as can be.
+    pub(crate) async fn call_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        match self {
+            Self::Single(server) => {
+                spread(server.call_all(&calls.iter().collect::<Vec<_>>()).await, calls.len())
+            }
+            Self::Sentinel(sentinel) => spread(sentinel.call_all(calls).await, calls.len()),
+            Self::Cluster(cluster) => cluster.call_all(calls).await,
+        }
+    }
+}
+
+impl<C: Client> fmt::Debug for Servers<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(server) => server.fmt(f),
+            Self::Sentinel(sentinel) => sentinel.fmt(f),
+            Self::Cluster(cluster) => cluster.fmt(f),
+        }
+    }
+}
+
+/// A reply, and how many replicas know what was done.
+pub(crate) struct Acknowledged {
+    pub(crate) received: Received,
+    pub(crate) replicas: Result<u32, Error>,
+    pub(crate) enough: u32,
+}
+
+/// So many replicas that they and their primary are more than half of all.
+fn majority(replicas: u32) -> u32 {
+    replicas.div_ceil(2)
+}
+
+/// What failed a whole batch failed each of its parts.
+fn spread(replies: Result<Vec<Received>, Error>, count: usize) -> Vec<Result<Received, Error>> {
+    match replies {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
+    }
+}
+
+/// A way of asking one server.
+trait Ask: Sync {
+    type Answer: Send;
+
+    /// Asks `server`.
+    fn server<C: Client>(
+        &self,
+        server: &Arc<Server<C>>,
+        call: &Call,
+    ) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
+
+    /// The reply that tells whether the server is the right one.
+    fn reply(answer: &Self::Answer) -> &Received;
+
+    /// Makes a reply an answer, where a key is on its way to another server.
+    fn plain(reply: Received) -> Self::Answer;
+}
+
+struct Plainly;
+
+impl Ask for Plainly {
+    type Answer = Received;
+
+    async fn server<C: Client>(
+        &self,
+        server: &Arc<Server<C>>,
+        call: &Call,
+    ) -> Result<Received, Error> {
+        server.call(call).await
+    }
+
+    fn reply(answer: &Received) -> &Received {
+        answer
+    }
+
+    fn plain(reply: Received) -> Received {
+        reply
+    }
+}
+
+struct AndWait {
+    replicas: String,
+    time: Duration,
+}
+
+impl Ask for AndWait {
+    type Answer = (Received, Received);
+
+    async fn server<C: Client>(
+        &self,
+        server: &Arc<Server<C>>,
+        call: &Call,
+    ) -> Result<(Received, Received), Error> {
+        let millis = self.time.as_millis().to_string();
+        let wait = ["WAIT", &self.replicas, &millis];
+        server.call_and_wait(call, &wait, self.time).await
+    }
+
+    fn reply(answer: &(Received, Received)) -> &Received {
+        &answer.0
+    }
+
+    fn plain(reply: Received) -> (Received, Received) {
+        // Where keys are moved about, nothing was waited for.
+        (reply, Ok(Reply::Int(0)))
+    }
+}
+
+/// Of a reply by a server that was replaced while it answered: what it did is lost, or was done nowhere.
+fn replaced() -> Error {
+    let message = "the server was replaced while it answered, outcome unknown";
+    Error::new(ErrorKind::Indeterminate, message)
+}

@@ -1,0 +1,457 @@
+//! Many servers, each with a part of the keys.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::{Error, ErrorKind};
+use tokio::time::{Instant, timeout};
+
+use super::{Ask, Plainly, SLOW, replaced};
+use crate::address::Address;
+use crate::call::Call;
+use crate::client::{Access, Client, Received};
+use crate::error::{Redirection, ServerError};
+use crate::reply::Reply;
+use crate::server::{Role, Server, Shared};
+use crate::slot;
+
+/// How often one call may be sent on. Each time the server has refused it as a whole.
+const MAX_REDIRECTIONS: usize = 5;
+
+/// How many servers are asked at a time who has what.
+const ASKED_TOGETHER: usize = 3;
+
+/// The servers of a cluster.
+///
+/// The map of who has what is asked for when a server fails, is slow or says that it is out of date, of servers other than
+/// that one. A redirection is followed at once.
+pub(crate) struct Cluster<C: Client> {
+    seeds: Vec<Address>,
+    access: Access,
+    shared: Arc<Shared<C>>,
+    /// Whether the map is to be asked for before the next call.
+    stale: AtomicBool,
+    /// Counts the maps.
+    maps: AtomicU64,
+    /// Whoever asks for the map holds it; the others wait for the outcome.
+    asking: tokio::sync::Mutex<()>,
+    state: Mutex<State<C>>,
+}
+
+struct State<C: Client> {
+    /// Who has what: by the first slot of each range, in order.
+    ranges: Vec<Range<C>>,
+    /// All that were ever named and are in use.
+    servers: HashMap<Address, Arc<Server<C>>>,
+}
+
+/// Slots that one server has.
+struct Range<C: Client> {
+    first: u16,
+    last: u16,
+    owner: Arc<Server<C>>,
+}
+
+impl<C: Client> Cluster<C> {
+    pub(super) fn new(seeds: Vec<Address>, access: Access, shared: &Arc<Shared<C>>) -> Self {
+        Self {
+            seeds,
+            access,
+            shared: Arc::clone(shared),
+            stale: AtomicBool::new(true),
+            maps: AtomicU64::new(0),
+            asking: tokio::sync::Mutex::default(),
+            state: Mutex::new(State { ranges: Vec::new(), servers: HashMap::new() }),
+        }
+    }
+
+    /// Asks who has what, and connects to all of them.
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.ensure_map(None).await?;
+        let owners = self.owners();
+        let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
+        // One that is down is no reason not to use the others.
+        let mut failure = None;
+        for connected in connected {
+            match connected {
+                Ok(()) => return Ok(()),
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    pub(super) fn disconnect(&self) {
+        self.state().servers.values().for_each(|server| server.disconnect());
+    }
+
+    /// How many replicas the server with the key of `call` has, up or down.
+    pub(super) async fn replicas(&self, call: &Call) -> Result<u32, Error> {
+        let owner = self.owner(slot_of(call)).await?;
+        let nodes = match owner.command(&["CLUSTER", "NODES"]).await {
+            Ok(Ok(Reply::Bytes(nodes))) => nodes,
+            Ok(Err(refusal)) => return Err(refusal.into_error()),
+            Ok(Ok(_)) => return Err(senseless()),
+            Err(error) => {
+                self.distrust();
+                // Nothing that changes anything was sent.
+                let message = "a server of the cluster does not answer";
+                return Err(Error::new(ErrorKind::Unavailable, message).with_source(error));
+            }
+        };
+        replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
+    }
+
+    pub(super) async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
+        let slot = slot_of(call);
+        let mut server = self.owner(slot).await?;
+        for _ in 0..MAX_REDIRECTIONS {
+            let asked_at = Instant::now();
+            let answer = ask.server(&server, call).await;
+            let answer = answer.inspect_err(|_error| self.distrust())?;
+            match self.judge(&server, slot, A::reply(&answer)) {
+                Verdict::Answered if asked_at.elapsed() < SLOW => return Ok(answer),
+                Verdict::Answered => {
+                    self.verify(slot, &server).await?;
+                    return Ok(answer);
+                }
+                Verdict::Moved(owner) => server = owner,
+                Verdict::Ask(importing) => {
+                    let asked = importing.call_asking(call).await;
+                    return asked.map(A::plain).inspect_err(|_error| self.distrust());
+                }
+            }
+        }
+        let message = "the servers of the cluster do not agree who has the key";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Each server gets its part, and none waits for another.
+    pub(super) async fn call_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        let mut by_owner: HashMap<Address, (Arc<Server<C>>, Vec<usize>)> = HashMap::new();
+        let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
+        results.resize_with(calls.len(), || None);
+        for (index, call) in calls.iter().enumerate() {
+            match self.owner(slot_of(call)).await {
+                Ok(owner) => {
+                    let of_owner = by_owner.entry(owner.address().clone());
+                    of_owner.or_insert_with(|| (owner, Vec::new())).1.push(index);
+                }
+                Err(error) => results[index] = Some(Err(error)),
+            }
+        }
+        let parts = by_owner.into_values().map(async |(owner, indices)| {
+            let of_owner: Vec<&Call> = indices.iter().map(|index| &calls[*index]).collect();
+            let replies = self.call_part(&owner, &of_owner).await;
+            (indices, replies)
+        });
+        for (indices, replies) in join_all(parts).await {
+            for (index, reply) in indices.into_iter().zip(replies) {
+                results[index] = Some(reply);
+            }
+        }
+        results.into_iter().map(|result| result.expect("each call is in one part")).collect()
+    }
+
+    async fn call_part(
+        &self,
+        owner: &Arc<Server<C>>,
+        calls: &[&Call],
+    ) -> Vec<Result<Received, Error>> {
+        let asked_at = Instant::now();
+        let replies = match owner.call_all(calls).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                self.distrust();
+                return calls.iter().map(|_call| Err(error.repeated())).collect();
+            }
+        };
+        let slow = asked_at.elapsed() >= SLOW;
+        let believed = calls.iter().zip(replies).map(async |(call, reply)| {
+            match self.judge(owner, slot_of(call), &reply) {
+                Verdict::Answered if !slow => Ok(reply),
+                Verdict::Answered => {
+                    self.verify(slot_of(call), owner).await?;
+                    Ok(reply)
+                }
+                // It was refused, and nothing applied.
+                Verdict::Moved(_) | Verdict::Ask(_) => self.ask(call, &Plainly).await,
+            }
+        });
+        join_all(believed).await
+    }
+
+    /// Whether a server has answered, or another one is to be asked.
+    fn judge(&self, server: &Arc<Server<C>>, slot: u16, reply: &Received) -> Verdict<C> {
+        let Err(refusal) = reply else {
+            return Verdict::Answered;
+        };
+        match refusal.redirection(server.address()) {
+            Some(Redirection::Moved(address)) => {
+                // There may be more that has moved.
+                self.distrust();
+                let owner = self.server_at(&address);
+                self.state().set_owner(slot, &owner);
+                Verdict::Moved(owner)
+            }
+            Some(Redirection::Ask(address)) => Verdict::Ask(self.server_at(&address)),
+            None => {
+                if refusal.is_of_a_cluster_in_motion() {
+                    self.distrust();
+                }
+                Verdict::Answered
+            }
+        }
+    }
+
+    /// The map may be out of date.
+    fn distrust(&self) {
+        self.stale.store(true, Ordering::Relaxed);
+    }
+
+    async fn owner(&self, slot: u16) -> Result<Arc<Server<C>>, Error> {
+        self.shared.ensure_open()?;
+        let known = self.state().owner(slot);
+        if !self.stale.load(Ordering::Relaxed)
+            && let Some(owner) = known
+        {
+            return Ok(owner);
+        }
+        self.ensure_map(known.as_ref()).await?;
+        self.state().owner(slot).ok_or_else(|| {
+            self.distrust();
+            let message = "no server of the cluster has the key's slot at the moment";
+            Error::new(ErrorKind::Unavailable, message)
+        })
+    }
+
+    /// Makes sure that what a server has said so late it said as the owner of the slot.
+    async fn verify(&self, slot: u16, server: &Arc<Server<C>>) -> Result<(), Error> {
+        self.distrust();
+        self.ensure_map(Some(server)).await.map_err(|_unknown| replaced())?;
+        let owner = self.state().owner(slot);
+        match owner {
+            Some(owner) if Arc::ptr_eq(&owner, server) => Ok(()),
+            _ => Err(replaced()),
+        }
+    }
+
+    /// Asks who has what, of others than `suspect` if there are any that answer.
+    async fn ensure_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<(), Error> {
+        let maps = self.maps.load(Ordering::Relaxed);
+        let turn = timeout(self.shared.timeout, self.asking.lock()).await;
+        let _turn = turn.map_err(|_elapsed| unreachable())?;
+        if self.maps.load(Ordering::Relaxed) != maps {
+            return Ok(());
+        }
+        self.stale.store(false, Ordering::Relaxed);
+        let asked = self.ask_for_map(suspect).await;
+        match asked {
+            Ok(owners) => {
+                self.maps.fetch_add(1, Ordering::Relaxed);
+                if self.state().adopt(owners) {
+                    // On servers that have got something, nobody who waits is known.
+                    self.shared.news.interrupted();
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.distrust();
+                Err(error)
+            }
+        }
+    }
+
+    async fn ask_for_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<Vec<Range<C>>, Error> {
+        let mut failure = None;
+        let (last, others): (Vec<_>, Vec<_>) = self.candidates().into_iter().partition(|server| {
+            suspect.is_some_and(|suspect| suspect.address() == server.address())
+        });
+        for some in others.chunks(ASKED_TOGETHER).chain(last.chunks(ASKED_TOGETHER)) {
+            let mut maps: FuturesUnordered<_> =
+                some.iter().map(|server| self.map_of(server)).collect();
+            while let Some(map) = maps.next().await {
+                match map {
+                    Ok(map) => return Ok(map),
+                    Err(error) => failure = Some(error),
+                }
+            }
+        }
+        Err(failure.unwrap_or_else(unreachable))
+    }
+
+    /// Whom to ask: those that are known, and then those that were named at first.
+    fn candidates(&self) -> Vec<Arc<Server<C>>> {
+        let mut known = self.owners();
+        fastrand::shuffle(&mut known);
+        let seeds = self.seeds.iter().map(|seed| self.server_at(seed));
+        known.extend(seeds);
+        let mut candidates: Vec<Arc<Server<C>>> = Vec::new();
+        for server in known {
+            let is_new = |other: &Arc<Server<C>>| other.address() != server.address();
+            if candidates.iter().all(is_new) {
+                candidates.push(server);
+            }
+        }
+        candidates
+    }
+
+    async fn map_of(&self, server: &Arc<Server<C>>) -> Result<Vec<Range<C>>, Error> {
+        let reply = server.command(&["CLUSTER", "SLOTS"]).await.map_err(|error| {
+            // Nothing that changes anything was sent.
+            let message = "no server of the cluster answers";
+            match error.kind() {
+                ErrorKind::Indeterminate => {
+                    Error::new(ErrorKind::Unavailable, message).with_source(error)
+                }
+                _ => error,
+            }
+        })?;
+        let reply = reply.map_err(ServerError::into_error)?;
+        let ranges = read_slots(&reply, server.address()).ok_or_else(senseless)?;
+        if ranges.is_empty() {
+            let message = "the server has no part in a cluster yet";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let range = |(first, last, address)| Range { first, last, owner: self.server_at(&address) };
+        Ok(ranges.into_iter().map(range).collect())
+    }
+
+    fn server_at(&self, address: &Address) -> Arc<Server<C>> {
+        let mut state = self.state();
+        if let Some(server) = state.servers.get(address) {
+            return Arc::clone(server);
+        }
+        let server = Server::new(address.clone(), self.access.clone(), Role::Store, &self.shared);
+        state.servers.insert(address.clone(), Arc::clone(&server));
+        server
+    }
+
+    /// All that have something.
+    fn owners(&self) -> Vec<Arc<Server<C>>> {
+        let state = self.state();
+        let mut owners: Vec<Arc<Server<C>>> = Vec::new();
+        for range in &state.ranges {
+            if owners.iter().all(|owner| !Arc::ptr_eq(owner, &range.owner)) {
+                owners.push(Arc::clone(&range.owner));
+            }
+        }
+        owners
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Verdict<C: Client> {
+    /// Whatever it is that it has answered.
+    Answered,
+    Moved(Arc<Server<C>>),
+    Ask(Arc<Server<C>>),
+}
+
+impl<C: Client> State<C> {
+    fn owner(&self, slot: u16) -> Option<Arc<Server<C>>> {
+        let after = self.ranges.partition_point(|range| range.first <= slot);
+        let range = self.ranges[..after].last()?;
+        (slot <= range.last).then(|| Arc::clone(&range.owner))
+    }
+
+    /// One slot has another owner than the map says.
+    fn set_owner(&mut self, slot: u16, owner: &Arc<Server<C>>) {
+        let after = self.ranges.partition_point(|range| range.first <= slot);
+        let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
+        let Some(index) = after.checked_sub(1).filter(|index| slot <= self.ranges[*index].last)
+        else {
+            self.ranges.insert(after, own);
+            return;
+        };
+        let Range { first, last, owner: before } = self.ranges.remove(index);
+        let left =
+            (first < slot).then(|| Range { first, last: slot - 1, owner: Arc::clone(&before) });
+        let right = (slot < last).then(|| Range { first: slot + 1, last, owner: before });
+        let parts = left.into_iter().chain([own]).chain(right);
+        self.ranges.splice(index..index, parts);
+    }
+
+    /// Takes a new map; tells whether anything is different.
+    fn adopt(&mut self, mut ranges: Vec<Range<C>>) -> bool {
+        ranges.sort_by_key(|range| range.first);
+        let same = |(old, new): (&Range<C>, &Range<C>)| {
+            old.first == new.first && old.last == new.last && Arc::ptr_eq(&old.owner, &new.owner)
+        };
+        let changed =
+            ranges.len() != self.ranges.len() || !self.ranges.iter().zip(&ranges).all(same);
+        self.ranges = ranges;
+        // Those that have nothing any more are disconnected once nobody waits for them.
+        let ranges = &self.ranges;
+        let in_use =
+            |server: &Arc<Server<C>>| ranges.iter().any(|range| Arc::ptr_eq(&range.owner, server));
+        self.servers.retain(|_, server| in_use(server));
+        changed
+    }
+}
+
+fn slot_of(call: &Call) -> u16 {
+    slot::of(call.keys()[0].as_bytes())
+}
+
+/// Reads the reply to `CLUSTER SLOTS`: who has the slots from here to there.
+fn read_slots(reply: &Reply, asked: &Address) -> Option<Vec<(u16, u16, Address)>> {
+    let Reply::Array(ranges) = reply else {
+        return None;
+    };
+    let range = |range: &Reply| {
+        let Reply::Array(parts) = range else {
+            return None;
+        };
+        let [Reply::Int(first), Reply::Int(last), Reply::Array(owner), ..] = parts.as_slice()
+        else {
+            return None;
+        };
+        let [host, Reply::Int(port), ..] = owner.as_slice() else {
+            return None;
+        };
+        let host = match host {
+            Reply::Bytes(host) => str::from_utf8(host).ok()?,
+            // It does not know.
+            _ => "",
+        };
+        let address = Address::of(host, u16::try_from(*port).ok()?, asked)?;
+        Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, address))
+    };
+    ranges.iter().map(range).collect()
+}
+
+/// Reads the reply to `CLUSTER NODES`: how many replicas the server has that replied, or that its primary has.
+fn replicas_of_myself(nodes: &str) -> Option<u32> {
+    let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
+    let flags = |line: &[&str], flag: &str| {
+        line.get(2).is_some_and(|flags| flags.split(',').any(|known| known == flag))
+    };
+    let myself = lines.iter().find(|line| flags(line, "myself"))?;
+    let primary = if flags(myself, "master") { myself.first()? } else { myself.get(3)? };
+    let replicas = lines.iter().filter(|line| line.get(3) == Some(primary)).count();
+    u32::try_from(replicas).ok()
+}
+
+fn unreachable() -> Error {
+    Error::new(ErrorKind::Unavailable, "no server of the cluster can be reached")
+}
+
+fn senseless() -> Error {
+    let message = "what a server says of its cluster makes no sense";
+    Error::new(ErrorKind::Unexpected, message)
+}
+
+impl<C: Client> fmt::Debug for Cluster<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers: Vec<_> = self.owners();
+        f.debug_struct("Cluster").field("servers", &servers).finish_non_exhaustive()
+    }
+}

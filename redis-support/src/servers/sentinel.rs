@@ -1,0 +1,280 @@
+//! One server at a time, and sentinels that know which.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::{Error, ErrorKind};
+use tokio::time::{Instant, timeout};
+
+use super::{Ask, SLOW, replaced};
+use crate::address::Address;
+use crate::call::Call;
+use crate::client::{Access, Client, Received};
+use crate::error::ServerError;
+use crate::reply::Reply;
+use crate::server::{Role, Server, Shared};
+
+/// How long the sentinels' word is good where they cannot tell that it is not any more, as over the old protocol.
+const GOOD_UNTOLD: Duration = Duration::from_secs(1);
+
+/// The server that sentinels name.
+///
+/// A master that was replaced while it was frozen or cut off goes on answering for seconds when it is back, and all that it
+/// says is lost. So it is believed only as long as there is no *doubt*: the sentinels tell when they switch, and
+/// whatever fails, is slow, or makes them silent has them asked again.
+pub(crate) struct Sentinel<C: Client> {
+    sentinels: Vec<Arc<Server<C>>>,
+    master: String,
+    access: Access,
+    shared: Arc<Shared<C>>,
+    /// Counts the reasons to ask the sentinels.
+    doubts: Arc<AtomicU64>,
+    /// Whoever asks them holds it; the others wait for the outcome.
+    asking: tokio::sync::Mutex<()>,
+    known: Mutex<Option<Known<C>>>,
+}
+
+struct Known<C: Client> {
+    server: Arc<Server<C>>,
+    replicas: u32,
+    /// How many doubts there were when the sentinels were asked.
+    doubts: u64,
+    at: Instant,
+}
+
+/// Whom a question went to, and when.
+struct Trusted<C: Client> {
+    server: Arc<Server<C>>,
+    doubts: u64,
+    asked_at: Instant,
+}
+
+/// What a sentinel says.
+struct Word {
+    epoch: u64,
+    address: Address,
+    replicas: u32,
+}
+
+impl<C: Client> Sentinel<C> {
+    pub(super) fn new(
+        sentinels: &[Address],
+        sentinel_access: &Access,
+        master: String,
+        access: Access,
+        shared: &Arc<Shared<C>>,
+    ) -> Self {
+        let doubts = Arc::<AtomicU64>::default();
+        let sentinel = |address: &Address| {
+            let (doubts, shared_news) = (Arc::clone(&doubts), Arc::downgrade(&shared.news));
+            let doubt = move || {
+                doubts.fetch_add(1, Ordering::Relaxed);
+                // Whoever waits asks the new server.
+                if let Some(news) = shared_news.upgrade() {
+                    news.interrupted();
+                }
+            };
+            let role = Role::Sentinel(Arc::new(doubt));
+            Server::new(address.clone(), sentinel_access.clone(), role, shared)
+        };
+        Self {
+            sentinels: sentinels.iter().map(sentinel).collect(),
+            master,
+            access,
+            shared: Arc::clone(shared),
+            doubts,
+            asking: tokio::sync::Mutex::default(),
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<(), Error> {
+        self.server().await?.connect().await
+    }
+
+    pub(super) fn disconnect(&self) {
+        self.sentinels.iter().for_each(|sentinel| sentinel.disconnect());
+        if let Some(known) = self.known().take() {
+            known.server.disconnect();
+        }
+    }
+
+    /// How many replicas the sentinels know of, up or down.
+    pub(super) async fn replicas(&self) -> Result<u32, Error> {
+        self.server().await?;
+        Ok(self.known().as_ref().map_or(0, |known| known.replicas))
+    }
+
+    pub(super) async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
+        let trusted = self.master().await?;
+        let answer = ask.server(&trusted.server, call).await;
+        let is_replica =
+            |answer: &A::Answer| A::reply(answer).as_ref().is_err_and(ServerError::is_replica);
+        self.believe(trusted, answer, is_replica).await
+    }
+
+    pub(super) async fn call_all(&self, calls: &[Call]) -> Result<Vec<Received>, Error> {
+        let trusted = self.master().await?;
+        let replies = trusted.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
+        let is_replica = |replies: &Vec<Received>| {
+            replies.iter().any(|reply| reply.as_ref().is_err_and(ServerError::is_replica))
+        };
+        self.believe(trusted, replies, is_replica).await
+    }
+
+    async fn master(&self) -> Result<Trusted<C>, Error> {
+        let server = self.server().await?;
+        let doubts = self.doubts.load(Ordering::Relaxed);
+        Ok(Trusted { server, doubts, asked_at: Instant::now() })
+    }
+
+    /// Believes what a server answered if it is the master still.
+    async fn believe<T>(
+        &self,
+        trusted: Trusted<C>,
+        answer: Result<T, Error>,
+        is_replica: impl FnOnce(&T) -> bool,
+    ) -> Result<T, Error> {
+        let answer = answer.inspect_err(|_error| self.doubt())?;
+        if is_replica(&answer) || trusted.asked_at.elapsed() >= SLOW {
+            self.doubt();
+        }
+        if self.doubts.load(Ordering::Relaxed) != trusted.doubts {
+            let now = self.server().await.map_err(|_unknown| replaced())?;
+            if !Arc::ptr_eq(&now, &trusted.server) {
+                return Err(replaced());
+            }
+        }
+        Ok(answer)
+    }
+
+    fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The master: the sentinels are asked if there is a doubt.
+    async fn server(&self) -> Result<Arc<Server<C>>, Error> {
+        self.shared.ensure_open()?;
+        if let Some(server) = self.trusted() {
+            return Ok(server);
+        }
+        let turn = timeout(self.shared.timeout, self.asking.lock()).await;
+        let _turn = turn.map_err(|_elapsed| self.unknown())?;
+        if let Some(server) = self.trusted() {
+            return Ok(server);
+        }
+        let doubts = self.doubts.load(Ordering::Relaxed);
+        let word = self.word().await?;
+        let (server, replaced) = {
+            let mut known = self.known();
+            let same = known.as_ref().filter(|known| *known.server.address() == word.address);
+            let server = match same {
+                Some(known) => Arc::clone(&known.server),
+                None => Server::new(word.address, self.access.clone(), Role::Store, &self.shared),
+            };
+            let (replicas, at) = (word.replicas, Instant::now());
+            let known = known.replace(Known { server: Arc::clone(&server), replicas, doubts, at });
+            (server.clone(), known.filter(|known| !Arc::ptr_eq(&known.server, &server)))
+        };
+        if let Some(old) = replaced {
+            tracing::info!(master = self.master, address = %server.address(), "the sentinels name another server");
+            old.server.disconnect();
+            self.shared.news.interrupted();
+        }
+        Ok(server)
+    }
+
+    fn trusted(&self) -> Option<Arc<Server<C>>> {
+        let known = self.known();
+        let known = known.as_ref()?;
+        let told = self.shared.has_push() || known.at.elapsed() < GOOD_UNTOLD;
+        let trusted = told && known.doubts == self.doubts.load(Ordering::Relaxed);
+        trusted.then(|| Arc::clone(&known.server))
+    }
+
+    /// What the sentinels say: of a majority, whoever knows of the latest failover; of fewer, if no more answer.
+    async fn word(&self) -> Result<Word, Error> {
+        let mut words: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.word_of(sentinel)).collect();
+        let (mut newest, mut count, mut failure) = (None::<Word>, 0, None);
+        while let Some(word) = words.next().await {
+            match word {
+                Ok(word) => {
+                    count += 1;
+                    if newest.as_ref().is_none_or(|newest| word.epoch > newest.epoch) {
+                        newest = Some(word);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+            if count > self.sentinels.len() / 2 {
+                break;
+            }
+        }
+        newest.ok_or_else(|| failure.unwrap_or_else(|| self.unknown()))
+    }
+
+    async fn word_of(&self, sentinel: &Arc<Server<C>>) -> Result<Word, Error> {
+        let reply = sentinel.command(&["SENTINEL", "MASTER", &self.master]).await;
+        // Nothing of ours was sent to the master.
+        let reply = reply.map_err(|error| match error.kind() {
+            ErrorKind::Indeterminate => {
+                Error::new(ErrorKind::Unavailable, "a sentinel does not answer").with_source(error)
+            }
+            _ => error,
+        })?;
+        let reply = reply.map_err(|refusal| {
+            if refusal.is_no_such_master() {
+                let message = format!("the sentinels watch over nothing named {:?}", self.master);
+                Error::new(ErrorKind::Invalid, message)
+            } else {
+                refusal.into_error()
+            }
+        })?;
+        read_word(&reply, sentinel.address()).ok_or_else(|| {
+            let message = "what a sentinel says of its master makes no sense";
+            Error::new(ErrorKind::Unexpected, message)
+        })
+    }
+
+    fn unknown(&self) -> Error {
+        let message = format!("no sentinel tells which server {:?} is", self.master);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known<C>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a list of names and values.
+fn read_word(reply: &Reply, asked: &Address) -> Option<Word> {
+    let Reply::Array(parts) = reply else {
+        return None;
+    };
+    let value = |wanted: &str| {
+        parts.chunks(2).find_map(|pair| match pair {
+            [Reply::Bytes(name), Reply::Bytes(value)] if name == wanted.as_bytes() => {
+                str::from_utf8(value).ok()
+            }
+            _ => None,
+        })
+    };
+    Some(Word {
+        epoch: value("config-epoch")?.parse().ok()?,
+        address: Address::of(value("ip")?, value("port")?.parse().ok()?, asked)?,
+        replicas: value("num-slaves").and_then(|count| count.parse().ok()).unwrap_or_default(),
+    })
+}
+
+impl<C: Client> fmt::Debug for Sentinel<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinel")
+            .field("master", &self.master)
+            .field("server", &self.known().as_ref().map(|known| Arc::clone(&known.server)))
+            .finish_non_exhaustive()
+    }
+}
