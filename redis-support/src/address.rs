@@ -55,3 +55,38 @@ impl fmt::Display for Address {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp { host: host.to_owned(), port }
+    }
+
+    #[test]
+    fn servers_name_others_by_host_and_port_and_themselves_perhaps_not_at_all() {
+        let asked = tcp("asked", 1);
+        for (text, expected) in [
+            ("10.0.0.1:7000", Some(tcp("10.0.0.1", 7000))),
+            ("node.example:7000", Some(tcp("node.example", 7000))),
+            ("fe80::1:7000", Some(tcp("fe80::1", 7000))),
+            ("[fe80::1]:7000", Some(tcp("fe80::1", 7000))),
+            (":7000", Some(tcp("asked", 7000))),
+            ("?:7000", Some(tcp("asked", 7000))),
+            ("host", None),
+            ("host:port", None),
+            ("host:70000", None),
+        ] {
+            assert_eq!(Address::read(text, &asked), expected, "{text}");
+        }
+        assert_eq!(Address::read(":7000", &Address::Unix("/socket".into())), None);
+    }
+
+    #[test]
+    fn what_is_printed_can_be_read() {
+        assert_eq!(tcp("fe80::1", 7000).to_string(), "[fe80::1]:7000");
+        assert_eq!(tcp("host", 7000).to_string(), "host:7000");
+        assert_eq!(Address::Unix("/run/redis.sock".into()).to_string(), "/run/redis.sock");
+    }
+}

@@ -2,6 +2,9 @@
 
 mod url;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::time::Duration;
 

@@ -43,6 +43,9 @@ mod script;
 mod error;
 mod reply;
 
+#[cfg(test)]
+mod fake;
+
 pub use address::Address;
 pub use backend::Backend;
 pub use call::Call;

@@ -3,6 +3,9 @@
 mod cluster;
 mod sentinel;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,7 +20,7 @@ use crate::server::{Role, Server, Shared};
 use crate::slot;
 
 /// How often one call may be sent on. Each time the server has refused it as a whole.
-const MAX_REDIRECTIONS: usize = 5;
+pub(super) const MAX_REDIRECTIONS: usize = 5;
 
 /// How many servers are asked at a time who has what.
 const ASKED_TOGETHER: usize = 3;
@@ -453,5 +453,24 @@ impl<C: Client> fmt::Debug for Cluster<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<_> = self.owners();
         f.debug_struct("Cluster").field("servers", &servers).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_are_counted_whether_up_or_down() {
+        let nodes = "\
+            07c3 127.0.0.1:30004@31004,host4 slave e7d1 0 1426238317239 4 connected\n\
+            6ec2 127.0.0.1:30002@31002,host2 master - 0 1426238316232 2 connected 5461-10922\n\
+            e7d1 127.0.0.1:30001@31001,host1 myself,master - 0 0 1 connected 0-5460 [93-<-6ec2]\n\
+            292f 127.0.0.1:30003@31003,host3 slave,fail e7d1 0 1426238318243 3 disconnected\n";
+
+        assert_eq!(replicas_of_myself(nodes), Some(2));
+        assert_eq!(replicas_of_myself(&nodes.replace("myself,", "")), None);
+        let on_a_replica = nodes.replace("myself,", "").replace("slave e7d1", "myself,slave e7d1");
+        assert_eq!(replicas_of_myself(&on_a_replica), Some(2));
     }
 }

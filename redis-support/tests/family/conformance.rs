@@ -1,4 +1,7 @@
-//! The suite on one real Redis, through a proxy that can fail; also with mutexes made of other kinds of lock.
+//! What the suite must know of the Redis family: one server, a master that sentinels know, a cluster; each behind proxies that
+//! can fail.
+//!
+//! What includes this says with what type: `Backend`.
 
 use std::time::Duration;
 
@@ -149,68 +152,3 @@ fn bulk(reply: &str) -> Option<String> {
     len.starts_with('$').then(|| text.to_owned())
 }
 
-/// Implements the harness on a [`Server`], for mutexes made in some way.
-macro_rules! harness {
-    ($harness:ident, $name:literal, $backend:ty, $connect:expr, $hooks:expr) => {
-        struct $harness(Server);
-
-        #[async_trait]
-        impl Harness for $harness {
-            type Backend = $backend;
-
-            const NAME: &str = $name;
-            const HOOKS: &[Need] = $hooks;
-
-            async fn start() -> Self {
-                Self(Server::start().await)
-            }
-
-            async fn connect(&self) -> $backend {
-                $connect(self.0.connect().await)
-            }
-
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key).await
-            }
-
-            async fn disturb(&self, disturbance: Disturbance) {
-                self.0.disturb(disturbance).await;
-            }
-
-            async fn advance(&self, keys: &[LockKey], time: Duration) {
-                self.0.advance(keys, time).await;
-            }
-        }
-    };
-}
-
-const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
-const FAILS_AND_ADVANCES: &[Need] =
-    &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
-
-harness!(OneRedis, "redis", RedisBackend, std::convert::identity, FAILS_AND_ADVANCES);
-harness!(Permit, "redis, semaphore(1)", AsMutex<RedisBackend>, AsMutex::semaphore, FAILS);
-harness!(WriteLock, "redis, write lock", AsMutex<RedisBackend>, AsMutex::write_lock, FAILS);
-
-suite!(OneRedis);
-
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-#[test]
-fn what_runs_here_is_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<OneRedis>(PAGE);
-    assert_documented::<Permit>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
-}

@@ -6,33 +6,34 @@ use leasehold_core::{
     Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions,
     LossReason, Release, Renewal,
 };
-use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
 
+use crate::{Backend, Config};
+
 const LONG: Duration = Duration::from_secs(60);
 
-async fn backend(redis: &Redis) -> RedisBackend {
-    RedisBackend::connect(&redis.url()).await.unwrap()
+async fn backend(redis: &Redis) -> Backend {
+    Backend::connect(&redis.url()).await.unwrap()
 }
 
 fn lease(name: &str) -> Lease {
     Lease::new(&LockKey::new(name).unwrap(), LONG)
 }
 
-async fn acquire(backend: &RedisBackend, lease: &Lease) -> Result<(), leasehold_core::Error> {
+async fn acquire(backend: &Backend, lease: &Lease) -> Result<(), leasehold_core::Error> {
     backend.try_acquire(&Claim::new(lease.clone())).await.map(|_attempt| ())
 }
 
 #[tokio::test]
 async fn a_server_that_is_down_is_an_error_at_once_and_every_time() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let refused = RedisBackend::connect(&url).await.unwrap_err();
+    let refused = Backend::connect(&url).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
 
-    let lazy = RedisBackend::connect_lazily(RedisConfig::from_url(&url).unwrap());
+    let lazy = Backend::connect_lazily(Config::from_url(&url).unwrap());
     for _ in 0..20 {
         let start = Instant::now();
         let error = acquire(&lazy, &lease("job")).await.unwrap_err();
@@ -46,7 +47,7 @@ async fn a_host_that_swallows_connections_is_an_error_in_time_for_all_callers() 
     // A listener that never accepts: the kernel completes connections until its backlog is full.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", silent.local_addr().unwrap());
-    let backend = RedisBackend::connect_lazily(RedisConfig::from_url(&url).unwrap());
+    let backend = Backend::connect_lazily(Config::from_url(&url).unwrap());
 
     let start = Instant::now();
     let mut calls = tokio::task::JoinSet::new();
@@ -81,7 +82,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     let url = format!("redis://{}?timeout-ms=200", proxy.address());
-    let backend = RedisBackend::connect(&url).await.unwrap();
+    let backend = Backend::connect(&url).await.unwrap();
     acquire(&backend, &lease("before")).await.unwrap();
 
     // This connection is dead for ever, without anybody having been told; new ones work.
@@ -281,7 +282,7 @@ async fn a_server_that_is_loading_is_not_ready_yet() {
     // A real one loads too fast to be caught; this one says what it says while it loads.
     let url = canned("-LOADING Redis is loading the dataset in memory\r\n").await;
 
-    let error = RedisBackend::connect(&url).await.unwrap_err();
+    let error = Backend::connect(&url).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("LOADING"), "{error}");
@@ -291,7 +292,7 @@ async fn a_server_that_is_loading_is_not_ready_yet() {
 async fn a_cluster_node_asks_for_another_connection() {
     for reply in ["-MOVED 3999 127.0.0.1:6381\r\n", "-CROSSSLOT Keys in request don't hash\r\n"] {
         let url = canned_after_handshake(reply).await;
-        let backend = RedisBackend::connect(&url).await.unwrap();
+        let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -299,7 +300,7 @@ async fn a_cluster_node_asks_for_another_connection() {
         assert!(error.to_string().contains("cluster"), "{error}");
     }
     let url = canned_after_handshake("-CLUSTERDOWN The cluster is down\r\n").await;
-    let backend = RedisBackend::connect(&url).await.unwrap();
+    let backend = Backend::connect(&url).await.unwrap();
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
@@ -309,7 +310,7 @@ async fn what_is_no_redis_is_recognized() {
     for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let url = canned(garbage).await;
 
-        let error = RedisBackend::connect(&url).await.unwrap_err();
+        let error = Backend::connect(&url).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Unexpected, "{garbage:?}: {error}");
     }
@@ -330,7 +331,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
         "%1\r\n+granted\r\n#t\r\n",
     ] {
         let url = canned_after_handshake(reply).await;
-        let backend = RedisBackend::connect(&url).await.unwrap();
+        let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -338,7 +339,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
     }
     for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
         let url = canned_after_handshake(broken).await;
-        let backend = RedisBackend::connect(&url).await.unwrap();
+        let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -350,12 +351,12 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
 async fn a_server_without_resp3_is_spoken_to_in_resp2() {
     let redis = Redis::start().await;
     let url = format!("{}?protocol=resp2", redis.url());
-    let forced = RedisBackend::connect(&url).await.unwrap();
+    let forced = Backend::connect(&url).await.unwrap();
     assert!(!forced.capabilities().supports(Feature::Push));
     acquire(&forced, &lease("job")).await.unwrap();
 
     let url = canned("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n").await;
-    let fallen_back = RedisBackend::connect(&url).await.unwrap();
+    let fallen_back = Backend::connect(&url).await.unwrap();
     assert!(!fallen_back.capabilities().supports(Feature::Push));
 }
 

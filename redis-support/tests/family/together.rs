@@ -7,15 +7,16 @@ use leasehold_core::{
     AttemptAll, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, MultiGuard, Renewal,
     Share,
 };
-use leasehold_redis::RedisBackend;
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
+
+use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-async fn backend(redis: &Redis) -> RedisBackend {
-    RedisBackend::connect(&redis.url()).await.unwrap()
+async fn backend(redis: &Redis) -> Backend {
+    Backend::connect(&redis.url()).await.unwrap()
 }
 
 fn claims(keys: &[&str]) -> Vec<Claim> {
@@ -23,7 +24,7 @@ fn claims(keys: &[&str]) -> Vec<Claim> {
     keys.iter().map(claim).collect()
 }
 
-async fn kind_of_failure(backend: &RedisBackend) -> (ErrorKind, String) {
+async fn kind_of_failure(backend: &Backend) -> (ErrorKind, String) {
     let error = backend.try_acquire_all(&claims(&KEYS)).await.unwrap_err();
     (error.kind(), error.key().unwrap().to_string())
 }
@@ -48,7 +49,7 @@ async fn requests(redis: &Redis) -> u64 {
     of("cmdstat_eval:") + of("cmdstat_evalsha:")
 }
 
-async fn lock(client: &LockClient<RedisBackend>, names: &[String]) -> MultiGuard {
+async fn lock(client: &LockClient<Backend>, names: &[String]) -> MultiGuard {
     client.multi_lock().mutexes(names).unwrap().lock().await.unwrap()
 }
 
@@ -190,7 +191,7 @@ async fn rights_that_do_not_suffice_grant_none() {
         let default = "user default on nopass ~* &* +@all";
         let redis = RedisOptions::new().acl(default).acl(user).start().await;
         let url = format!("redis://locker:secret@{}", redis.address());
-        let backend = RedisBackend::connect(&url).await.unwrap();
+        let backend = Backend::connect(&url).await.unwrap();
 
         assert_eq!(kind_of_failure(&backend).await.0, ErrorKind::Denied, "without {missing}");
 

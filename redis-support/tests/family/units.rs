@@ -8,25 +8,26 @@ use leasehold_core::{
     Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions, Patience,
     Release, Renewal, Share,
 };
-use leasehold_redis::RedisBackend;
 use leasehold_testbed::Redis;
+
+use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
 
-async fn backend(redis: &Redis) -> RedisBackend {
-    RedisBackend::connect(&redis.url()).await.unwrap()
+async fn backend(redis: &Redis) -> Backend {
+    Backend::connect(&redis.url()).await.unwrap()
 }
 
 fn permits(units: u32, limit: u32) -> Lease {
     Lease::new(&LockKey::new("job").unwrap(), LONG).with_share(Share::Units { units, limit })
 }
 
-async fn is_granted(backend: &RedisBackend, claim: &Claim) -> bool {
+async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
     matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
-async fn grant(backend: &RedisBackend, lease: &Lease) {
+async fn grant(backend: &Backend, lease: &Lease) {
     assert!(is_granted(backend, &Claim::new(lease.clone())).await);
 }
 

@@ -11,9 +11,10 @@ use leasehold_core::{
     Attempt, Capabilities, Claim, Error, KeyWatch, Lease, LockBackend, LockClient, LockKey,
     LockOptions, Release, Renewal,
 };
-use leasehold_redis::RedisBackend;
 use leasehold_testbed::Redis;
 use tokio::time::timeout;
+
+use crate::Backend;
 
 const PROCESSES: usize = 4;
 const CLIENTS: usize = 4;
@@ -26,7 +27,7 @@ const SERVER: &str = "LEASEHOLD_FAIR_TEST_SERVER";
 /// A backend that notes when an acquisition was first sent, and when the store first answered.
 #[derive(Debug)]
 struct Noting {
-    inner: RedisBackend,
+    inner: Backend,
     noted: Arc<Mutex<Option<(Instant, Instant)>>>,
 }
 
@@ -60,7 +61,7 @@ impl LockBackend for Noting {
 async fn acquire_and_tell(url: String) {
     let noted = Arc::default();
     let backend =
-        Noting { inner: RedisBackend::connect(&url).await.unwrap(), noted: Arc::clone(&noted) };
+        Noting { inner: Backend::connect(&url).await.unwrap(), noted: Arc::clone(&noted) };
     let options = LockOptions::new().fair(true);
     let client = LockClient::builder(backend).options(options).build().unwrap();
     let mutex = client.mutex("job").unwrap();
@@ -106,7 +107,7 @@ struct Process(Child);
 impl Process {
     fn start(url: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "a_process", "--nocapture"]).env(SERVER, url);
+        command.args(["--exact", "family::fair::a_process", "--nocapture"]).env(SERVER, url);
         Self(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 }

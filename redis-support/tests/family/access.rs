@@ -6,8 +6,9 @@ use leasehold_core::{
     Claim, Description, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey,
     Patience, Retry, Share,
 };
-use leasehold_redis::RedisBackend;
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather};
+
+use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
 
@@ -50,7 +51,7 @@ fn url(redis: &Redis, user: &str, password: &str) -> String {
     format!("redis://{user}:{password}@{}", redis.address())
 }
 
-async fn all_operations(backend: &RedisBackend) -> Result<(), Error> {
+async fn all_operations(backend: &Backend) -> Result<(), Error> {
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
     backend.try_acquire(&Claim::new(lease.clone())).await?;
     backend.renew(&lease).await?;
@@ -90,14 +91,14 @@ async fn all_operations(backend: &RedisBackend) -> Result<(), Error> {
 #[tokio::test]
 async fn the_documented_rules_are_enough_and_no_more() {
     let redis = redis_with(DOCUMENTED).await;
-    let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
 
     all_operations(&backend).await.unwrap();
     assert!(backend.capabilities().supports(Feature::Push));
 
     for needless in COMMANDS {
         let redis = redis_with(&format!("{DOCUMENTED} -{needless}")).await;
-        let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+        let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
         let error = all_operations(&backend).await.expect_err(needless);
         assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
     }
@@ -106,9 +107,8 @@ async fn the_documented_rules_are_enough_and_no_more() {
 #[tokio::test]
 async fn without_the_right_to_news_those_who_wait_poll() {
     let redis = redis_with(&DOCUMENTED.replace("+client|tracking", "")).await;
-    let connect = async || {
-        LockClient::new(RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap())
-    };
+    let connect =
+        async || LockClient::new(Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
     let (holder, client) = (connect().await, connect().await);
     assert!(!client.backend().capabilities().supports(Feature::Push));
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
@@ -130,14 +130,14 @@ async fn wrong_credentials_and_rights_are_denied_at_once() {
             "" => redis.url(),
             user => url(&redis, user, password),
         };
-        let error = RedisBackend::connect(&url).await.unwrap_err();
+        let error = Backend::connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{user}: {error}");
         assert!(!error.is_retryable());
     }
 
     // A server that has another prefix for us.
     let redis = redis_with(&DOCUMENTED.replace("~lock:*", "~other:*")).await;
-    let backend = RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
     let error = all_operations(&backend).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
@@ -149,8 +149,7 @@ async fn rights_that_are_taken_away_are_missed_and_those_given_back_used() {
         .acl(format!("user locker on >{SECRET} {DOCUMENTED}"))
         .start()
         .await;
-    let client =
-        LockClient::new(RedisBackend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
+    let client = LockClient::new(Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     redis.command(&["ACL", "SETUSER", "locker", "-pexpire"]).await;
 
@@ -168,7 +167,7 @@ async fn no_error_and_no_debug_output_shows_the_password() {
     let redis = redis_with(DOCUMENTED).await;
     let proxy = FaultProxy::start(redis.address()).await;
     let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=50", proxy.address());
-    let backend = RedisBackend::connect(&with_proxy).await.unwrap();
+    let backend = Backend::connect(&with_proxy).await.unwrap();
     let client = LockClient::new(backend.clone());
     let mut shown = vec![format!("{backend:?} {client:?} {:?}", client.mutex("job").unwrap())];
     let mut show = |error: Error| {
@@ -191,7 +190,7 @@ async fn no_error_and_no_debug_output_shows_the_password() {
         format!("redis://:{SECRET}@{}/x", redis.address()),
         format!("rediss://:{SECRET}@{}", redis.address()),
     ] {
-        show(RedisBackend::connect(&url).await.unwrap_err());
+        show(Backend::connect(&url).await.unwrap_err());
     }
 
     for text in shown {
@@ -208,13 +207,13 @@ mod tls {
     }
 
     async fn refusal(url: &str) -> Error {
-        RedisBackend::connect(url).await.unwrap_err()
+        Backend::connect(url).await.unwrap_err()
     }
 
     #[tokio::test]
     async fn a_server_with_a_trusted_certificate_is_used() {
         let redis = RedisOptions::new().tls().start().await;
-        let backend = RedisBackend::connect(&trusting(&redis)).await.unwrap();
+        let backend = Backend::connect(&trusting(&redis)).await.unwrap();
 
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
@@ -252,7 +251,7 @@ mod tls {
         let (cert, key) = (files.client_certificate(), files.client_key());
 
         let with = format!("{}&cert={}&key={}", trusting(&redis), cert.display(), key.display());
-        let backend = RedisBackend::connect(&with).await.unwrap();
+        let backend = Backend::connect(&with).await.unwrap();
         all_operations(&backend).await.unwrap();
 
         let without = refusal(&trusting(&redis)).await;

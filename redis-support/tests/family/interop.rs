@@ -6,20 +6,21 @@ use leasehold_core::{
     Attempt, Claim, Description, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
     LockKey, LockOptions, LossReason, Release, RenewalMode, Retry,
 };
-use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::Redis;
 use tokio::time::{Instant, timeout};
+
+use crate::{Backend, Config, native};
 
 const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(500);
 
-async fn client(redis: &Redis) -> LockClient<RedisBackend> {
+async fn client(redis: &Redis) -> LockClient<Backend> {
     let options = LockOptions::new().ttl(LONG).without_description();
-    let backend = RedisBackend::connect(&redis.url()).await.unwrap();
+    let backend = Backend::connect(&redis.url()).await.unwrap();
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-async fn lock(client: &LockClient<RedisBackend>, name: &str) -> LockGuard {
+async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
     client.mutex(name).unwrap().lock().await.unwrap()
 }
 
@@ -227,8 +228,8 @@ async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
 async fn prefixes_are_namespaces() {
     let redis = Redis::start().await;
     let connect = async |prefix: &str| {
-        let config = RedisConfig::from_url(&redis.url()).unwrap().prefix(prefix).unwrap();
-        LockClient::new(RedisBackend::connect_with(config).await.unwrap())
+        let config = Config::from_url(&redis.url()).unwrap().prefix(prefix).unwrap();
+        LockClient::new(Backend::connect_with(config).await.unwrap())
     };
     let (one, other) = (connect("one:").await, connect("other:").await);
 
@@ -348,13 +349,13 @@ async fn one_bad_key_in_a_batch_leaves_its_neighbours_alone() {
 async fn locks_may_be_taken_through_any_address() {
     let redis = Redis::start().await;
     let socket = format!("unix://{}", redis.socket().display());
-    let over_socket = LockClient::new(RedisBackend::connect(&socket).await.unwrap());
-    let theirs = redis_client(&redis);
-    let config = RedisConfig::from_client(theirs).unwrap();
-    let from_client = RedisBackend::connect_with(config).await.unwrap();
+    let over_socket = LockClient::new(Backend::connect(&socket).await.unwrap());
+    let theirs = native(&redis);
+    let config = Config::from_client(theirs).unwrap();
+    let from_client = Backend::connect_with(config).await.unwrap();
     let from_client = LockClient::new(from_client);
     let database = format!("{}/5", redis.url());
-    let in_database = LockClient::new(RedisBackend::connect(&database).await.unwrap());
+    let in_database = LockClient::new(Backend::connect(&database).await.unwrap());
 
     let guard = over_socket.mutex("job").unwrap().lock().await.unwrap();
     assert!(from_client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
@@ -368,8 +369,4 @@ async fn locks_may_be_taken_through_any_address() {
     tokio::time::sleep(Duration::from_millis(50)).await;
     guard.release().await.unwrap();
     timeout(SOON, waiting).await.expect("it is told").unwrap().release().await.unwrap();
-}
-
-fn redis_client(redis: &Redis) -> leasehold_redis::redis::Client {
-    leasehold_redis::redis::Client::open(redis.url()).unwrap()
 }

@@ -1,0 +1,144 @@
+//! For tests: a client crate that connects to servers which are functions.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+
+use crate::address::Address;
+use crate::client::{Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Tls};
+use crate::config::Topology;
+
+/// What a server replies to a command; nothing, if it hangs.
+pub(crate) type Answer = Arc<dyn Fn(&[String]) -> Option<Received> + Send + Sync>;
+
+/// Servers by their address.
+#[derive(Clone, Default)]
+pub(crate) struct Fake {
+    pub(crate) encrypted: bool,
+    servers: Arc<Mutex<HashMap<String, Answer>>>,
+    delays: Arc<Mutex<HashMap<String, Duration>>>,
+    listeners: Arc<Mutex<Vec<(String, Listener)>>>,
+}
+
+impl Fake {
+    /// From now on, the server takes so long to reply.
+    pub(crate) fn delay(&self, address: &str, delay: Duration) {
+        self.delays.lock().unwrap().insert(address.to_owned(), delay);
+    }
+
+    /// Puts a server there, instead of the one that there may be.
+    pub(crate) fn serve(
+        &self,
+        address: &str,
+        answer: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static,
+    ) {
+        self.servers.lock().unwrap().insert(address.to_owned(), Arc::new(answer));
+    }
+
+    /// Nobody is there any more.
+    pub(crate) fn remove(&self, address: &str) {
+        self.servers.lock().unwrap().remove(address);
+    }
+
+    /// All who listen to that server.
+    pub(crate) fn listeners(&self, address: &str) -> Vec<Listener> {
+        let listeners = self.listeners.lock().unwrap();
+        let of_this = listeners.iter().filter(|(of, _)| of == address);
+        of_this.map(|(_, listener)| Arc::clone(listener)).collect()
+    }
+
+    /// The address of a server as others name it.
+    pub(crate) fn address(port: u16) -> Address {
+        Address::Tcp { host: "h".to_owned(), port }
+    }
+}
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fake")
+    }
+}
+
+impl Client for Fake {
+    const NAME: &'static str = "fake";
+
+    type Native = ();
+    type Link = FakeLink;
+
+    fn new(tls: Option<Tls>) -> Result<Self, Error> {
+        Ok(Self { encrypted: tls.is_some(), ..Self::default() })
+    }
+
+    fn adopt((): ()) -> Result<(Self, Topology, Access), Error> {
+        let topology = Topology::Single(Self::address(6379));
+        Ok((Self::default(), topology, Access::default()))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+
+    async fn connect(
+        &self,
+        address: &Address,
+        _access: &Access,
+        _protocol: Protocol,
+        listener: Listener,
+    ) -> Result<FakeLink, NoLink> {
+        let address = address.to_string();
+        if !self.servers.lock().unwrap().contains_key(&address) {
+            let error = Error::new(ErrorKind::Unavailable, "nobody is there");
+            return Err(NoLink::Failed(error));
+        }
+        self.listeners.lock().unwrap().push((address.clone(), listener));
+        let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));
+        Ok(FakeLink { address, servers, delays })
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct FakeLink {
+    address: String,
+    servers: Arc<Mutex<HashMap<String, Answer>>>,
+    delays: Arc<Mutex<HashMap<String, Duration>>>,
+}
+
+impl fmt::Debug for FakeLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+impl Link for FakeLink {
+    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
+        let mut words = vec![request.command().to_owned()];
+        request.for_each_argument(|argument| words.push(argument.to_owned()));
+        let answer = self.servers.lock().unwrap().get(&self.address).cloned();
+        let Some(answer) = answer else {
+            return Err(Error::new(ErrorKind::Indeterminate, "the connection broke"));
+        };
+        let delay = self.delays.lock().unwrap().get(&self.address).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
+        match answer(&words) {
+            Some(received) => Ok(received),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+        let mut replies = Vec::new();
+        for request in requests {
+            replies.push(self.send(request).await?);
+        }
+        Ok(replies)
+    }
+
+    async fn subscribe(&self, _channel: &'static str) -> Result<(), Error> {
+        Ok(())
+    }
+}

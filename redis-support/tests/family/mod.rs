@@ -1,0 +1,11 @@
+//! The tests of the Redis family, which each client crate passes.
+//!
+//! What includes them says with what: the types `Backend` and `Config`, and `native`, what the client crate itself would connect
+//! with to a server.
+
+mod access;
+mod failures;
+mod fair;
+mod interop;
+mod together;
+mod units;
