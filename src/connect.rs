@@ -11,11 +11,14 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `memory:` | a new store in this process | – |
 /// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
 /// | `etcds://…` | the same, over TLS | `etcd-tls` |
-/// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` |
-/// | `unix:///path/to/socket` | the same | `redis` |
-/// | `rediss://…` | the same, over TLS | `redis-tls` |
+/// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
+/// | `unix:///path/to/socket` | the same | `redis` or `fred` |
+/// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
+/// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
+/// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 ///
-/// The parameters, after `?`, are those of `EtcdConfig::from_url` and `RedisConfig::from_url`.
+/// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
+/// `?`, are those of `EtcdConfig::from_url`, `RedisConfig::from_url` and `FredConfig::from_url`.
 ///
 /// # Errors
 ///
@@ -52,10 +55,22 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
         "etcd" | "etcds" => etcd(url).await,
-        "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => redis(url).await,
+        _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, etcd, etcds, redis, rediss, unix",
+            "the URL has an unknown scheme: known are memory, etcd, redis, redis-sentinel, redis-cluster, unix, \
+             and with TLS etcds and rediss",
         )),
+    }
+}
+
+/// Whether it is one of Redis, and so for `redis` or `fred` to read.
+fn is_redis(scheme: &str) -> bool {
+    let (base, topology) = scheme.split_once('-').unwrap_or((scheme, ""));
+    match base {
+        "redis" | "rediss" | "valkey" | "valkeys" => {
+            matches!(topology, "" | "sentinel" | "cluster")
+        }
+        _ => matches!(scheme, "unix" | "redis+unix"),
     }
 }
 
@@ -69,17 +84,39 @@ async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("etcd URLs need the Cargo feature `etcd` of leasehold, with TLS `etcd-tls`"))
 }
 
-#[cfg(feature = "redis")]
 async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    let (_, query) = url.split_once('?').unwrap_or_default();
+    let clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
+    match clients.last() {
+        Some("redis") => with_redis(url).await,
+        Some("fred") => with_fred(url).await,
+        Some(_) => Err(invalid("client in the URL must be redis or fred")),
+        None if cfg!(feature = "redis") || !cfg!(feature = "fred") => with_redis(url).await,
+        None => with_fred(url).await,
+    }
+}
+
+#[cfg(feature = "redis")]
+async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_redis::RedisBackend::connect(url).await?))
 }
 
 #[cfg(not(feature = "redis"))]
-async fn redis(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn with_redis(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("Redis URLs need the Cargo feature `redis` of leasehold, with TLS `redis-tls`"))
 }
 
-#[cfg(not(all(feature = "etcd", feature = "redis")))]
+#[cfg(feature = "fred")]
+async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_fred::FredBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "fred"))]
+async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported("client=fred needs the Cargo feature `fred` of leasehold, with TLS `fred-tls`"))
+}
+
+#[cfg(not(all(feature = "etcd", feature = "redis", feature = "fred")))]
 fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
@@ -127,13 +164,34 @@ mod tests {
         assert_eq!(refusal("etcd://u:S3CR3T@").await.kind(), ErrorKind::Invalid);
     }
 
-    #[cfg(not(feature = "redis"))]
+    #[cfg(not(any(feature = "redis", feature = "fred")))]
     #[tokio::test]
     async fn without_its_feature_a_redis_url_is_refused_and_names_it() {
-        assert_names(&refusal("redis://:S3CR3T@host").await, "`redis`");
+        for scheme in ["redis", "rediss", "redis-sentinel", "redis-cluster", "valkeys-cluster"] {
+            assert_names(&refusal(&format!("{scheme}://:S3CR3T@host")).await, "`redis`");
+        }
     }
 
-    #[cfg(not(all(feature = "etcd-tls", feature = "redis")))]
+    #[cfg(not(feature = "fred"))]
+    #[tokio::test]
+    async fn a_client_that_is_not_there_is_refused_and_named() {
+        assert_names(&refusal("redis://:S3CR3T@host?client=fred").await, "`fred`");
+    }
+
+    #[cfg(all(feature = "redis", feature = "fred"))]
+    #[tokio::test]
+    async fn the_url_picks_the_client() {
+        let nobody = format!("redis://127.0.0.1:{}?", leasehold_testbed::free_port());
+        for (parameter, client) in
+            [("", "redis"), ("client=redis", "redis"), ("client=fred", "fred")]
+        {
+            let error = refusal(&format!("{nobody}{parameter}")).await;
+            assert_eq!((error.kind(), error.backend()), (ErrorKind::Unavailable, Some(client)));
+        }
+        assert_eq!(refusal("redis://:S3CR3T@host?client=ioredis").await.kind(), ErrorKind::Invalid);
+    }
+
+    #[cfg(not(all(feature = "etcd-tls", feature = "redis", feature = "fred")))]
     fn assert_names(error: &Error, feature: &str) {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let shown = format!("{error} {error:?}");

@@ -16,8 +16,14 @@ pub mod etcd {
     pub use leasehold_etcd::{EtcdBackend, EtcdConfig, EtcdGuard, etcd_client as client};
 }
 
-/// Locks on one Redis or Valkey server.
+/// Locks on Redis and Valkey, with the `fred` crate: one server, Sentinel, Cluster.
+#[cfg(feature = "fred")]
+pub mod fred {
+    pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
+}
+
+/// Locks on Redis and Valkey, with the `redis` crate: one server, Sentinel, Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {
-    pub use leasehold_redis::{RedisBackend, RedisConfig, redis as client};
+    pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas, redis as client};
 }

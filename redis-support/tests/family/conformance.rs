@@ -1,119 +1,255 @@
-//! What the suite must know of the Redis family: one server, a master that sentinels know, a cluster; each behind proxies that
-//! can fail.
-//!
-//! What includes this says with what type: `Backend`.
+//! What the suite must know of the Redis family: one server, one that sentinels name, a cluster; all behind proxies that can
+//! fail.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
+use leasehold_conformance::{Disturbance, Need};
 use leasehold_core::{Description, Fingerprint, Holder, LockKey};
-use leasehold_redis::RedisBackend;
-use leasehold_redis_support::{Call, Layout};
-use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather};
-use tokio::sync::Mutex;
+use leasehold_redis_support::{Backend, Call, Client, Layout};
+use leasehold_testbed::{
+    ClusterOptions, FaultProxy, Redis, RedisCluster, RedisSentinel, SentinelOptions, Weather,
+};
+use tokio::sync::RwLock;
 
-/// A server, and a proxy before it.
-struct Server {
-    redis: Mutex<Redis>,
+/// Servers behind proxies.
+#[async_trait]
+pub(crate) trait Servers: Send + Sync + Sized + 'static {
+    async fn start() -> Self;
+
+    /// What clients are told.
+    fn url(&self) -> String;
+
+    /// Sends a command to the server that has `key`, past the proxies.
+    async fn command(&self, key: &str, command: &[&str]) -> String;
+
+    fn set_weather(&self, weather: Weather);
+
+    async fn pause(&self);
+
+    async fn resume(&self);
+
+    /// Kills those who have keys, and starts them again.
+    async fn restart(&self);
+}
+
+/// One server.
+pub(crate) struct Single {
+    redis: RwLock<Redis>,
     proxy: FaultProxy,
 }
 
-impl Server {
+#[async_trait]
+impl Servers for Single {
     async fn start() -> Self {
-        let redis = RedisOptions::new().start().await;
+        let redis = Redis::start().await;
         let proxy = FaultProxy::start(redis.address()).await;
-        Self { redis: Mutex::new(redis), proxy }
+        Self { redis: RwLock::new(redis), proxy }
     }
 
-    async fn connect(&self) -> RedisBackend {
-        let url = format!("redis://{}", self.proxy.address());
-        RedisBackend::connect(&url).await.unwrap()
+    fn url(&self) -> String {
+        format!("redis://{}", self.proxy.address())
     }
 
-    /// Who holds `key`: as a mutex, or the first of those who hold units.
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        const WITNESS: &str = "
-            local value = redis.call('GET', KEYS[1])
-            if value then
-              return value .. '\\n' .. redis.call('PTTL', KEYS[1])
+    async fn command(&self, _key: &str, command: &[&str]) -> String {
+        self.redis.read().await.command(command).await
+    }
+
+    fn set_weather(&self, weather: Weather) {
+        self.proxy.set_weather(weather);
+    }
+
+    async fn pause(&self) {
+        self.redis.read().await.pause();
+    }
+
+    async fn resume(&self) {
+        self.redis.read().await.resume();
+    }
+
+    async fn restart(&self) {
+        self.redis.write().await.restart().await;
+    }
+}
+
+/// Longer than any case: what is disturbed here is not replaced.
+const NO_FAILOVER: Duration = Duration::from_secs(300);
+
+/// A master with a replica, and three sentinels.
+pub(crate) struct Sentinels {
+    redis: RwLock<RedisSentinel>,
+    url: String,
+}
+
+#[async_trait]
+impl Servers for Sentinels {
+    async fn start() -> Self {
+        let redis = SentinelOptions::new().down_after(NO_FAILOVER).proxied().start().await;
+        Self { url: redis.url(), redis: RwLock::new(redis) }
+    }
+
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    async fn command(&self, _key: &str, command: &[&str]) -> String {
+        self.redis.read().await.command(0, command).await
+    }
+
+    fn set_weather(&self, weather: Weather) {
+        let redis = self.redis.try_read().expect("one disturbance at a time");
+        redis.set_weather(weather);
+    }
+
+    async fn pause(&self) {
+        self.redis.read().await.pause(0);
+    }
+
+    async fn resume(&self) {
+        self.redis.read().await.resume(0);
+    }
+
+    async fn restart(&self) {
+        self.redis.write().await.restart(0).await;
+    }
+}
+
+/// Three primaries.
+pub(crate) struct Cluster {
+    redis: RwLock<RedisCluster>,
+    url: String,
+}
+
+#[async_trait]
+impl Servers for Cluster {
+    async fn start() -> Self {
+        let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER).proxied();
+        let redis = options.start().await;
+        Self { url: redis.url(), redis: RwLock::new(redis) }
+    }
+
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    async fn command(&self, key: &str, command: &[&str]) -> String {
+        let redis = self.redis.read().await;
+        redis.command(redis.owner_of(key).await, command).await
+    }
+
+    fn set_weather(&self, weather: Weather) {
+        let redis = self.redis.try_read().expect("one disturbance at a time");
+        redis.set_weather(weather);
+    }
+
+    async fn pause(&self) {
+        let redis = self.redis.read().await;
+        (0..redis.nodes()).for_each(|node| redis.pause(node));
+    }
+
+    async fn resume(&self) {
+        let redis = self.redis.read().await;
+        (0..redis.nodes()).for_each(|node| redis.resume(node));
+    }
+
+    async fn restart(&self) {
+        let mut redis = self.redis.write().await;
+        for node in 0..redis.nodes() {
+            redis.restart(node).await;
+        }
+    }
+}
+
+/// What all servers can stand.
+pub(crate) const FAILS: &[Need] =
+    &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+
+pub(crate) const FAILS_AND_ADVANCES: &[Need] =
+    &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+
+pub(crate) async fn connect<C: Client>(servers: &impl Servers) -> Backend<C> {
+    Backend::connect(&servers.url()).await.unwrap()
+}
+
+pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
+    match disturbance {
+        Disturbance::Disconnect => {
+            servers.set_weather(Weather::Reset);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            servers.set_weather(Weather::Fair);
+        }
+        Disturbance::BlackHole => servers.set_weather(Weather::BlackHole),
+        Disturbance::Pause => servers.pause().await,
+        Disturbance::Restart => servers.restart().await,
+        Disturbance::Heal => {
+            servers.set_weather(Weather::Fair);
+            servers.resume().await;
+        }
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// Who holds `key`: as a mutex, or the first of those who hold units.
+pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
+    const WITNESS: &str = "
+        local value = redis.call('GET', KEYS[1])
+        if value then
+          return value .. '\\n' .. redis.call('PTTL', KEYS[1])
+        end
+        local time = redis.call('TIME')
+        local now = time[1] * 1000 + math.floor(time[2] / 1000)
+        local first = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        if first[1] then
+          local known = string.gsub(redis.call('HGET', KEYS[3], first[1]), '^%d+ ?', '')
+          return first[1] .. ' ' .. known .. '\\n' .. (first[2] - now)
+        end";
+
+    let of = Places::of(key);
+    let witness = ["EVAL", WITNESS, "3", &of.lock, &of.held, &of.units];
+    let reply = bulk(&servers.command(&of.lock, &witness).await)?;
+    let (value, remaining) = reply.rsplit_once('\n').unwrap();
+    let remaining = remaining.trim().parse().ok().map(Duration::from_millis);
+    let (id, description) = value.split_once(' ').unwrap_or((value, ""));
+    let holder = Holder::new(Fingerprint::of(id.as_bytes()));
+    Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
+}
+
+
+/// Moves all ends of leases and places, wherever they are written down.
+pub(crate) async fn advance(servers: &impl Servers, keys: &[LockKey], time: Duration) {
+    const ADVANCE: &str = "
+        local passed = tonumber(ARGV[1])
+        for i, key in ipairs(KEYS) do
+          local kind = redis.call('TYPE', key).ok
+          if string.find(key, '~held:') and kind == 'zset' then
+            for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
+              redis.call('ZINCRBY', key, -passed, id)
             end
-            local time = redis.call('TIME')
-            local now = time[1] * 1000 + math.floor(time[2] / 1000)
-            local first = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-            if first[1] then
-              local known = string.gsub(redis.call('HGET', KEYS[3], first[1]), '^%d+ ?', '')
-              return first[1] .. ' ' .. known .. '\\n' .. (first[2] - now)
-            end";
+          elseif string.find(key, '~places:') and kind == 'hash' then
+            local places = redis.call('HGETALL', key)
+            for j = 1, #places, 2 do
+              local ends, units = string.match(places[j + 1], '(%d+) (%d+)')
+              redis.call('HSET', key, places[j], string.format('%.0f %s', ends - passed, units))
+            end
+          end
+          local left = redis.call('PTTL', key)
+          if left > 0 then
+            -- What is not left any more, the server deletes at once.
+            redis.call('PEXPIRE', key, string.format('%.0f', left - passed))
+          end
+        end";
 
+    let passed = time.as_millis().to_string();
+    for key in keys {
         let of = Places::of(key);
-        let redis = self.redis.lock().await;
-        let witness = ["EVAL", WITNESS, "3", &of.lock, &of.held, &of.units];
-        let reply = bulk(&redis.command(&witness).await)?;
-        let (value, remaining) = reply.rsplit_once('\n').unwrap();
-        let remaining = remaining.trim().parse().ok().map(Duration::from_millis);
-        let (id, description) = value.split_once(' ').unwrap_or((value, ""));
-        let holder = Holder::new(Fingerprint::of(id.as_bytes()));
-        Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
-    }
-
-    async fn disturb(&self, disturbance: Disturbance) {
-        let mut redis = self.redis.lock().await;
-        match disturbance {
-            Disturbance::Disconnect => {
-                self.proxy.set_weather(Weather::Reset);
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                self.proxy.set_weather(Weather::Fair);
-            }
-            Disturbance::BlackHole => self.proxy.set_weather(Weather::BlackHole),
-            Disturbance::Pause => redis.pause(),
-            Disturbance::Restart => redis.restart().await,
-            Disturbance::Heal => {
-                self.proxy.set_weather(Weather::Fair);
-                redis.resume();
-            }
-            other => unreachable!("{other:?}"),
-        }
-    }
-
-    /// Moves all ends of leases and places, wherever they are written down.
-    async fn advance(&self, keys: &[LockKey], time: Duration) {
-        const ADVANCE: &str = "
-            local passed = tonumber(ARGV[1])
-            for i, key in ipairs(KEYS) do
-              local kind = redis.call('TYPE', key).ok
-              if string.find(key, '~held:') and kind == 'zset' then
-                for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-                  redis.call('ZINCRBY', key, -passed, id)
-                end
-              elseif string.find(key, '~places:') and kind == 'hash' then
-                local places = redis.call('HGETALL', key)
-                for j = 1, #places, 2 do
-                  local ends, units = string.match(places[j + 1], '(%d+) (%d+)')
-                  redis.call('HSET', key, places[j], string.format('%.0f %s', ends - passed, units))
-                end
-              end
-              local left = redis.call('PTTL', key)
-              if left > 0 then
-                -- What is not left any more, the server deletes at once.
-                redis.call('PEXPIRE', key, string.format('%.0f', left - passed))
-              end
-            end";
-
-        let redis = self.redis.lock().await;
-        let passed = time.as_millis().to_string();
-        for key in keys {
-            let of = Places::of(key);
-            let mut command = vec!["EVAL", ADVANCE];
-            let keys = [&of.lock, &of.held, &of.units, &of.queue, &of.places, &of.revoke];
-            let count = keys.len().to_string();
-            command.push(&count);
-            command.extend(keys.map(String::as_str));
-            command.push(&passed);
-            let reply = redis.command(&command).await;
-            assert!(!reply.starts_with('-'), "{reply}");
-        }
+        let mut command = vec!["EVAL", ADVANCE];
+        let keys = [&of.lock, &of.held, &of.units, &of.queue, &of.places, &of.revoke];
+        let count = keys.len().to_string();
+        command.push(&count);
+        command.extend(keys.map(String::as_str));
+        command.push(&passed);
+        let reply = servers.command(&of.lock, &command).await;
+        assert!(!reply.starts_with('-'), "{reply}");
     }
 }
 
@@ -152,3 +288,37 @@ fn bulk(reply: &str) -> Option<String> {
     len.starts_with('$').then(|| text.to_owned())
 }
 
+/// Implements the harness on servers, for mutexes made in some way.
+macro_rules! harness {
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr) => {
+        struct $harness($servers);
+
+        #[async_trait::async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
+
+            const NAME: &str = $name;
+            const HOOKS: &[Need] = $hooks;
+
+            async fn start() -> Self {
+                Self(<$servers>::start().await)
+            }
+
+            async fn connect(&self) -> $backend {
+                $made(family::connect(&self.0).await)
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                family::witness(&self.0, key).await
+            }
+
+            async fn disturb(&self, disturbance: Disturbance) {
+                family::disturb(&self.0, disturbance).await;
+            }
+
+            async fn advance(&self, keys: &[LockKey], time: Duration) {
+                family::advance(&self.0, keys, time).await;
+            }
+        }
+    };
+}

@@ -1,0 +1,59 @@
+//! The suite with this client crate: on one real Redis, on one that sentinels name and on a cluster; also with mutexes made of
+//! other kinds of lock.
+
+use std::convert::identity;
+use std::time::Duration;
+
+use leasehold_conformance::document::assert_documented;
+use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
+use leasehold_core::{Holder, LockKey};
+use leasehold_redis::RedisBackend as Backend;
+
+use family::{Cluster, FAILS, FAILS_AND_ADVANCES, Sentinels, Servers as _, Single};
+
+#[macro_use]
+#[path = "../../redis-support/tests/family/conformance.rs"]
+mod family;
+
+harness!(OneRedis, "redis", Single, Backend, identity, FAILS_AND_ADVANCES);
+harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS);
+harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS);
+harness!(Permit, "redis, semaphore(1)", Single, AsMutex<Backend>, AsMutex::semaphore, FAILS);
+harness!(WriteLock, "redis, write lock", Single, AsMutex<Backend>, AsMutex::write_lock, FAILS);
+
+suite!(OneRedis);
+
+mod sentinel {
+    use super::*;
+
+    suite!(Sentinel);
+}
+
+mod cluster {
+    use super::*;
+
+    suite!(OnCluster);
+}
+
+mod permit {
+    use super::*;
+
+    suite!(Permit);
+}
+
+mod write_lock {
+    use super::*;
+
+    suite!(WriteLock);
+}
+
+#[test]
+fn what_runs_here_is_documented() {
+    const PAGE: &str = include_str!("../../docs/conformance.md");
+
+    assert_documented::<OneRedis>(PAGE);
+    assert_documented::<Sentinel>(PAGE);
+    assert_documented::<OnCluster>(PAGE);
+    assert_documented::<Permit>(PAGE);
+    assert_documented::<WriteLock>(PAGE);
+}
