@@ -1,0 +1,124 @@
+//! How servers with sentinels are started.
+
+use std::time::Duration;
+
+use crate::certificates::TlsClients;
+
+use super::super::settings::NodeOptions;
+use super::RedisSentinel;
+
+/// How a primary, its replicas and their sentinels are started.
+#[derive(Clone, Debug)]
+pub struct SentinelOptions {
+    pub(super) node: NodeOptions,
+    pub(super) replicas: usize,
+    pub(super) sentinels: usize,
+    pub(super) down_after: Duration,
+    pub(super) sentinel_password: Option<String>,
+    pub(super) proxied: bool,
+    pub(super) fast: bool,
+}
+
+impl SentinelOptions {
+    /// One replica and three sentinels, which everybody may use.
+    pub fn new() -> Self {
+        Self {
+            node: NodeOptions::default(),
+            replicas: 1,
+            sentinels: 3,
+            down_after: Duration::from_millis(500),
+            sentinel_password: None,
+            proxied: false,
+            fast: false,
+        }
+    }
+
+    /// So many replicas.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// So many sentinels.
+    #[must_use]
+    pub fn sentinels(mut self, sentinels: usize) -> Self {
+        self.sentinels = sentinels;
+        self
+    }
+
+    /// Sets for how long a server is silent until a sentinel takes it for gone. By default, that is half a second.
+    #[must_use]
+    pub fn down_after(mut self, silence: Duration) -> Self {
+        self.down_after = silence;
+        self
+    }
+
+    /// Lets the sentinels look around five to fifty times as often as they do by themselves.
+    ///
+    /// Another primary is found in some two thirds of the time, and one that comes back is told so after one second
+    /// instead of ten. It takes Redis 7.0.
+    #[must_use]
+    pub fn fast(mut self) -> Self {
+        self.fast = true;
+        self
+    }
+
+    /// Adds arguments of `redis-server` for the servers that hold data, such as `["--min-replicas-to-write", "1"]`.
+    #[must_use]
+    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.node.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds a line of the ACL file of the servers that hold data, such as `user default off`.
+    ///
+    /// There is then also a user of the testbed's own, as whom replicas and sentinels come.
+    #[must_use]
+    pub fn acl(mut self, line: impl Into<String>) -> Self {
+        self.node.acl.push(line.into());
+        self
+    }
+
+    /// Sets the password that the sentinels ask for.
+    #[must_use]
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.sentinel_password = Some(password.into());
+        self
+    }
+
+    /// All speak only TLS, also with each other, with certificates made on the spot.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.node.tls = Some(TlsClients::NeedNoCertificate);
+        self
+    }
+
+    /// Puts a proxy in front of each server and each sentinel, whose addresses are the only ones that anybody knows.
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// Starts all and waits until the replicas have their copies and the sentinels know everybody.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be started, see [`RedisOptions::start`](crate::RedisOptions::start).
+    pub async fn start(self) -> RedisSentinel {
+        for _ in 0..10 {
+            if let Some(redis) = RedisSentinel::launch(self.clone()).await {
+                return redis;
+            }
+            // Somebody else took one of the ports.
+        }
+        panic!("redis-server does not start, see its output above");
+    }
+}
+
+impl Default for SentinelOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,183 @@
+//! One process of `redis-server`, whatever it serves as.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::process::Process;
+
+/// A server takes 15 ms to start. On a machine that is busy with a build, some seconds.
+pub(super) const START_WAIT: Duration = Duration::from_secs(30);
+
+/// A server that runs answers within milliseconds.
+const REPLY_WAIT: Duration = Duration::from_secs(1);
+
+/// As whom commands are sent: a user and a password.
+pub(super) type Login = [String; 2];
+
+/// A process of `redis-server` with a folder of its own, in which its Unix socket lies.
+#[derive(Debug)]
+pub(super) struct Server {
+    folder: PathBuf,
+    login: Option<Login>,
+    process: Option<Process>,
+    paused: AtomicBool,
+}
+
+impl Server {
+    pub(super) fn new(folder: PathBuf, login: Option<Login>) -> Self {
+        fs::create_dir_all(&folder).expect("temporary folders can be written");
+        Self { folder, login, process: None, paused: AtomicBool::new(false) }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.folder.join("redis.sock")
+    }
+
+    /// Starts the process, or starts it again.
+    ///
+    /// # Panics
+    ///
+    /// If the program is missing.
+    pub(super) fn spawn(&mut self, args: Vec<String>) {
+        self.kill();
+        let program = env::var("LEASEHOLD_REDIS_SERVER");
+        let program = program.as_deref().unwrap_or("redis-server");
+        let process = Process::start(program, args, &self.log())
+            .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
+        self.process = Some(process);
+    }
+
+    /// Waits until it answers. If it does not, its output is shown.
+    pub(super) async fn comes_up(&mut self) -> bool {
+        let give_up = Instant::now() + START_WAIT;
+        loop {
+            let process = self.process.as_mut().expect("it was started");
+            if process.exited().is_some() || Instant::now() > give_up {
+                eprintln!("{}", fs::read_to_string(self.log()).unwrap_or_default());
+                return false;
+            }
+            if is_up(&self.socket()).await {
+                return true;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Whether it is there and not paused.
+    pub(super) fn runs(&self) -> bool {
+        self.process.is_some() && !self.paused.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process().id()
+    }
+
+    pub(super) fn pause(&self) {
+        self.paused.store(true, Ordering::Relaxed);
+        self.process().pause();
+    }
+
+    pub(super) fn resume(&self) {
+        self.process().resume();
+        self.paused.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.process = None;
+        self.paused = AtomicBool::new(false);
+    }
+
+    pub(super) fn terminate(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.terminate();
+        }
+    }
+
+    /// Sends one command over a connection of its own and returns the whole reply as text.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub(super) async fn command(&self, command: &[&str]) -> String {
+        let reply = timeout(START_WAIT, self.exchange(command)).await;
+        reply.expect("the server answers").expect("the server answers")
+    }
+
+    /// Sends one command to a server that may be gone or stand still.
+    pub(super) async fn try_command(&self, command: &[&str]) -> io::Result<String> {
+        timeout(REPLY_WAIT, self.exchange(command)).await?
+    }
+
+    async fn exchange(&self, command: &[&str]) -> io::Result<String> {
+        let mut stream = BufReader::new(UnixStream::connect(self.socket()).await?);
+        if let Some([user, password]) = &self.login {
+            stream.write_all(encode(&["AUTH", user, password]).as_bytes()).await?;
+            let reply = read_reply(&mut stream).await?;
+            assert_eq!(reply, "+OK", "the login is right");
+        }
+        stream.write_all(encode(command).as_bytes()).await?;
+        read_reply(&mut stream).await
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn process(&self) -> &Process {
+        self.process.as_ref().expect("the server was not killed")
+    }
+}
+
+fn encode(command: &[&str]) -> String {
+    let parts = command.iter().map(|part| format!("${}\r\n{part}\r\n", part.len()));
+    format!("*{}\r\n{}", command.len(), parts.collect::<String>())
+}
+
+/// Reads one reply, or what comes of it before the server closes the connection.
+async fn read_reply(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
+    let mut reply = Vec::new();
+    let mut missing = 1;
+    while missing > 0 {
+        let start = reply.len();
+        if stream.read_until(b'\n', &mut reply).await? == 0 {
+            break;
+        }
+        missing -= 1;
+        let line = String::from_utf8_lossy(&reply[start..]).trim_end().to_owned();
+        // What there is not has the length -1.
+        if let Some(len) = line.strip_prefix('$').and_then(|len| len.parse::<u64>().ok()) {
+            (&mut *stream).take(len + 2).read_to_end(&mut reply).await?;
+        }
+        if let Some(len) = line.strip_prefix('*').and_then(|len| len.parse::<u64>().ok()) {
+            missing += len;
+        }
+    }
+    Ok(String::from_utf8_lossy(&reply).trim_end().to_owned())
+}
+
+/// Whether a server answers there. One that wants a password first is up too; one that is loading is not.
+///
+/// It is asked on its Unix socket, which it opens after its ports: on a port that another has taken meanwhile, that
+/// other would answer.
+async fn is_up(socket: &Path) -> bool {
+    let ping = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.write_all(b"PING\r\n").await?;
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).await?;
+        Ok::<_, io::Error>(matches!(&reply, b"+PONG\r\n" | b"-NOAUTH"))
+    };
+    matches!(timeout(REPLY_WAIT, ping).await, Ok(Ok(true)))
+}
