@@ -17,5 +17,7 @@ pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use port::free_port;
 pub use process::Process;
 pub use proxy::{FaultProxy, Weather};
-pub use redis::{Redis, RedisOptions, RedisSentinel, SentinelOptions};
+pub use redis::{
+    ClusterOptions, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
+};
 pub use until::until;

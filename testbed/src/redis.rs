@@ -1,5 +1,6 @@
 //! One Redis server, and several that stand together.
 
+mod cluster;
 mod node;
 mod sentinel;
 mod server;
@@ -15,6 +16,7 @@ use crate::port::free_port;
 use server::Server;
 use settings::NodeOptions;
 
+pub use cluster::{ClusterOptions, RedisCluster};
 pub use sentinel::{RedisSentinel, SentinelOptions};
 
 /// How a server is started.

@@ -1,0 +1,317 @@
+//! A Redis Cluster.
+
+mod launch;
+mod member;
+mod migration;
+mod options;
+mod view;
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::certificates::Certificates;
+use crate::proxy::{FaultProxy, Weather};
+use crate::until::until;
+
+use super::server::Login;
+use member::Member;
+use view::View;
+
+pub use options::ClusterOptions;
+
+/// How many slots every cluster has.
+const SLOTS: u16 = 16_384;
+
+/// A running Redis Cluster on loopback. It dies when dropped.
+///
+/// Its nodes are counted from 0. At first, those who are counted first are the primaries; the next are one replica of
+/// each, and so on.
+#[derive(Debug)]
+pub struct RedisCluster {
+    options: ClusterOptions,
+    // Before the folder, so that they are gone when it is removed.
+    members: Vec<Member>,
+    folder: TempDir,
+    login: Option<Login>,
+    certificates: Option<Certificates>,
+}
+
+impl RedisCluster {
+    /// Starts three primaries with one replica each.
+    ///
+    /// # Panics
+    ///
+    /// As [`ClusterOptions::start`].
+    pub async fn start() -> Self {
+        ClusterOptions::new().start().await
+    }
+
+    /// Its URL, `redis-cluster://127.0.0.1:port,…`, or `rediss-cluster://…` if it speaks TLS.
+    ///
+    /// It names all nodes, or the proxies in front of them.
+    pub fn url(&self) -> String {
+        let scheme = if self.certificates.is_some() { "rediss-cluster" } else { "redis-cluster" };
+        let nodes: Vec<_> = self.members.iter().map(|member| member.node.address()).collect();
+        format!("{scheme}://{}", nodes.join(","))
+    }
+
+    /// The certificates that it and its clients use.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without TLS.
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("it was started with TLS")
+    }
+
+    /// Its folder, with what the nodes save and their logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The address, `127.0.0.1:port`, by which clients know a node: that of its proxy, if there is one.
+    pub fn node_address(&self, i: usize) -> String {
+        self.members[i].node.address()
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Panics
+    ///
+    /// If no node runs.
+    pub async fn slot_of(&self, key: &str) -> u16 {
+        let running = self.running().next().expect("a node runs");
+        let reply = self.command(running, &["CLUSTER", "KEYSLOT", key]).await;
+        reply.trim_start_matches(':').parse().expect("it is a number")
+    }
+
+    /// The node that has a key's slot by its own account, once there is one among those that run.
+    ///
+    /// # Panics
+    ///
+    /// If there is none for long.
+    pub async fn owner_of(&self, key: &str) -> usize {
+        let slot = self.slot_of(key).await;
+        let mut owner = None;
+        until("a node has the slot", async || {
+            owner = self.owner(slot).await;
+            owner.is_some()
+        })
+        .await;
+        owner.expect("it was waited for")
+    }
+
+    /// Waits until a node other than `i` has a key's slot and takes commands, and returns it.
+    ///
+    /// # Panics
+    ///
+    /// If there is none for long.
+    pub async fn until_owned_by_another(&self, key: &str, i: usize) -> usize {
+        let slot = self.slot_of(key).await;
+        let mut owner = None;
+        until("another node has the slot", async || {
+            owner = self.owner(slot).await.filter(|owner| *owner != i);
+            match owner {
+                Some(owner) => self.is_content(owner).await,
+                None => false,
+            }
+        })
+        .await;
+        owner.expect("it was waited for")
+    }
+
+    /// A replica of a node, among those that run.
+    ///
+    /// # Panics
+    ///
+    /// If it has none for long.
+    pub async fn replica_of(&self, i: usize) -> usize {
+        let mut replica = None;
+        until("the node has a replica", async || {
+            replica = None;
+            for (j, view) in self.views().await {
+                let primary = view.own().and_then(|own| own.primary.as_deref());
+                if primary == Some(&*self.members[i].id) {
+                    replica = Some(j);
+                }
+            }
+            replica.is_some()
+        })
+        .await;
+        replica.expect("it was waited for")
+    }
+
+    /// Makes a replica the primary in the place of its own, and waits until it is.
+    ///
+    /// # Panics
+    ///
+    /// If it is not for long.
+    pub async fn failover(&self, replica: usize) {
+        until("a failover begins", async || {
+            // Not while the replica has lost touch with its primary.
+            self.command(replica, &["CLUSTER", "FAILOVER"]).await == "+OK"
+        })
+        .await;
+        until("the replica is the primary", async || self.primaries().await.contains(&replica))
+            .await;
+    }
+
+    /// Waits until all nodes that run agree who has which slots, each of them runs, and replicas have their copies.
+    ///
+    /// # Panics
+    ///
+    /// If that is not so for long.
+    pub async fn until_settled(&self) {
+        until("all nodes agree", async || self.is_settled().await).await;
+    }
+
+    /// Stops a node in its tracks: connections stay open, nothing is answered.
+    pub fn pause(&self, i: usize) {
+        self.members[i].node.server.pause();
+    }
+
+    /// Lets a node go on.
+    pub fn resume(&self, i: usize) {
+        self.members[i].node.server.resume();
+    }
+
+    /// Kills a node at once.
+    pub fn kill(&mut self, i: usize) {
+        self.members[i].node.server.kill();
+    }
+
+    /// Starts a node again, on the same ports and with what it knew of the cluster.
+    ///
+    /// If it was a primary and has not been replaced, it refuses writes for two seconds.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub async fn restart(&mut self, i: usize) {
+        self.spawn(i);
+        let server = &mut self.members[i].node.server;
+        assert!(server.comes_up().await, "redis-server does not start again");
+    }
+
+    /// Sends one command to a node, past its proxy, and returns the whole reply as text.
+    ///
+    /// It comes as a user who may do everything.
+    ///
+    /// # Panics
+    ///
+    /// If the node does not answer.
+    pub async fn command(&self, i: usize, command: &[&str]) -> String {
+        self.members[i].node.server.command(command).await
+    }
+
+    /// The proxies, one for each node. None, unless it was started with them.
+    pub fn proxies(&self) -> Vec<&FaultProxy> {
+        self.members.iter().filter_map(|member| member.node.proxy()).collect()
+    }
+
+    /// Changes what happens to the traffic of clients and replicas.
+    ///
+    /// # Panics
+    ///
+    /// If there are no proxies.
+    pub fn set_weather(&self, weather: Weather) {
+        for member in &self.members {
+            member.node.set_weather(weather);
+        }
+    }
+
+    /// Cuts a node off from clients and from its replicas, and nobody is told: the other nodes still see it.
+    ///
+    /// # Panics
+    ///
+    /// If there are no proxies.
+    pub fn isolate(&self, i: usize) {
+        self.members[i].node.set_weather(Weather::BlackHole);
+    }
+
+    /// Lets all traffic pass again.
+    ///
+    /// # Panics
+    ///
+    /// If there are no proxies.
+    pub fn heal(&self) {
+        self.set_weather(Weather::Fair);
+    }
+
+    /// Sends a command that must be done.
+    async fn demand(&self, i: usize, command: &[&str]) {
+        let reply = self.command(i, command).await;
+        assert_eq!(reply, "+OK", "node {i}: {}", command.join(" "));
+    }
+
+    fn running(&self) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(|i| self.members[*i].node.server.runs())
+    }
+
+    /// What each node that runs believes.
+    async fn views(&self) -> Vec<(usize, View)> {
+        let mut views = Vec::new();
+        for i in self.running() {
+            let server = &self.members[i].node.server;
+            let reply = server.try_command(&["CLUSTER", "NODES"]).await;
+            views.push((i, View::parse(&reply.unwrap_or_default())));
+        }
+        views
+    }
+
+    async fn primaries(&self) -> Vec<usize> {
+        let views = self.views().await;
+        let is_primary = |view: &View| view.own().is_some_and(|own| own.primary.is_none());
+        views.iter().filter(|(_, view)| is_primary(view)).map(|(i, _)| *i).collect()
+    }
+
+    async fn owner(&self, slot: u16) -> Option<usize> {
+        let views = self.views().await;
+        let owns = |view: &View| view.own().filter(|own| own.owns(slot)).map(|own| own.epoch);
+        let owners = views.iter().filter_map(|(i, view)| Some((owns(view)?, *i)));
+        // One that was away may believe that it still has the slot.
+        owners.max().map(|(_, owner)| owner)
+    }
+
+    /// Whether a node finds that the cluster is there.
+    async fn is_content(&self, i: usize) -> bool {
+        let info = self.members[i].node.server.try_command(&["CLUSTER", "INFO"]).await;
+        info.is_ok_and(|info| info.contains("cluster_state:ok"))
+    }
+
+    async fn is_settled(&self) -> bool {
+        let views = self.views().await;
+        let running: Vec<_> = views.iter().map(|(i, _)| self.members[*i].id.as_str()).collect();
+        let Some((_, first)) = views.first() else { return false };
+        let owners = first.owners();
+        let slots = owners.iter().flat_map(|(_, slots)| *slots).map(|slots| slots.len());
+        if slots.sum::<usize>() != usize::from(SLOTS)
+            || !owners.iter().all(|(owner, _)| running.contains(owner))
+        {
+            return false;
+        }
+        for (i, view) in &views {
+            let knows = |id: &&str| view.nodes.get(*id).is_some_and(|node| node.connected);
+            if view.owners() != owners
+                || !running.iter().all(knows)
+                || !self.is_content(*i).await
+                || !self.has_its_copy(*i).await
+            {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a node is not a replica or is connected to its primary and has its data.
+    async fn has_its_copy(&self, i: usize) -> bool {
+        let info = self.members[i].node.server.try_command(&["INFO", "replication"]).await;
+        info.is_ok_and(|info| !info.contains("master_link_status:down"))
+    }
+}
