@@ -10,6 +10,7 @@ use leasehold_redis_support::{Backend, Call, Client, Layout};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisCluster, RedisSentinel, SentinelOptions, Weather,
 };
+use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
 /// Servers behind proxies.
@@ -84,7 +85,7 @@ pub(crate) struct Sentinels {
 #[async_trait]
 impl Servers for Sentinels {
     async fn start() -> Self {
-        let redis = SentinelOptions::new().down_after(NO_FAILOVER).proxied().start().await;
+        let redis = wait(SentinelOptions::new().down_after(NO_FAILOVER).proxied().start());
         Self { url: redis.url(), redis: RwLock::new(redis) }
     }
 
@@ -124,7 +125,7 @@ pub(crate) struct Cluster {
 impl Servers for Cluster {
     async fn start() -> Self {
         let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER).proxied();
-        let redis = options.start().await;
+        let redis = wait(options.start());
         Self { url: redis.url(), redis: RwLock::new(redis) }
     }
 
@@ -134,7 +135,7 @@ impl Servers for Cluster {
 
     async fn command(&self, key: &str, command: &[&str]) -> String {
         let redis = self.redis.read().await;
-        redis.command(redis.owner_of(key).await, command).await
+        wait(async { redis.command(redis.owner_of(key).await, command).await })
     }
 
     fn set_weather(&self, weather: Weather) {
@@ -160,9 +161,13 @@ impl Servers for Cluster {
     }
 }
 
+/// Waits for what happens to servers. The compiler does not see that it may go on in another thread, and here it need not.
+fn wait<T>(what: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| Handle::current().block_on(what))
+}
+
 /// What all servers can stand.
-pub(crate) const FAILS: &[Need] =
-    &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
 pub(crate) const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
@@ -213,7 +218,6 @@ pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Hol
     let holder = Holder::new(Fingerprint::of(id.as_bytes()));
     Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
 }
-
 
 /// Moves all ends of leases and places, wherever they are written down.
 pub(crate) async fn advance(servers: &impl Servers, keys: &[LockKey], time: Duration) {
