@@ -95,7 +95,7 @@ impl ServerError {
             // Not on this server.
             "ASK" | "CROSSSLOT" | "MOVED" => (
                 ErrorKind::Unsupported,
-                "this server is part of a cluster, which needs another connection",
+                "this server is part of a cluster, which redis-cluster:// connects to",
             ),
             "NOPROTO" => (ErrorKind::Unsupported, ""),
 
@@ -118,6 +118,8 @@ impl ServerError {
             (ErrorKind::Denied, "the server wants no password, or another one")
         } else if has("DB index") || has("invalid expire") {
             (ErrorKind::Invalid, "")
+        } else if has("cluster support disabled") {
+            (ErrorKind::Unsupported, "redis:// connects to a single server")
         } else if has("unknown command") || has("unknown subcommand") {
             (ErrorKind::Unsupported, "the server lacks a command: Redis 6.2 or newer is needed")
         } else {

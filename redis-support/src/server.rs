@@ -63,7 +63,7 @@ impl<C: Client> Shared<C> {
         Ok(())
     }
 
-    fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         if self.resp2.load(Ordering::Relaxed) { Protocol::Resp2 } else { Protocol::Resp3 }
     }
 }
@@ -74,7 +74,16 @@ pub(crate) enum Role {
     /// Locks.
     Store,
     /// Where the store is: whoever listens is told when that may have changed.
-    Sentinel(Arc<dyn Fn() + Send + Sync>),
+    Sentinel(Arc<dyn Fn(Hint) + Send + Sync>),
+}
+
+/// What a sentinel gives to understand.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hint {
+    /// There is another master, of one thing or another.
+    Switched,
+    /// The connection has ended: who knows.
+    Silent,
 }
 
 /// What sentinels publish when another server has become the master.
@@ -302,15 +311,11 @@ impl<C: Client> Server<C> {
         if state.current.as_ref().is_some_and(|current| current.number == number) {
             state.current = None;
             drop(state);
-            self.interrupted();
-        }
-    }
-
-    /// What the server would have told may have been missed.
-    fn interrupted(&self) {
-        match &self.role {
-            Role::Store => self.shared.news.interrupted(),
-            Role::Sentinel(doubt) => doubt(),
+            match &self.role {
+                // What the server would have told may have been missed.
+                Role::Store => self.shared.news.interrupted(),
+                Role::Sentinel(hint) => hint(Hint::Silent),
+            }
         }
     }
 
@@ -337,7 +342,7 @@ impl<C: Client> Server<C> {
                 self.state().current = Some(current.clone());
                 if matches!(self.role, Role::Store) {
                     // On this connection the server knows of no key yet that we want to hear of.
-                    self.interrupted();
+                    self.shared.news.interrupted();
                 }
             }
             Err(error) => self.state().last_failure = Some((Instant::now(), error.repeated())),
@@ -425,11 +430,13 @@ fn listen<C: Client>(server: &Weak<Server<C>>, number: u64, said: Said) {
     let Some(server) = server.upgrade() else {
         return;
     };
-    match said {
-        Said::Changed(keys) => server.shared.news.invalidated(&keys),
-        // After a FLUSHALL; or another master.
-        Said::AllChanged | Said::Published => server.interrupted(),
-        Said::Closed => server.leave(number),
+    match (said, &server.role) {
+        (Said::Changed(keys), _) => server.shared.news.invalidated(&keys),
+        // After a FLUSHALL.
+        (Said::AllChanged, _) => server.shared.news.interrupted(),
+        (Said::Published, Role::Sentinel(hint)) => hint(Hint::Switched),
+        (Said::Published, Role::Store) => {}
+        (Said::Closed, _) => server.leave(number),
     }
 }
 

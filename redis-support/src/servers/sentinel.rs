@@ -12,43 +12,75 @@ use tokio::time::{Instant, timeout};
 use super::{Ask, SLOW, replaced};
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Access, Client, Received};
+use crate::client::{Access, Client, Protocol, Received};
 use crate::error::ServerError;
 use crate::reply::Reply;
-use crate::server::{Role, Server, Shared};
+use crate::server::{Hint, Role, Server, Shared};
 
-/// How long the sentinels' word is good where they cannot tell that it is not any more, as over the old protocol.
+/// How long the sentinels' word is good where they cannot tell that it is not any more: over the old protocol, or while none
+/// of them answers.
 const GOOD_UNTOLD: Duration = Duration::from_secs(1);
 
 /// The server that sentinels name.
 ///
 /// A master that was replaced while it was frozen or cut off goes on answering for seconds when it is back, and all that it
 /// says is lost. So it is believed only as long as there is no *doubt*: the sentinels tell when they switch, and
-/// whatever fails, is slow, or makes them silent has them asked again.
+/// whatever fails, is slow, or makes them silent has them asked again. If then none of them answers, the one that
+/// they named last goes on being asked, as long as it is not itself what gave reason for the doubt.
 pub(crate) struct Sentinel<C: Client> {
     sentinels: Vec<Arc<Server<C>>>,
     master: String,
     access: Access,
     shared: Arc<Shared<C>>,
-    /// Counts the reasons to ask the sentinels.
-    doubts: Arc<AtomicU64>,
+    doubts: Arc<Doubts>,
     /// Whoever asks them holds it; the others wait for the outcome.
     asking: tokio::sync::Mutex<()>,
     known: Mutex<Option<Known<C>>>,
 }
 
+/// Counts the reasons to ask the sentinels.
+#[derive(Debug, Default)]
+struct Doubts {
+    all: AtomicU64,
+    /// Those of them that say something about the master.
+    serious: AtomicU64,
+}
+
+impl Doubts {
+    fn raise(&self, hint: Hint) {
+        if hint == Hint::Switched {
+            self.serious.fetch_add(1, Ordering::Relaxed);
+        }
+        self.all.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count(&self) -> DoubtCount {
+        // In the other order than they are counted in, so that one is rather counted twice than missed.
+        let all = self.all.load(Ordering::Relaxed);
+        DoubtCount { all, serious: self.serious.load(Ordering::Relaxed) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct DoubtCount {
+    all: u64,
+    serious: u64,
+}
+
 struct Known<C: Client> {
     server: Arc<Server<C>>,
     replicas: u32,
-    /// How many doubts there were when the sentinels were asked.
-    doubts: u64,
+    /// The doubts when the sentinels were asked.
+    doubts: DoubtCount,
     at: Instant,
+    /// Whether they answered then.
+    confirmed: bool,
 }
 
 /// Whom a question went to, and when.
 struct Trusted<C: Client> {
     server: Arc<Server<C>>,
-    doubts: u64,
+    doubts: DoubtCount,
     asked_at: Instant,
 }
 
@@ -67,17 +99,17 @@ impl<C: Client> Sentinel<C> {
         access: Access,
         shared: &Arc<Shared<C>>,
     ) -> Self {
-        let doubts = Arc::<AtomicU64>::default();
+        let doubts = Arc::<Doubts>::default();
         let sentinel = |address: &Address| {
-            let (doubts, shared_news) = (Arc::clone(&doubts), Arc::downgrade(&shared.news));
-            let doubt = move || {
-                doubts.fetch_add(1, Ordering::Relaxed);
+            let (doubts, news) = (Arc::clone(&doubts), Arc::downgrade(&shared.news));
+            let listen = move |hint| {
+                doubts.raise(hint);
                 // Whoever waits asks the new server.
-                if let Some(news) = shared_news.upgrade() {
+                if let Some(news) = news.upgrade().filter(|_| hint == Hint::Switched) {
                     news.interrupted();
                 }
             };
-            let role = Role::Sentinel(Arc::new(doubt));
+            let role = Role::Sentinel(Arc::new(listen));
             Server::new(address.clone(), sentinel_access.clone(), role, shared)
         };
         Self {
@@ -127,7 +159,7 @@ impl<C: Client> Sentinel<C> {
 
     async fn master(&self) -> Result<Trusted<C>, Error> {
         let server = self.server().await?;
-        let doubts = self.doubts.load(Ordering::Relaxed);
+        let doubts = self.doubts.count();
         Ok(Trusted { server, doubts, asked_at: Instant::now() })
     }
 
@@ -142,7 +174,7 @@ impl<C: Client> Sentinel<C> {
         if is_replica(&answer) || trusted.asked_at.elapsed() >= SLOW {
             self.doubt();
         }
-        if self.doubts.load(Ordering::Relaxed) != trusted.doubts {
+        if self.doubts.count() != trusted.doubts {
             let now = self.server().await.map_err(|_unknown| replaced())?;
             if !Arc::ptr_eq(&now, &trusted.server) {
                 return Err(replaced());
@@ -151,8 +183,9 @@ impl<C: Client> Sentinel<C> {
         Ok(answer)
     }
 
+    /// The master gives reason to ask whether it is the master still.
     fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::Relaxed);
+        self.doubts.raise(Hint::Switched);
     }
 
     /// The master: the sentinels are asked if there is a doubt.
@@ -166,8 +199,13 @@ impl<C: Client> Sentinel<C> {
         if let Some(server) = self.trusted() {
             return Ok(server);
         }
-        let doubts = self.doubts.load(Ordering::Relaxed);
-        let word = self.word().await?;
+        let doubts = self.doubts.count();
+        let word = match self.word().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                return self.last_known(doubts).ok_or(error);
+            }
+            word => word?,
+        };
         let (server, replaced) = {
             let mut known = self.known();
             let same = known.as_ref().filter(|known| *known.server.address() == word.address);
@@ -176,7 +214,9 @@ impl<C: Client> Sentinel<C> {
                 None => Server::new(word.address, self.access.clone(), Role::Store, &self.shared),
             };
             let (replicas, at) = (word.replicas, Instant::now());
-            let known = known.replace(Known { server: Arc::clone(&server), replicas, doubts, at });
+            let confirmed =
+                Known { server: Arc::clone(&server), replicas, doubts, at, confirmed: true };
+            let known = known.replace(confirmed);
             (server.clone(), known.filter(|known| !Arc::ptr_eq(&known.server, &server)))
         };
         if let Some(old) = replaced {
@@ -190,9 +230,24 @@ impl<C: Client> Sentinel<C> {
     fn trusted(&self) -> Option<Arc<Server<C>>> {
         let known = self.known();
         let known = known.as_ref()?;
-        let told = self.shared.has_push() || known.at.elapsed() < GOOD_UNTOLD;
-        let trusted = told && known.doubts == self.doubts.load(Ordering::Relaxed);
+        let would_tell = known.confirmed && self.shared.protocol() == Protocol::Resp3;
+        let is_good = would_tell || known.at.elapsed() < GOOD_UNTOLD;
+        let trusted = is_good && known.doubts == self.doubts.count();
         trusted.then(|| Arc::clone(&known.server))
+    }
+
+    /// The last master that the sentinels named, now that none of them answers.
+    fn last_known(&self, doubts: DoubtCount) -> Option<Arc<Server<C>>> {
+        let mut known = self.known();
+        let known = known.as_mut().filter(|known| known.doubts.serious == doubts.serious)?;
+        if known.confirmed {
+            tracing::warn!(
+                master = self.master,
+                "no sentinel answers: the last master that they named is used"
+            );
+        }
+        (known.confirmed, known.doubts, known.at) = (false, doubts, Instant::now());
+        Some(Arc::clone(&known.server))
     }
 
     /// What the sentinels say: of a majority, whoever knows of the latest failover; of fewer, if no more answer.

@@ -409,6 +409,24 @@ mod sentinels {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn that_fall_silent_leave_the_last_master_that_they_named() {
+        let store = store();
+        call(&store).await.unwrap();
+        for port in SENTINELS {
+            store.fake.remove(&format!("h:{port}"));
+            store.fake.listeners(&format!("h:{port}")).iter().for_each(|tell| tell(Said::Closed));
+        }
+
+        for _ in 0..2 {
+            assert_eq!(call(&store).await, Ok(1));
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+        store.fake.delay("h:1", SLOW);
+        assert_eq!(call(&store).await, Err(ErrorKind::Indeterminate), "who knows by now");
+        assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn that_do_not_know_the_name_say_so() {
         let store = store();
         for sentinel in SENTINELS {

@@ -4,8 +4,13 @@
 //! with to a server.
 
 mod access;
+mod cluster;
+mod contention;
+mod failover;
 mod failures;
 mod fair;
 mod interop;
+mod replicas;
+mod sentinel;
 mod together;
 mod units;

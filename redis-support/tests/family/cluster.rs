@@ -1,0 +1,212 @@
+//! What only a cluster has: several servers at once, and slots that move between them.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
+    LockOptions, Retry,
+};
+use leasehold_testbed::{ClusterOptions, RedisCluster, until};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::contention::Contention;
+use crate::Backend;
+
+const TTL: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(60);
+
+/// Three primaries, of which none is replaced when it hangs.
+async fn three() -> RedisCluster {
+    ClusterOptions::new().replicas(0).node_timeout(LONG).start().await
+}
+
+async fn client(redis: &RedisCluster) -> LockClient<Backend> {
+    let backend = Backend::connect(&redis.url()).await.unwrap();
+    let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
+    client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// Waits for a lock in the background, and does not look again by itself while it is held.
+fn waiting(client: &LockClient<Backend>, name: &str) -> JoinHandle<LockGuard> {
+    let told = client.options().retry(Retry::unlimited().every(LONG));
+    let mutex = client.mutex(name).unwrap().with_options(told).unwrap();
+    tokio::spawn(async move { mutex.lock().await.unwrap() })
+}
+
+async fn renewed(guard: &LockGuard) {
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+/// Names of locks, of which the nth is with the nth server.
+async fn one_with_each(redis: &RedisCluster) -> Vec<String> {
+    let mut names = vec![String::new(); redis.nodes()];
+    for n in 0.. {
+        if names.iter().all(|name| !name.is_empty()) {
+            return names;
+        }
+        let name = format!("job-{n}");
+        let owner = redis.owner_of(&format!("lock:{name}")).await;
+        names[owner] = name;
+    }
+    unreachable!("every server has a third of them")
+}
+
+#[tokio::test]
+async fn locks_are_spread_over_all_servers() {
+    let redis = three().await;
+    let (one, other) = (client(&redis).await, client(&redis).await);
+
+    for (node, name) in one_with_each(&redis).await.iter().enumerate() {
+        let guard = lock(&one, name).await;
+        let stored = redis.command(node, &["EXISTS", &format!("lock:{name}")]).await;
+        assert_eq!(stored, ":1");
+        assert!(other.mutex(name).unwrap().try_lock().await.unwrap().is_none());
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn one_seed_is_enough() {
+    let redis = three().await;
+    let url = format!("redis-cluster://{}", redis.node_address(1));
+    let client = LockClient::new(Backend::connect(&url).await.unwrap());
+
+    for name in one_with_each(&redis).await {
+        lock(&client, &name).await.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn several_locks_are_taken_one_after_the_other() {
+    let redis = three().await;
+    let client = client(&redis).await;
+    let names = one_with_each(&redis).await;
+
+    assert!(!client.backend().capabilities().supports(Feature::Together));
+    let claims: Vec<Claim> = names
+        .iter()
+        .map(|name| Claim::new(Lease::new(&LockKey::new(name).unwrap(), TTL)))
+        .collect();
+    let error = client.backend().try_acquire_all(&claims).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+
+    let guard = client.multi_lock().mutexes(names).unwrap().lock().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_delays_no_renewal_of_others() {
+    let redis = three().await;
+    let client = client(&redis).await;
+    let names = one_with_each(&redis).await;
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(lock(&client, name).await);
+    }
+
+    redis.pause(1);
+
+    timeout(TTL, guards[1].lost()).await.expect("it cannot be renewed");
+    for guard in [&guards[0], &guards[2]] {
+        renewed(guard).await;
+        renewed(guard).await;
+    }
+    redis.resume(1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_no_cluster_says_so() {
+    let redis = leasehold_testbed::Redis::start().await;
+
+    let error = Backend::connect(&format!("redis-cluster://{}", redis.address())).await;
+
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_server_of_a_cluster_asked_as_a_single_one_says_so() {
+    let redis = three().await;
+    let mut unsupported = 0;
+    for node in 0..redis.nodes() {
+        let url = format!("redis://{}", redis.node_address(node));
+        let backend = Backend::connect(&url).await.unwrap();
+        let claim = Claim::new(Lease::new(&LockKey::new("job").unwrap(), TTL));
+        match backend.try_acquire(&claim).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(error.to_string().contains("redis-cluster://"), "{error}");
+                unsupported += 1;
+            }
+        }
+    }
+    assert_eq!(unsupported, 2);
+}
+
+mod slots_that_move {
+    use super::*;
+
+    #[tokio::test]
+    async fn under_load_cost_no_lock_and_no_waiter() {
+        let redis = three().await;
+        let (holder, waiter) = (client(&redis).await, client(&redis).await);
+        let slot = redis.slot_of("lock:job").await;
+        let contention = Contention::start(&redis.url(), "job", 4, TTL).await;
+        let mut from = redis.owner_of("lock:job").await;
+
+        // There and on, and back.
+        for _ in 0..3 {
+            let to = (from + 1) % 3;
+            let started = tokio::time::Instant::now();
+            redis.migrate_slot(slot, from, to).await;
+            contention.until_all_have_held_since(started).await;
+            assert_eq!(redis.owner_of("lock:job").await, to);
+            from = to;
+        }
+
+        let history = contention.history().await;
+        assert_eq!(history.overlaps(), []);
+        let guard = lock(&holder, "job").await;
+        let waits = waiting(&waiter, "job");
+        redis.migrate_slot(slot, from, (from + 1) % 3).await;
+        renewed(&guard).await;
+        guard.release().await.unwrap();
+        let granted = timeout(Duration::from_secs(2), waits).await;
+        granted.expect("it is told").unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn half_way_keep_locks_apart_and_held_until_they_have_arrived() {
+        let redis = three().await;
+        let (holder, other) = (client(&redis).await, client(&redis).await);
+        let slot = redis.slot_of("lock:job").await;
+        let from = redis.owner_of("lock:job").await;
+        let to = (from + 1) % 3;
+        let guard = lock(&holder, "job").await;
+        let deadline = guard.deadline();
+
+        redis.begin_migration(slot, from, to).await;
+        let mutex = other.mutex("job").unwrap();
+        let is_refused = async || match mutex.try_lock().await {
+            Ok(granted) => granted.is_none(),
+            Err(error) => error.kind() == ErrorKind::Unavailable,
+        };
+        assert!(is_refused().await);
+        redis.move_keys(slot, from, to).await;
+        assert!(is_refused().await);
+        redis.end_migration(slot, from, to).await;
+
+        until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+        assert!(is_refused().await);
+        guard.release().await.unwrap();
+        lock(&other, "job").await.release().await.unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! Clients that contend for one lock while servers fail, and what they saw.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::{LockClient, LockOptions};
+use leasehold_testbed::until;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::Backend;
+
+/// For how long each holds the lock: like one who increments a number in another store.
+const HELD: Duration = Duration::from_millis(3);
+
+/// Clients at work, each with connections of its own.
+pub(crate) struct Contention {
+    clients: JoinSet<()>,
+    count: usize,
+    over: Arc<AtomicBool>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+/// Somebody believed to hold the lock from here to there.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    client: usize,
+    token: u64,
+    from: Instant,
+    to: Instant,
+}
+
+impl Contention {
+    /// Lets so many clients contend for the lock `name`, and returns when all take turns.
+    pub(crate) async fn start(url: &str, name: &str, count: usize, ttl: Duration) -> Self {
+        let mut contention =
+            Self { clients: JoinSet::new(), count, over: Arc::default(), seen: Arc::default() };
+        for client in 0..count {
+            let backend = Backend::connect(url).await.unwrap();
+            let options = LockOptions::new().ttl(ttl).outage_wait(Duration::from_secs(30));
+            let locks = LockClient::builder(backend).options(options).build().unwrap();
+            let mutex = locks.mutex(name).unwrap();
+            let (over, seen) = (Arc::clone(&contention.over), Arc::clone(&contention.seen));
+            contention.clients.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let guard = mutex.lock().await.unwrap();
+                    let from = Instant::now();
+                    let token = guard.token().number();
+                    tokio::select! {
+                        () = sleep(HELD) => {}
+                        _ = guard.lost() => {}
+                    }
+                    let to = Instant::now();
+                    match guard.release().await {
+                        Err(error) if error.is_retryable() || error.loss().is_some() => {}
+                        released => released.unwrap(),
+                    }
+                    seen.lock().unwrap().push(Seen { client, token, from, to });
+                    // Who releases a lock that is not fair would take it again before the others hear of it.
+                    sleep(HELD * 4).await;
+                }
+                drop(locks.shutdown(Duration::from_secs(5)).await);
+            });
+        }
+        contention.until_all_have_held_since(Instant::now()).await;
+        contention
+    }
+
+    /// Waits until each of them has got the lock after `since`, and says when the last did so first.
+    pub(crate) async fn until_all_have_held_since(&self, since: Instant) -> Instant {
+        until("each of them is served", async || self.all_have_held_since(since).is_some()).await;
+        self.all_have_held_since(since).expect("it was waited for")
+    }
+
+    fn all_have_held_since(&self, since: Instant) -> Option<Instant> {
+        let seen = self.seen.lock().unwrap();
+        let first = |client: usize| {
+            let own = seen.iter().filter(|seen| seen.client == client && seen.from > since);
+            own.map(|seen| seen.from).min()
+        };
+        (0..self.count).map(first).try_fold(since, |last, first| Some(last.max(first?)))
+    }
+
+    /// Ends it.
+    pub(crate) async fn history(self) -> History {
+        self.over.store(true, Ordering::Relaxed);
+        self.clients.join_all().await;
+        let mut seen = self.seen.lock().unwrap().clone();
+        seen.sort_by_key(|seen| seen.from);
+        History(seen)
+    }
+}
+
+/// Who believed when to hold the lock, in order.
+pub(crate) struct History(Vec<Seen>);
+
+impl History {
+    /// When two believed to hold the lock at once: from when to when.
+    pub(crate) fn overlaps(&self) -> Vec<(Instant, Instant)> {
+        let mut overlaps = Vec::new();
+        let mut held_until: Option<Instant> = None;
+        for seen in &self.0 {
+            if let Some(until) = held_until.filter(|until| *until > seen.from) {
+                overlaps.push((seen.from, until.min(seen.to)));
+            }
+            held_until = held_until.max(Some(seen.to));
+        }
+        overlaps
+    }
+
+    /// That overlaps lie between these instants, if there are any, and that tokens came in the order of the grants otherwise.
+    pub(crate) fn assert_exclusive_but_for(&self, window: (Instant, Instant)) {
+        let overlaps = self.overlaps();
+        for (from, to) in &overlaps {
+            println!("two held the lock for {:?}", *to - *from);
+            assert!(window.0 <= *from && *to <= window.1, "{:?} after", *from - window.0);
+        }
+        if overlaps.is_empty() {
+            assert!(self.0.is_sorted_by_key(|seen| seen.token), "{self}");
+        }
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let start = self.0.first().map(|seen| seen.from);
+        for seen in &self.0 {
+            let since = |at: Instant| at.saturating_duration_since(start.unwrap_or(at)).as_millis();
+            let Seen { client, token, from, to } = *seen;
+            writeln!(
+                f,
+                "{:>6} to {:>6} ms: client {client}, token {token}",
+                since(from),
+                since(to)
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! Primaries that are killed, hang, come back or are replaced in order, with Sentinel and in a cluster.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
+    LockOptions, Retry,
+};
+use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::contention::Contention;
+use crate::Backend;
+
+const TTL: Duration = Duration::from_secs(3);
+const LONG: Duration = Duration::from_secs(60);
+/// Longer than a failover takes here.
+const SOON: Duration = Duration::from_secs(8);
+
+/// Servers of which some can take over from others.
+enum Store {
+    Sentinel(RedisSentinel),
+    Cluster(RedisCluster),
+}
+
+impl Store {
+    async fn sentinel() -> Self {
+        Self::Sentinel(SentinelOptions::new().start().await)
+    }
+
+    async fn cluster() -> Self {
+        Self::Cluster(RedisCluster::start().await)
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Sentinel(redis) => redis.url(),
+            Self::Cluster(redis) => redis.url(),
+        }
+    }
+
+    /// Who has the lock `name`.
+    async fn primary(&self, name: &str) -> usize {
+        match self {
+            Self::Sentinel(redis) => redis.primary().await,
+            Self::Cluster(redis) => redis.owner_of(&format!("lock:{name}")).await,
+        }
+    }
+
+    /// Who has a copy of it.
+    async fn replica(&self, name: &str) -> usize {
+        match self {
+            Self::Sentinel(redis) => 1 - redis.primary().await,
+            Self::Cluster(redis) => redis.replica_of(self.primary(name).await).await,
+        }
+    }
+
+    fn pause(&self, node: usize) {
+        match self {
+            Self::Sentinel(redis) => redis.pause(node),
+            Self::Cluster(redis) => redis.pause(node),
+        }
+    }
+
+    fn resume(&self, node: usize) {
+        match self {
+            Self::Sentinel(redis) => redis.resume(node),
+            Self::Cluster(redis) => redis.resume(node),
+        }
+    }
+
+    fn kill(&mut self, node: usize) {
+        match self {
+            Self::Sentinel(redis) => redis.kill(node),
+            Self::Cluster(redis) => redis.kill(node),
+        }
+    }
+
+    async fn command(&self, node: usize, command: &[&str]) -> String {
+        match self {
+            Self::Sentinel(redis) => redis.command(node, command).await,
+            Self::Cluster(redis) => redis.command(node, command).await,
+        }
+    }
+
+    /// Waits until another than `node` has the lock `name`, and all who may say so do.
+    async fn until_replaced(&self, name: &str, node: usize) -> usize {
+        match self {
+            Self::Sentinel(redis) => {
+                until("there is another primary", async || redis.primary().await != node).await;
+                redis.primary().await
+            }
+            Self::Cluster(redis) => {
+                redis.until_owned_by_another(&format!("lock:{name}"), node).await
+            }
+        }
+    }
+
+    /// Has the replica take over in order.
+    async fn hand_over(&self, name: &str) {
+        match self {
+            Self::Sentinel(redis) => redis.failover().await,
+            Self::Cluster(redis) => redis.failover(self.replica(name).await).await,
+        }
+    }
+}
+
+/// Each of these with Sentinel and in a cluster.
+macro_rules! with_both {
+    ($($test:ident,)*) => {
+        mod with_sentinel {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(Store::sentinel().await).await;
+            })*
+        }
+
+        mod in_a_cluster {
+            use super::*;
+
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(Store::cluster().await).await;
+            })*
+        }
+    };
+}
+
+with_both! {
+    a_primary_that_is_killed_stops_nobody_for_long,
+    a_primary_that_hangs_stops_nobody_for_long,
+    a_lock_that_no_replica_has_is_lost_by_its_deadline_and_the_next_token_is_larger,
+    a_primary_that_hands_over_loses_no_lock,
+    one_who_waits_is_told_by_the_new_primary,
+    a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_meanwhile,
+    what_a_replaced_primary_still_answers_is_not_believed,
+    tokens_go_on_after_a_flush,
+}
+
+async fn client(store: &Store) -> LockClient<Backend> {
+    let backend = Backend::connect(&store.url()).await.unwrap();
+    let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
+    client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// Waits for a lock in the background, and does not look again by itself while it is held.
+fn waiting(client: &LockClient<Backend>, name: &str) -> JoinHandle<LockGuard> {
+    let told = client.options().retry(Retry::unlimited().every(LONG));
+    let mutex = client.mutex(name).unwrap().with_options(told).unwrap();
+    tokio::spawn(async move { mutex.lock().await.unwrap() })
+}
+
+async fn renewed(guard: &LockGuard) {
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+/// Contends while something happens to the primary: who is in the way for how long, and who held the lock together.
+async fn contended(
+    mut store: Store,
+    fail: impl FnOnce(&mut Store, usize),
+    recover: impl FnOnce(&Store, usize),
+) {
+    const CLIENTS: usize = 8;
+    // What the last one left behind ends before the failover does.
+    let ttl = Duration::from_millis(1_500);
+    let contention = Contention::start(&store.url(), "counter", CLIENTS, ttl).await;
+    let held = client(&store).await;
+    let held = lock(&held, "counter/held").await;
+
+    let primary = store.primary("counter").await;
+    let failed_at = Instant::now();
+    fail(&mut store, primary);
+    store.until_replaced("counter", primary).await;
+    let replaced_at = Instant::now();
+    let served_at = contention.until_all_have_held_since(replaced_at).await;
+
+    println!(
+        "replaced after {:?}; {:?} later all {CLIENTS} clients had been served",
+        replaced_at - failed_at,
+        served_at - replaced_at
+    );
+    assert!(served_at - replaced_at < Duration::from_secs(2), "{:?}", served_at - replaced_at);
+    recover(&store, primary);
+    // Nobody held it for longer than a TTL without the store.
+    let history = contention.history().await;
+    history.assert_exclusive_but_for((failed_at - TTL, replaced_at + TTL));
+    // A lock that was there for a while is there still, or its holder knows better.
+    if held.is_held() {
+        renewed(&held).await;
+    }
+}
+
+async fn a_primary_that_is_killed_stops_nobody_for_long(store: Store) {
+    contended(store, Store::kill, |_, _| {}).await;
+}
+
+async fn a_primary_that_hangs_stops_nobody_for_long(store: Store) {
+    contended(store, |store, primary| store.pause(primary), Store::resume).await;
+}
+
+async fn a_lock_that_no_replica_has_is_lost_by_its_deadline_and_the_next_token_is_larger(
+    mut store: Store,
+) {
+    let (holder, other) = (client(&store).await, client(&store).await);
+    let (primary, replica) = (store.primary("job").await, store.replica("job").await);
+    store.pause(replica);
+    let cut_off = store.command(primary, &["CLIENT", "KILL", "TYPE", "replica"]).await;
+    assert!(!cut_off.starts_with('-'), "{cut_off}");
+    let guard = lock(&holder, "job").await;
+
+    store.kill(primary);
+    let killed_at = Instant::now();
+    store.resume(replica);
+    let next = timeout(SOON, lock(&other, "job")).await.expect("it is not known there");
+
+    assert!(next.token() > guard.token());
+    let granted_at = Instant::now();
+    timeout(TTL, guard.lost()).await.expect("its holder learns of it by its deadline");
+    println!("two held the lock for {:?}", granted_at.elapsed());
+    assert!(killed_at.elapsed() < SOON + TTL);
+    assert!(next.is_held());
+}
+
+async fn a_primary_that_hands_over_loses_no_lock(store: Store) {
+    let client = client(&store).await;
+    let guard = lock(&client, "job").await;
+    renewed(&guard).await;
+
+    store.hand_over("job").await;
+
+    renewed(&guard).await;
+    renewed(&guard).await;
+    let token = guard.token().number();
+    guard.release().await.unwrap();
+    assert!(lock(&client, "job").await.token().number() > token);
+}
+
+async fn one_who_waits_is_told_by_the_new_primary(store: Store) {
+    let (holder, waiter) = (client(&store).await, client(&store).await);
+    let guard = lock(&holder, "job").await;
+    renewed(&guard).await;
+    let waits = waiting(&waiter, "job");
+
+    store.hand_over("job").await;
+    renewed(&guard).await;
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+
+    let granted = timeout(Duration::from_secs(1), waits).await;
+    granted.expect("it is told").unwrap().release().await.unwrap();
+}
+
+async fn a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_meanwhile(
+    store: Store,
+) {
+    let (idle, other) = (client(&store).await, client(&store).await);
+    lock(&idle, "job").await.release().await.unwrap();
+    let primary = store.primary("job").await;
+
+    store.pause(primary);
+    store.until_replaced("job", primary).await;
+    let guard = timeout(SOON, lock(&other, "job")).await.expect("the new primary grants it");
+    store.resume(primary);
+
+    let mutex = idle.mutex("job").unwrap();
+    until("it is answered", async || match mutex.try_lock().await {
+        Ok(granted) => {
+            assert!(granted.is_none(), "two hold the lock");
+            true
+        }
+        Err(error) => !error.is_retryable(),
+    })
+    .await;
+    assert!(guard.is_held());
+}
+
+async fn what_a_replaced_primary_still_answers_is_not_believed(store: Store) {
+    // So patient that it hears what the old primary says when it comes back.
+    let patient = Backend::connect(&format!("{}?timeout-ms=30000", store.url())).await.unwrap();
+    let key = LockKey::new("job").unwrap();
+    let claim = |ttl| Claim::new(Lease::new(&key, ttl));
+    let other = client(&store).await;
+    let warm_up = claim(LONG);
+    patient.try_acquire(&warm_up).await.unwrap();
+    patient.release(warm_up.lease()).await.unwrap();
+    let primary = store.primary("job").await;
+
+    store.pause(primary);
+    let asked = tokio::spawn({
+        let (patient, claim) = (patient.clone(), claim(LONG));
+        async move { patient.try_acquire(&claim).await }
+    });
+    store.until_replaced("job", primary).await;
+    let guard = timeout(SOON, lock(&other, "job")).await.expect("the new primary grants it");
+    store.resume(primary);
+
+    match timeout(SOON, asked).await.expect("it answers").unwrap() {
+        Ok(Attempt::Granted(_)) => panic!("two hold the lock"),
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}"),
+    }
+    assert!(guard.is_held());
+}
+
+async fn tokens_go_on_after_a_flush(store: Store) {
+    let client = client(&store).await;
+    let guard = lock(&client, "job").await;
+    let primary = store.primary("job").await;
+
+    assert_eq!(store.command(primary, &["FLUSHALL"]).await, "+OK");
+
+    timeout(TTL, guard.lost()).await.expect("its holder is told");
+    assert!(lock(&client, "job").await.token() > guard.token());
+}

@@ -1,0 +1,162 @@
+//! Grants that replicas must have acknowledged.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions, Release,
+};
+use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
+use tokio::time::{Instant, timeout};
+
+use crate::Backend;
+
+const LONG: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A primary, replicas, and sentinels that do not mind if one of them hangs.
+async fn sentinels(replicas: usize) -> RedisSentinel {
+    SentinelOptions::new().replicas(replicas).down_after(LONG).start().await
+}
+
+async fn backend(url: &str, replicas: &str) -> Backend {
+    let parameters = format!("wait-replicas={replicas}&wait-replicas-ms={}", PATIENCE.as_millis());
+    Backend::connect(&format!("{url}?{parameters}")).await.unwrap()
+}
+
+fn claim(name: &str) -> Claim {
+    Claim::new(Lease::new(&LockKey::new(name).unwrap(), LONG))
+}
+
+async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
+    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+}
+
+/// A grant fails in time, says how many replicas there were, and leaves nothing.
+async fn fails(backend: &Backend, name: &str, told: &str) {
+    let (claim, start) = (claim(name), Instant::now());
+    let error = backend.try_acquire(&claim).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(told), "{error}");
+    assert!(start.elapsed() < PATIENCE + Duration::from_millis(700), "{:?}", start.elapsed());
+    assert!(backend.inspect(claim.key()).await.unwrap().holders().is_empty());
+    assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
+}
+
+#[tokio::test]
+async fn that_is_there_acknowledges() {
+    let redis = sentinels(1).await;
+    for wanted in ["1", "majority"] {
+        let backend = backend(&redis.url(), wanted).await;
+        let claim = claim("job");
+
+        assert!(is_granted(&backend, &claim).await);
+        assert!(!is_granted(&backend, &self::claim("job")).await);
+        assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::Released);
+    }
+}
+
+#[tokio::test]
+async fn that_hangs_fails_the_grant_and_leaves_no_lock() {
+    let redis = sentinels(1).await;
+    let replica = 1 - redis.primary().await;
+    for wanted in ["1", "majority"] {
+        let backend = backend(&redis.url(), wanted).await;
+        redis.pause(replica);
+        fails(&backend, "job", "0 of 1").await;
+        redis.resume(replica);
+        redis.until_replicated().await;
+
+        until("it acknowledges again", async || {
+            let claim = claim("job");
+            let attempt = backend.try_acquire(&claim).await;
+            backend.release(claim.lease()).await.unwrap();
+            matches!(attempt, Ok(Attempt::Granted(_)))
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn that_is_dead_counts_in_the_majority_all_the_same() {
+    let mut redis = sentinels(1).await;
+    let replica = 1 - redis.primary().await;
+    redis.kill(replica);
+
+    fails(&backend(&redis.url(), "majority").await, "job", "0 of 1").await;
+}
+
+#[tokio::test]
+async fn that_is_one_of_two_is_enough_for_a_majority() {
+    let mut redis = sentinels(2).await;
+    let primary = redis.primary().await;
+    redis.kill((primary + 1) % 3);
+
+    assert!(is_granted(&backend(&redis.url(), "majority").await, &claim("job")).await);
+    fails(&backend(&redis.url(), "2").await, "other", "1 of 2").await;
+}
+
+#[tokio::test]
+async fn of_the_server_that_has_the_key_count_in_a_cluster() {
+    let mut redis = RedisCluster::start().await;
+    let backend = backend(&redis.url(), "majority").await;
+    for name in ["job", "elsewhere"] {
+        // A replica that has just come up has much to catch up with.
+        until("it acknowledges", async || backend.try_acquire(&claim(name)).await.is_ok()).await;
+    }
+
+    let owner = redis.owner_of("lock:other").await;
+    let replica = redis.replica_of(owner).await;
+    redis.kill(replica);
+
+    fails(&backend, "other", "0 of 1").await;
+    let elsewhere = redis.owner_of("lock:elsewhere").await;
+    assert_ne!(elsewhere, owner, "choose another name");
+    assert!(!is_granted(&backend, &claim("elsewhere")).await, "it is held");
+}
+
+#[tokio::test]
+async fn that_hang_hold_up_neither_renewals_nor_releases() {
+    let redis = sentinels(1).await;
+    let backend = backend(&redis.url(), "1").await;
+    let options = LockOptions::new().ttl(Duration::from_secs(2));
+    let client = LockClient::builder(backend).options(options).build().unwrap();
+    let held = client.mutex("held").unwrap().lock().await.unwrap();
+    redis.pause(1 - redis.primary().await);
+
+    let failing = (0..8).map(|n| {
+        let mutex = client.mutex(format!("job-{n}")).unwrap();
+        tokio::spawn(async move { mutex.try_lock_for(Duration::from_secs(3)).await })
+    });
+    let failing: Vec<_> = failing.collect();
+    let deadline = held.deadline();
+    until("it is renewed", async || held.deadline() > deadline).await;
+    let start = Instant::now();
+    held.release().await.unwrap();
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    for failing in failing {
+        let failed = timeout(LONG, failing).await.unwrap().unwrap();
+        assert!(failed.unwrap_err().is_retryable());
+    }
+}
+
+#[tokio::test]
+async fn are_waited_for_by_locks_of_units_and_several_locks_too() {
+    let redis = sentinels(1).await;
+    let client = LockClient::new(backend(&redis.url(), "1").await);
+    let permit = client.semaphore("permits", 2).unwrap().acquire(1).await.unwrap();
+    let both = client.multi_lock().mutexes(["a", "b"]).unwrap().lock().await.unwrap();
+    both.release().await.unwrap();
+    permit.release().await.unwrap();
+    redis.pause(1 - redis.primary().await);
+
+    let patience = Duration::from_secs(1);
+    let semaphore = client.semaphore("permits", 2).unwrap();
+    assert!(semaphore.try_acquire_for(1, patience).await.is_err());
+    assert!(client.multi_lock().mutexes(["a", "b"]).unwrap().try_lock_for(patience).await.is_err());
+    for name in ["permits", "a", "b"] {
+        let key = LockKey::new(name).unwrap();
+        let nobody = async || client.backend().inspect(&key).await.unwrap().holders().is_empty();
+        until("nothing is left", nobody).await;
+    }
+}

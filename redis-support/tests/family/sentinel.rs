@@ -1,0 +1,117 @@
+//! What only Sentinel has: those who say where the server is.
+
+use std::time::Duration;
+
+use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions};
+use leasehold_testbed::{Redis, RedisSentinel, SentinelOptions, until};
+use tokio::time::Instant;
+
+use crate::{Backend, Config};
+
+const LONG: Duration = Duration::from_secs(60);
+const SECRET: &str = "S3CR3T-CANARY";
+
+async fn locks(url: &str) {
+    let client = LockClient::new(Backend::connect(url).await.unwrap());
+    client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn any_one_of_them_is_enough() {
+    let mut redis = RedisSentinel::start().await;
+    redis.kill_sentinel(0);
+    redis.pause_sentinel(2);
+
+    locks(&redis.url()).await;
+    let one = format!("redis-sentinel://{}/mymaster", redis.sentinel_address(1));
+    locks(&one).await;
+    redis.resume_sentinel(2);
+}
+
+#[tokio::test]
+async fn one_that_hangs_costs_nothing() {
+    let redis = RedisSentinel::start().await;
+    redis.pause_sentinel(0);
+
+    let start = Instant::now();
+    locks(&redis.url()).await;
+
+    assert!(start.elapsed() < Config::DEFAULT_TIMEOUT, "{:?}", start.elapsed());
+    redis.resume_sentinel(0);
+}
+
+#[tokio::test]
+async fn that_are_all_gone_leave_those_who_have_found_the_server_alone() {
+    let mut redis = RedisSentinel::start().await;
+    let backend = Backend::connect(&redis.url()).await.unwrap();
+    let options = LockOptions::new().ttl(Duration::from_secs(3));
+    let client = LockClient::builder(backend).options(options).build().unwrap();
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    (0..3).for_each(|n| redis.kill_sentinel(n));
+
+    for name in ["other", "third"] {
+        let mutex = client.mutex(name).unwrap();
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
+    assert!(guard.is_held());
+    let error = Backend::connect(&redis.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "those who come now");
+}
+
+#[tokio::test]
+async fn that_do_not_know_the_name_say_so() {
+    let redis = RedisSentinel::start().await;
+
+    let url = redis.url().replace("mymaster", "somebody");
+    let error = Backend::connect(&url).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("somebody"), "{error}");
+}
+
+#[tokio::test]
+async fn that_are_none_say_so() {
+    let redis = Redis::start().await;
+
+    let url = format!("redis-sentinel://{}/mymaster", redis.address());
+    let error = Backend::connect(&url).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+}
+
+#[tokio::test]
+async fn have_a_password_of_their_own() {
+    let redis = SentinelOptions::new().sentinel_password(SECRET).start().await;
+
+    locks(&format!("{}?sentinel-pass={SECRET}", redis.url())).await;
+    for url in [redis.url(), format!("{}?sentinel-pass=wrong", redis.url())] {
+        let error = Backend::connect(&url).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn over_the_old_protocol_are_asked_every_second() {
+    let redis = RedisSentinel::start().await;
+    let backend = Backend::connect(&format!("{}?protocol=resp2", redis.url())).await.unwrap();
+    let claim = |name: &str| Claim::new(Lease::new(&LockKey::new(name).unwrap(), LONG));
+    backend.try_acquire(&claim("before")).await.unwrap();
+    let old = redis.primary().await;
+
+    redis.failover().await;
+
+    let deadline = Instant::now() + LONG;
+    loop {
+        let name = format!("job-{}", fastrand::u32(..));
+        drop(backend.try_acquire(&claim(&name)).await);
+        let key = format!("lock:{name}");
+        if redis.command(1 - old, &["EXISTS", &key]).await == ":1" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it goes on with the old one");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
