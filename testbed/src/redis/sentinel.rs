@@ -112,14 +112,13 @@ impl RedisSentinel {
         let old = self.primary().await;
         let sentinel = self.sentinels.iter().position(|sentinel| sentinel.server.runs());
         let sentinel = sentinel.expect("a sentinel runs");
-        until("a failover begins", async || {
-            // Not while another is under way.
-            self.sentinel_command(sentinel, &["SENTINEL", "FAILOVER", NAME]).await == "+OK"
-        })
-        .await;
         until("all sentinels name another primary", async || {
             let named = self.named_primaries().await;
             let [Some(new), ..] = named[..] else { return false };
+            if new == old {
+                // Refused while a failover is under way. One that fails is given up without a word.
+                self.sentinel_command(sentinel, &["SENTINEL", "FAILOVER", NAME]).await;
+            }
             new != old && named.iter().all(|named| *named == Some(new)) && self.leads(new).await
         })
         .await;
@@ -195,13 +194,14 @@ impl RedisSentinel {
 
     /// Sends one command to a server, past its proxy, and returns the whole reply as text.
     ///
-    /// It comes as a user who may do everything.
+    /// It comes as a user who may do everything, and again if the server closes the connection instead of answering, as
+    /// it does to all when its role changes.
     ///
     /// # Panics
     ///
     /// If the server does not answer.
     pub async fn command(&self, i: usize, command: &[&str]) -> String {
-        self.nodes[i].server.command(command).await
+        self.nodes[i].server.insist(command).await
     }
 
     /// Sends one command to a sentinel, as [`command`](Self::command).
@@ -210,7 +210,7 @@ impl RedisSentinel {
     ///
     /// If the sentinel does not answer.
     pub async fn sentinel_command(&self, i: usize, command: &[&str]) -> String {
-        self.sentinels[i].server.command(command).await
+        self.sentinels[i].server.insist(command).await
     }
 
     /// The proxies: those of the servers, then those of the sentinels. None, unless it was started with them.

@@ -115,6 +115,27 @@ impl Server {
         reply.expect("the server answers").expect("the server answers")
     }
 
+    /// Sends one command, and again if the server closes the connection instead of answering.
+    ///
+    /// It does that to all when it is told to copy another.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub(super) async fn insist(&self, command: &[&str]) -> String {
+        let answered = async {
+            loop {
+                match self.exchange(command).await {
+                    Ok(reply) if reply.is_empty() => {}
+                    Err(error) if is_closed(&error) => {}
+                    reply => return reply,
+                }
+            }
+        };
+        let reply = timeout(START_WAIT, answered).await;
+        reply.expect("the server answers").expect("the server answers")
+    }
+
     /// Sends one command to a server that may be gone or stand still.
     pub(super) async fn try_command(&self, command: &[&str]) -> io::Result<String> {
         timeout(REPLY_WAIT, self.exchange(command)).await?
@@ -125,6 +146,9 @@ impl Server {
         if let Some([user, password]) = &self.login {
             stream.write_all(encode(&["AUTH", user, password]).as_bytes()).await?;
             let reply = read_reply(&mut stream).await?;
+            if reply.is_empty() {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
             assert_eq!(reply, "+OK", "the login is right");
         }
         stream.write_all(encode(command).as_bytes()).await?;
@@ -138,6 +162,10 @@ impl Server {
     fn process(&self) -> &Process {
         self.process.as_ref().expect("the server was not killed")
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
 fn encode(command: &[&str]) -> String {

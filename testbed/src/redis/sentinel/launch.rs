@@ -9,8 +9,9 @@ use super::super::node::Node;
 use super::super::settings::{display, flags, tls_between_servers, tls_settings};
 use super::{NAME, RedisSentinel, SentinelOptions};
 
-/// How long a failover may take before the sentinels try another. Those here take two seconds.
-const FAILOVER_TIMEOUT: &str = "5000";
+/// After this many milliseconds without success, a failover is given up. Those here take a second; after twice this
+/// time, the sentinels try again.
+const FAILOVER_TIMEOUT: &str = "3000";
 
 /// How often a sentinel looks after its connections, if it is not told otherwise.
 const PING_PERIOD: [&str; 2] = ["PING-PERIOD", "1000"];
@@ -18,20 +19,18 @@ const PING_PERIOD: [&str; 2] = ["PING-PERIOD", "1000"];
 /// The same until all know each other.
 const FIRST_PING_PERIOD: [&str; 2] = ["PING-PERIOD", "50"];
 
-/// What a sentinel does often if it is told to be fast.
+/// What a sentinel does often if it is told to be fast, in milliseconds.
+///
+/// Without a primary, a replica is asked for its state once a second, and is not chosen if that is older than five
+/// times the first of these.
+#[rustfmt::skip]
 const FAST: [&str; 12] = [
-    "PING-PERIOD",
-    "100",
-    "ASK-PERIOD",
-    "100",
-    "INFO-PERIOD",
-    "200",
-    "PUBLISH-PERIOD",
-    "200",
-    "ELECTION-TIMEOUT",
-    "1000",
-    "MIN-LINK-RECONNECT-PERIOD",
-    "100",
+    "PING-PERIOD", "300",
+    "ASK-PERIOD", "100",
+    "INFO-PERIOD", "200",
+    "PUBLISH-PERIOD", "200",
+    "ELECTION-TIMEOUT", "1000",
+    "MIN-LINK-RECONNECT-PERIOD", "100",
 ];
 
 impl RedisSentinel {

@@ -54,7 +54,7 @@ impl SentinelOptions {
         self
     }
 
-    /// Lets the sentinels look around five to fifty times as often as they do by themselves.
+    /// Lets the sentinels look around more often than they do by themselves.
     ///
     /// Another primary is found in some two thirds of the time, and one that comes back is told so after one second
     /// instead of ten. It takes Redis 7.0.
