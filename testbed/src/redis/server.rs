@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,6 +22,25 @@ const REPLY_WAIT: Duration = Duration::from_secs(1);
 
 /// As whom commands are sent: a user and a password.
 pub(super) type Login = [String; 2];
+
+/// The version of the program, as its major and its minor number.
+///
+/// # Panics
+///
+/// If the program is missing, or does not tell.
+pub(super) fn version() -> (u32, u32) {
+    let output = Command::new(program()).arg("--version").output();
+    let output = output.expect("redis-server can be started").stdout;
+    let output = String::from_utf8_lossy(&output);
+    let version = output.split_whitespace().find_map(|word| word.strip_prefix("v="));
+    let mut numbers = version.into_iter().flat_map(|version| version.split('.'));
+    let mut number = || numbers.next()?.parse().ok();
+    number().zip(number()).expect("redis-server tells its version")
+}
+
+fn program() -> String {
+    env::var("LEASEHOLD_REDIS_SERVER").unwrap_or_else(|_| "redis-server".to_owned())
+}
 
 /// A process of `redis-server` with a folder of its own, in which its Unix socket lies.
 #[derive(Debug)]
@@ -52,9 +72,8 @@ impl Server {
     /// If the program is missing.
     pub(super) fn spawn(&mut self, args: Vec<String>) {
         self.kill();
-        let program = env::var("LEASEHOLD_REDIS_SERVER");
-        let program = program.as_deref().unwrap_or("redis-server");
-        let process = Process::start(program, args, &self.log())
+        let program = program();
+        let process = Process::start(&program, args, &self.log())
             .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
         self.process = Some(process);
     }

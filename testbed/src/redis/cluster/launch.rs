@@ -6,12 +6,18 @@ use std::time::{Duration, Instant};
 use crate::certificates::Certificates;
 use crate::until::until;
 
+use super::super::server::version;
 use super::super::settings::flags;
 use super::member::{Member, new_id};
 use super::{ClusterOptions, RedisCluster, SLOTS};
 
 /// After this long, a replica of nobody has looked around. If it is not content, it never will be.
 const CONTENT_WAIT: Duration = Duration::from_millis(500);
+
+/// From this version on, a primary and its replicas have the id of their shard in common.
+///
+/// Without it, each node invents some at first, and saves a file for a while that it could not read again.
+const WITH_SHARDS: (u32, u32) = (7, 2);
 
 const FULL_COVERAGE: &str = "cluster-require-full-coverage";
 
@@ -42,9 +48,10 @@ impl RedisCluster {
 
     async fn try_launch(&mut self) -> bool {
         let predecessors: Vec<_> = (0..self.options.primaries).map(|_| new_id()).collect();
+        let shards = (version() >= WITH_SHARDS).then_some(&predecessors[..]);
         for (i, member) in self.members.iter().enumerate() {
             let file = member.node.server.folder().join("nodes.conf");
-            let view = self.first_view(i, predecessors.get(i));
+            let view = self.first_view(i, predecessors.get(i), shards);
             fs::write(file, view).expect("temporary files can be written");
         }
         for i in 0..self.options.primaries {
@@ -129,11 +136,19 @@ impl RedisCluster {
     }
 
     /// What a node believes at first: the other primaries have their slots, and those of its own are somebody else's.
-    fn first_view(&self, myself: usize, predecessor: Option<&String>) -> String {
+    fn first_view(
+        &self,
+        myself: usize,
+        predecessor: Option<&String>,
+        shards: Option<&[String]>,
+    ) -> String {
         let primaries = self.options.primaries;
+        let shard = |i: usize| {
+            shards.map(|ids| format!(",,shard-id={}", ids[i % primaries])).unwrap_or_default()
+        };
         let mut lines = Vec::new();
         for (i, Member { node, bus_port, id }) in self.members.iter().enumerate() {
-            let address = format!("{}@{bus_port}", node.address());
+            let address = format!("{}@{bus_port}{}", node.address(), shard(i));
             let (flag, epoch) = (if i == myself { "myself," } else { "" }, i % primaries + 1);
             let role = match predecessor {
                 Some(predecessor) if i == myself => format!("slave {predecessor}"),
@@ -146,7 +161,9 @@ impl RedisCluster {
         if let Some(id) = predecessor {
             // Who has no address is neither looked for nor talked about, and never suspected.
             let (epoch, slots) = (myself + 1, self.first_slots(myself));
-            lines.push(format!("{id} :0@0 master,noaddr - 0 0 {epoch} disconnected {slots}"));
+            let shard = shard(myself);
+            lines
+                .push(format!("{id} :0@0{shard} master,noaddr - 0 0 {epoch} disconnected {slots}"));
         }
         lines.push(format!("vars currentEpoch {primaries} lastVoteEpoch 0\n"));
         lines.join("\n")
