@@ -1,0 +1,95 @@
+//! What the client crate's errors mean, one by one.
+
+use fred::error::{Error as FredError, ErrorKind as FredKind};
+use leasehold_core::{Error, ErrorKind};
+use leasehold_redis_support::ServerError;
+
+/// How errors and logs name this backend.
+pub(crate) const BACKEND: &str = "fred";
+
+/// Of certificates or keys that cannot be used. Its texts do not repeat them.
+#[cfg(feature = "tls")]
+pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::Invalid, "the certificates or the key are not usable")
+        .with_backend(BACKEND)
+        .with_source(error)
+}
+
+/// Of an attempt to connect: nothing of ours was sent.
+pub(crate) fn connect(error: FredError) -> Error {
+    let error = match server(error) {
+        Ok(reply) => return reply.into_error(),
+        Err(error) => error,
+    };
+    let (kind, message) = match error.kind() {
+        FredKind::Protocol | FredKind::Parse => {
+            (ErrorKind::Unexpected, "what answers there does not speak Redis's protocol")
+        }
+        FredKind::IO if is_tls(&error) => {
+            (ErrorKind::Denied, "no TLS connection that both sides trust")
+        }
+        #[cfg(feature = "tls")]
+        FredKind::Tls => (ErrorKind::Invalid, "the server's address is not usable"),
+        FredKind::Config | FredKind::Url => {
+            (ErrorKind::Invalid, "the server's address is not usable")
+        }
+        _ => (ErrorKind::Unavailable, "the server cannot be reached"),
+    };
+    Error::new(kind, message).with_source(error)
+}
+
+/// Of a request that was given to the connection: whatever it was, the server may have applied it.
+pub(crate) fn exchange(error: FredError) -> Error {
+    let message = match error.kind() {
+        FredKind::Protocol | FredKind::Parse => "the reply makes no sense, outcome unknown",
+        _ => "the connection broke, outcome unknown",
+    };
+    Error::new(ErrorKind::Indeterminate, message).with_source(error)
+}
+
+/// Of a request whose connection has ended.
+pub(crate) fn closed() -> FredError {
+    FredError::new(FredKind::IO, "the connection has ended")
+}
+
+/// The error that the server replied, if it is one: those of fred itself do not begin with a code.
+pub(crate) fn server(error: FredError) -> Result<ServerError, FredError> {
+    let (code, detail) = error.details().split_once(' ').unwrap_or((error.details(), ""));
+    let is_code = code.len() > 1 && code.bytes().all(|byte| byte.is_ascii_uppercase());
+    if !is_code || is_of_the_client(error.kind()) {
+        return Err(error);
+    }
+    // A server that does not know a command repeats it, and AUTH has the password in it.
+    let detail = detail.split_once(", with args beginning with").map_or(detail, |(said, _)| said);
+    Ok(ServerError::new(code, detail))
+}
+
+/// Whether the server knows only the old protocol.
+pub(crate) fn speaks_only_resp2(error: &FredError) -> bool {
+    let said = error.details();
+    said.starts_with("NOPROTO")
+        || said.strip_prefix("ERR unknown command").is_some_and(|rest| {
+            let named = rest.split(',').next().unwrap_or_default();
+            named.to_ascii_uppercase().contains("HELLO")
+        })
+}
+
+/// Whether errors of this kind come from fred, never from a server.
+fn is_of_the_client(kind: &FredKind) -> bool {
+    matches!(
+        kind,
+        FredKind::IO
+            | FredKind::Canceled
+            | FredKind::Timeout
+            | FredKind::Protocol
+            | FredKind::Parse
+            | FredKind::Url
+            | FredKind::Backpressure
+    )
+}
+
+/// Whether one side did not like what the other said of itself.
+fn is_tls(error: &FredError) -> bool {
+    // fred keeps of its causes nothing but what `Debug` says of them.
+    error.details().contains("kind: InvalidData")
+}

@@ -1,0 +1,197 @@
+//! The `fred` crate as the client: a connection while it lasts.
+
+use std::sync::Arc;
+
+use fred::clients::Client;
+use fred::error::Error as FredError;
+use fred::interfaces::{ClientLike, EventInterface, PubsubInterface, TrackingInterface};
+use fred::types::client::Invalidation;
+use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Resp3Frame, Value};
+use leasehold_core::Error;
+use leasehold_redis_support::{Link, Listener, Received, Reply, Request, Said};
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use crate::error;
+
+/// A connection that many callers share.
+#[derive(Clone, Debug)]
+pub struct FredLink(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    /// Is closed when the connection has ended.
+    ended: watch::Sender<()>,
+    _task: Task,
+}
+
+/// The task of fred that has the connection, and closes it when it ends.
+#[derive(Debug)]
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl FredLink {
+    /// Connects. Dropped meanwhile, or when nobody has the link any more, the connection ends.
+    pub(crate) async fn connect(client: Client, listener: Listener) -> Result<Self, FredError> {
+        // fred's own way to wait for the connection leaves its task behind if nobody waits any more.
+        let mut connected = client.reconnect_rx();
+        let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
+        let mut connecting = client.connect();
+        let task = Task(connecting.abort_handle());
+        tokio::select! {
+            biased;
+            ended = &mut connecting => {
+                let ended = ended.unwrap_or_else(|_panicked| Err(error::closed()));
+                return Err(ended.err().unwrap_or_else(error::closed));
+            }
+            _server = connected.recv() => {}
+        }
+        let (ended, open) = watch::channel(());
+        let ear = Ear { listener, invalidations, messages, task: connecting, _open: open };
+        tokio::spawn(ear.hear());
+        let link = Self(Arc::new(Inner { client, ended, _task: task }));
+        link.introduce().await?;
+        Ok(link)
+    }
+
+    /// Tells the server whose connection this is.
+    ///
+    /// What it says to that does not matter, but that it says something does: fred takes a connection
+    /// that is closed while it is being set up for a good one.
+    async fn introduce(&self) -> Result<(), FredError> {
+        let words = ["CLIENT", "SETINFO", "LIB-NAME", "leasehold"];
+        self.frame(Request::Words(&words)).await.map(drop)
+    }
+
+    async fn frame(&self, request: Request<'_>) -> Result<Resp3Frame, FredError> {
+        let (command, arguments) = command(request);
+        self.while_open(self.0.client.custom_raw(command, arguments)).await
+    }
+
+    /// Waits for a reply as long as there may be one. fred keeps what it is given too late for its next connection, and there
+    /// is none.
+    async fn while_open<T>(
+        &self,
+        reply: impl Future<Output = Result<T, FredError>>,
+    ) -> Result<T, FredError> {
+        tokio::select! {
+            biased;
+            reply = reply => reply,
+            () = self.0.ended.closed() => Err(error::closed()),
+        }
+    }
+}
+
+impl Link for FredLink {
+    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
+        let reply = self.frame(request).await.map_err(error::exchange)?;
+        received(Value::try_from(reply)).map_err(error::exchange)
+    }
+
+    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+        if let [request] = requests[..] {
+            return Ok(vec![self.send(request).await?]);
+        }
+        let (count, pipeline) = (requests.len(), self.0.client.pipeline());
+        for request in requests {
+            let (command, arguments) = command(request);
+            // Is only noted, and sent with the others.
+            pipeline.custom_raw(command, arguments).await.map_err(error::exchange)?;
+        }
+        let replies = self.while_open(async { Ok(pipeline.try_all::<Value>().await) }).await;
+        let replies = replies.map_err(error::exchange)?;
+        if replies.len() != count {
+            // What failed all of them is said once.
+            let failure = replies.into_iter().find_map(Result::err);
+            return Err(error::exchange(failure.unwrap_or_else(error::closed)));
+        }
+        let replies: Result<_, _> = replies.into_iter().map(received).collect();
+        replies.map_err(error::exchange)
+    }
+
+    async fn subscribe(&self, channel: &'static str) -> Result<(), Error> {
+        let subscribed = self.while_open(self.0.client.subscribe(channel)).await;
+        subscribed.map_err(error::connect)?;
+        // fred expects no reply but the push that says yes, so that a refusal is taken for the reply to what is sent next: to
+        // HELLO, which every user may send and which changes nothing.
+        let reply = self.frame(Request::Words(&["HELLO"])).await;
+        reply.and_then(Value::try_from).map(drop).map_err(error::connect)
+    }
+}
+
+fn command(request: Request<'_>) -> (CustomCommand, Vec<Value>) {
+    let mut arguments = Vec::new();
+    request.for_each_argument(|argument| arguments.push(Value::from(argument)));
+    // There is one server, and so no key to choose it by.
+    (CustomCommand::new(request.command(), ClusterHash::Random, false), arguments)
+}
+
+fn received(reply: Result<Value, FredError>) -> Result<Received, FredError> {
+    match reply {
+        Ok(value) => Ok(Ok(to_reply(value))),
+        Err(error) => error::server(error).map(Err),
+    }
+}
+
+fn to_reply(value: Value) -> Reply {
+    match value {
+        Value::Array(values) => Reply::Array(values.into_iter().map(to_reply).collect()),
+        Value::Map(map) => {
+            let pairs = map.inner().into_iter();
+            let flat = pairs
+                .flat_map(|(key, value)| [Reply::Bytes(key.as_bytes().to_vec()), to_reply(value)]);
+            Reply::Array(flat.collect())
+        }
+        Value::Bytes(bytes) => Reply::Bytes(bytes.to_vec()),
+        Value::String(text) => Reply::Bytes(text.as_bytes().to_vec()),
+        Value::Integer(int) => Reply::Int(int),
+        Value::Null => Reply::Nil,
+        _ => Reply::Other,
+    }
+}
+
+/// Passes on what the server says unasked, and last that the connection has ended.
+struct Ear {
+    listener: Listener,
+    invalidations: broadcast::Receiver<Invalidation>,
+    messages: broadcast::Receiver<Message>,
+    task: ConnectHandle,
+    _open: watch::Receiver<()>,
+}
+
+impl Ear {
+    async fn hear(mut self) {
+        loop {
+            let said = tokio::select! {
+                biased;
+                invalidation = self.invalidations.recv() => match invalidation {
+                    Ok(Invalidation { keys, .. }) => {
+                        Said::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
+                    }
+                    Err(RecvError::Lagged(_)) => Said::AllChanged,
+                    Err(RecvError::Closed) => return,
+                },
+                message = self.messages.recv() => match message {
+                    Ok(_) | Err(RecvError::Lagged(_)) => Said::Published,
+                    Err(RecvError::Closed) => return,
+                },
+                _ended = &mut self.task => return,
+            };
+            (self.listener)(said);
+        }
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        // Also if the runtime ends before the connection.
+        (self.listener)(Said::Closed);
+    }
+}
