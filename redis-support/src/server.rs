@@ -335,7 +335,8 @@ impl<C: Client> Server<C> {
         {
             return Err(error.repeated());
         }
-        let connected = timeout(self.shared.timeout, self.connect_anew()).await;
+        // Boxed, since it happens seldom and is as large as client crates make it.
+        let connected = timeout(self.shared.timeout, Box::pin(self.connect_anew())).await;
         let connected = connected.unwrap_or_else(|_elapsed| Err(self.no_connection()));
         match &connected {
             Ok(current) => {
