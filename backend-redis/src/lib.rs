@@ -1,4 +1,4 @@
-//! Leasehold locks on one Redis or Valkey server, with the [`redis`] crate.
+//! Leasehold locks on Redis and Valkey, with the [`redis`] crate: on one server, on the one that sentinels name, or on a cluster.
 //!
 //! Works with Redis 6.2 and newer, and Valkey. Acquiring, renewing and releasing take one round trip each;
 //! those who wait are told by the server when the lock is released, deleted or expires.
@@ -8,6 +8,7 @@
 //! use leasehold_core::LockClient;
 //! use leasehold_redis::RedisBackend;
 //!
+//! // Or redis-sentinel://host:26379,host2:26379/master-name, or redis-cluster://host:6379,host2:6379
 //! let client = LockClient::new(RedisBackend::connect("redis://127.0.0.1").await?);
 //! let guard = client.mutex("invoice:42")?.lock().await?;
 //! # drop(guard);
@@ -19,9 +20,13 @@
 //!
 //! Mutual exclusion holds while the server's clock does not jump and the key is not lost: a server
 //! that restarts without what it had saved, that evicts keys (`maxmemory-policy` must be
-//! `noeviction`), or whose replica takes over, may grant a lock again. Fencing tokens are
+//! `noeviction`), or whose replica takes over, may grant a lock again. [`Config::wait_replicas`] narrows the last of these, and
+//! does not rule it out. Fencing tokens are
 //! the larger of the last token + 1 and the server's clock in microseconds: they stay in order through all
 //! of that unless the clock goes back at the same time.
+//!
+//! The `redis` crate makes the connections, one to each server that is used. Which one that is, how long a reply may take
+//! and when a connection is given up is decided here, and is the same with all client crates.
 //!
 //! # Access rules
 //!
@@ -33,7 +38,10 @@
 //!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
-//! Without `+client|tracking`, those who wait poll.
+//! Without `+client|tracking`, those who wait poll. In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
+//! a majority of them in a cluster `+cluster|nodes`. On sentinels, `+sentinel|master +subscribe &+switch-master`.
+//!
+//! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas
 
 mod client;
 mod link;

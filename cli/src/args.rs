@@ -25,7 +25,9 @@ pub(crate) enum Command {
 /// Where the locks are.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Backend {
-    /// The store: `redis://[user:password@]host[:port][/database]`, `rediss://…`, `unix:///socket`,
+    /// The store: `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
+    /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
+    /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
     /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.

@@ -6,7 +6,9 @@ use leasehold_core::{
     Claim, Description, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey,
     Patience, Retry, Share,
 };
-use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather};
+use leasehold_testbed::{
+    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
+};
 
 use crate::Backend;
 
@@ -81,7 +83,9 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
         let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(60));
         Claim::new(lease).with_patience(Patience::Queues(Duration::from_secs(60)))
     });
-    backend.try_acquire_all(&several).await?;
+    if backend.capabilities().supports(Feature::Together) {
+        backend.try_acquire_all(&several).await?;
+    }
     for claim in &several {
         backend.release(claim.lease()).await?;
     }
@@ -198,6 +202,132 @@ async fn no_error_and_no_debug_output_shows_the_password() {
     }
 }
 
+mod with_sentinel {
+    use super::*;
+
+    const OF_SENTINELS: &str =
+        "resetkeys resetchannels -@all +sentinel|master +subscribe &+switch-master";
+
+    async fn redis_with(rules: &str, of_sentinels: &str) -> RedisSentinel {
+        let user = format!("user locker on >{SECRET} {rules}");
+        let redis = SentinelOptions::new().acl("user default off").acl(user).start().await;
+        for sentinel in 0..3 {
+            let password = format!(">{SECRET}");
+            let mut command = vec!["ACL", "SETUSER", "watcher", "on", &password];
+            command.extend(of_sentinels.split(' '));
+            let reply = redis.sentinel_command(sentinel, &command).await;
+            assert_eq!(reply, "+OK");
+        }
+        redis
+    }
+
+    fn url(redis: &RedisSentinel, parameters: &str) -> String {
+        let url = redis.url().replace("://", &format!("://locker:{SECRET}@"));
+        format!("{url}?sentinel-user=watcher&sentinel-pass={SECRET}{parameters}")
+    }
+
+    #[tokio::test]
+    async fn the_documented_rules_are_enough() {
+        let redis = redis_with(DOCUMENTED, OF_SENTINELS).await;
+        let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+
+        all_operations(&backend).await.unwrap();
+        assert!(backend.capabilities().supports(Feature::Push));
+        let error = Backend::connect(&url(&redis, "").replace("watcher", "nobody")).await;
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Denied);
+    }
+
+    #[tokio::test]
+    async fn sentinels_say_nothing_to_those_who_may_not_ask() {
+        for needless in ["sentinel|master", "subscribe"] {
+            let rules = OF_SENTINELS.replace(&format!("+{needless} "), "");
+            let redis = redis_with(DOCUMENTED, &rules).await;
+
+            let error = Backend::connect(&url(&redis, "")).await.expect_err(needless);
+
+            assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn waiting_for_replicas_is_a_right_of_its_own() {
+        for (right, granted) in [(" +wait", true), ("", false)] {
+            let redis = redis_with(&format!("{DOCUMENTED}{right}"), OF_SENTINELS).await;
+            let url = url(&redis, "&wait-replicas=majority&wait-replicas-ms=5000");
+            let backend = Backend::connect(&url).await.unwrap();
+
+            let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
+            let attempt = backend.try_acquire(&Claim::new(lease.clone())).await;
+
+            match attempt {
+                Ok(_) => assert!(granted),
+                Err(error) => {
+                    assert!(!granted, "{error}");
+                    assert_eq!(error.kind(), ErrorKind::Denied);
+                    let left = backend.inspect(lease.key()).await.unwrap();
+                    assert!(left.holders().is_empty());
+                }
+            }
+        }
+    }
+}
+
+mod in_a_cluster {
+    use super::*;
+
+    /// What a cluster takes in addition.
+    const OF_CLUSTERS: &str = "+cluster|slots +asking";
+
+    async fn redis_with(rules: &str) -> leasehold_testbed::RedisCluster {
+        let user = format!("user locker on >{SECRET} {DOCUMENTED} {rules}");
+        ClusterOptions::new().acl("user default off").acl(user).start().await
+    }
+
+    fn url(redis: &leasehold_testbed::RedisCluster, parameters: &str) -> String {
+        let url = redis.url().replace("://", &format!("://locker:{SECRET}@"));
+        format!("{url}{parameters}")
+    }
+
+    #[tokio::test]
+    async fn the_documented_rules_are_enough_and_those_who_may_not_ask_for_the_map_are_denied() {
+        let redis = redis_with(OF_CLUSTERS).await;
+        let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+        all_operations(&backend).await.unwrap();
+        assert!(backend.capabilities().supports(Feature::Push));
+
+        let redis = redis_with("+asking").await;
+        let error = Backend::connect(&url(&redis, "")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+
+    #[tokio::test]
+    async fn to_ask_for_keys_on_their_way_is_a_right_of_its_own() {
+        for (rules, expected) in
+            [(OF_CLUSTERS, ErrorKind::Unavailable), ("+cluster|slots", ErrorKind::Denied)]
+        {
+            let redis = redis_with(rules).await;
+            let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+            let (slot, from) = (redis.slot_of("lock:job").await, redis.owner_of("lock:job").await);
+            redis.begin_migration(slot, from, (from + 1) % 3).await;
+
+            // None of its keys is there, so it is asked for where the slot goes, and that wants to have all of them first.
+            let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
+            let error = backend.try_acquire(&Claim::new(lease)).await.unwrap_err();
+
+            assert_eq!(error.kind(), expected, "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_majority_of_replicas_takes_two_rights() {
+        let redis = redis_with(&format!("{OF_CLUSTERS} +wait +cluster|nodes")).await;
+        let url = url(&redis, "?wait-replicas=majority&wait-replicas-ms=5000");
+        let backend = Backend::connect(&url).await.unwrap();
+
+        all_operations(&backend).await.unwrap();
+    }
+}
+
 #[cfg(feature = "tls")]
 mod tls {
     use super::*;
@@ -259,5 +389,37 @@ mod tls {
             matches!(without.kind(), ErrorKind::Denied | ErrorKind::Unavailable),
             "{without:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn is_spoken_with_sentinels_and_the_servers_that_they_name() {
+        let redis = SentinelOptions::new().tls().start().await;
+        let url = format!("{}?ca={}", redis.url(), redis.certificates().authority().display());
+        let client = LockClient::new(Backend::connect(&url).await.unwrap());
+        client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
+
+        let error = Backend::connect(&redis.url()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+
+        redis.failover().await;
+        let mutex = client.mutex("job").unwrap();
+        until("it goes on", async || match mutex.try_lock().await {
+            Ok(guard) => guard.is_some(),
+            Err(error) => !error.is_retryable(),
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn is_spoken_with_all_servers_of_a_cluster() {
+        let redis = ClusterOptions::new().replicas(0).tls().start().await;
+        let authority = redis.certificates().authority();
+        let one = format!("rediss-cluster://{}?ca={}", redis.node_address(0), authority.display());
+        let client = LockClient::new(Backend::connect(&one).await.unwrap());
+
+        for n in 0..8 {
+            let name = format!("job-{n}");
+            client.mutex(name).unwrap().lock().await.unwrap().release().await.unwrap();
+        }
     }
 }
