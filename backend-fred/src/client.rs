@@ -1,21 +1,22 @@
 //! The `fred` crate as the client: how it connects.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use fred::clients::Client as Connection;
+use fred::error::Error as FredError;
 use fred::types::RespVersion;
 use fred::types::config::{
-    Config, ConnectionConfig, PerformanceConfig, Server, ServerConfig, TcpConfig,
-    UnresponsiveConfig,
+    Config, ConnectionConfig, CredentialProvider, PerformanceConfig, Server, ServerConfig,
+    TcpConfig, UnresponsiveConfig,
 };
-use leasehold_core::Error;
-#[cfg(not(feature = "tls"))]
-use leasehold_core::ErrorKind;
+use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{Access, Address, Client, Listener, NoLink, Protocol, Tls, Topology};
 
 use crate::error;
-use crate::link::FredLink;
+use crate::link::{FredLink, boxed};
 
 /// News that may wait to be heard. fred sets aside room for so many of each kind, nearly a kilobyte in all; who misses any is told
 /// that anything may have changed.
@@ -46,6 +47,9 @@ impl Client for FredClient {
     }
 
     fn adopt(native: Config) -> Result<(Self, Topology, Access), Error> {
+        if native.credential_provider.is_some() {
+            return Err(unsupported("the client fetches its credentials, which is not known here"));
+        }
         ensure_own_names(&native)?;
         let topology = match &native.server {
             ServerConfig::Centralized { server } => Topology::Single(address(server)),
@@ -79,7 +83,7 @@ impl Client for FredClient {
         listener: Listener,
     ) -> Result<FredLink, NoLink> {
         let client = self.prepare(address, access, protocol);
-        let connected = FredLink::connect(client, listener).await;
+        let connected = boxed(FredLink::connect(client, listener)).await;
         connected.map_err(|error| {
             if error::speaks_only_resp2(&error) && protocol == Protocol::Resp3 {
                 NoLink::Protocol
@@ -105,6 +109,8 @@ impl FredClient {
             },
             username: access.user.clone(),
             password: access.password.clone(),
+            // Without credentials, fred would ask a server for PING over RESP2, which few users may send.
+            credential_provider: access.password.is_none().then(|| Arc::new(Nobody) as _),
             // All connections begin with the first one, and few users may select it.
             database: Some(access.database).filter(|database| *database != 0),
             ..self.common.clone()
@@ -138,6 +144,20 @@ impl fmt::Debug for FredClient {
     }
 }
 
+/// Somebody without credentials.
+#[derive(Debug)]
+struct Nobody;
+
+#[async_trait]
+impl CredentialProvider for Nobody {
+    async fn fetch(
+        &self,
+        _: Option<&Server>,
+    ) -> Result<(Option<String>, Option<String>), FredError> {
+        Ok((None, None))
+    }
+}
+
 fn address(server: &Server) -> Address {
     let host = server.host.trim_start_matches('[').trim_end_matches(']');
     Address::Tcp { host: host.to_owned(), port: server.port }
@@ -151,8 +171,9 @@ fn with_tls(tls: &Tls) -> Result<Config, Error> {
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: &Tls) -> Result<Config, Error> {
-    let message = "TLS needs the Cargo feature `tls` of leasehold-fred (`fred-tls` of leasehold)";
-    Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND))
+    Err(unsupported(
+        "TLS needs the Cargo feature `tls` of leasehold-fred (`fred-tls` of leasehold)",
+    ))
 }
 
 #[cfg(feature = "tls")]
@@ -181,7 +202,7 @@ fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
         }
     }
     // Not the process's own provider of cryptography, of which there may be none.
-    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(error::certificates)?
@@ -197,13 +218,13 @@ fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
 #[cfg(feature = "tls")]
 fn ensure_own_names(native: &Config) -> Result<(), Error> {
     use fred::types::config::TlsHostMapping;
-    use leasehold_core::ErrorKind;
 
     let mapped = native.tls.as_ref().is_some_and(|tls| tls.hostnames != TlsHostMapping::None);
     let renamed = native.server.hosts().iter().any(|server| server.tls_server_name.is_some());
     if mapped || renamed {
-        let message = "the client gives servers other names in TLS, which is not known here";
-        return Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND));
+        return Err(unsupported(
+            "the client has other names for servers in TLS, which is not known here",
+        ));
     }
     Ok(())
 }
@@ -212,4 +233,8 @@ fn ensure_own_names(native: &Config) -> Result<(), Error> {
 fn ensure_own_names(_: &Config) -> Result<(), Error> {
     // Whoever enabled TLS in fred alone is at worst refused by a server of another name.
     Ok(())
+}
+
+fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND)
 }

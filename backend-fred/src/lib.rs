@@ -29,7 +29,8 @@
 //! - A server of a cluster that says `CLUSTERDOWN` has its connection closed by fred, so that what it was asked for has an
 //!   unknown outcome ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)) where it was in fact not done.
 //! - On connecting, fred asks for `CLIENT ID` and `INFO`. A user who may not ask is let in all the same, but the server's `ACL LOG`
-//!   counts it. Over RESP2 and without a password it also asks for `PING`, and there a user needs that right.
+//!   counts it.
+//! - A batch of requests is sent in as many pieces, though without waiting for replies in between.
 //! - fred passes over a server's objection to a password where none is needed.
 
 mod client;

@@ -1,5 +1,6 @@
 //! The `fred` crate as the client: a connection while it lasts.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use fred::clients::Client;
@@ -79,8 +80,9 @@ impl FredLink {
     /// is none.
     async fn while_open<T>(
         &self,
-        reply: impl Future<Output = Result<T, FredError>>,
+        reply: impl Future<Output = Result<T, FredError>> + Send,
     ) -> Result<T, FredError> {
+        let reply = boxed(reply);
         tokio::select! {
             biased;
             reply = reply => reply,
@@ -99,14 +101,16 @@ impl Link for FredLink {
         if let [request] = requests[..] {
             return Ok(vec![self.send(request).await?]);
         }
-        let (count, pipeline) = (requests.len(), self.0.client.pipeline());
-        for request in requests {
-            let (command, arguments) = command(request);
-            // Is only noted, and sent with the others.
-            pipeline.custom_raw(command, arguments).await.map_err(error::exchange)?;
-        }
-        let replies = self.while_open(async { Ok(pipeline.try_all::<Value>().await) }).await;
-        let replies = replies.map_err(error::exchange)?;
+        let count = requests.len();
+        let replies = self.while_open(async {
+            let pipeline = self.0.client.pipeline();
+            for (command, arguments) in requests.into_iter().map(command) {
+                // Is only noted, and sent with the others.
+                pipeline.custom_raw(command, arguments).await?;
+            }
+            Ok(pipeline.try_all::<Value>().await)
+        });
+        let replies = replies.await.map_err(error::exchange)?;
         if replies.len() != count {
             // What failed all of them is said once.
             let failure = replies.into_iter().find_map(Result::err);
@@ -124,6 +128,13 @@ impl Link for FredLink {
         let reply = self.frame(Request::Words(&["HELLO"])).await;
         reply.and_then(Value::try_from).map(drop).map_err(error::connect)
     }
+}
+
+/// Hides what a future is made of. Those of fred are nested so deeply that the compiler loses count in whatever awaits ours.
+pub(crate) fn boxed<'a, T>(
+    future: impl Future<Output = T> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+    Box::pin(future)
 }
 
 fn command(request: Request<'_>) -> (CustomCommand, Vec<Value>) {
