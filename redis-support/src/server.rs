@@ -209,15 +209,16 @@ impl<C: Client> Server<C> {
     pub(crate) async fn call_asking(self: &Arc<Self>, call: &Call) -> Result<Received, Error> {
         let current = self.current().await?;
         let asking = Request::Words(&["ASKING"]);
-        let requests = vec![asking, Request::ByHash(call)];
-        let received = last(self.exchange_all(&current, requests, Duration::ZERO).await?)?;
-        match received {
-            Err(error) if error.is_no_script() => {
-                let requests = vec![asking, Request::BySource(call)];
-                last(self.exchange_all(&current, requests, Duration::ZERO).await?)
+        for request in [Request::ByHash(call), Request::BySource(call)] {
+            let replies = self.exchange_all(&current, vec![asking, request], Duration::ZERO);
+            match pair(replies.await?)? {
+                (Err(refusal), _) => return Ok(Err(refusal)),
+                (Ok(_), Err(error)) if error.is_no_script() => {}
+                (Ok(_), received) => return Ok(received),
             }
-            received => Ok(received),
         }
+        let message = "the server forgets scripts as soon as it has been told them";
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
     /// Runs one script, and then `wait`, a command that the server answers when replicas have got as far, or when its `time` is
@@ -439,10 +440,6 @@ fn listen<C: Client>(server: &Weak<Server<C>>, number: u64, said: Said) {
         (Said::Published, Role::Store) => {}
         (Said::Closed, _) => server.leave(number),
     }
-}
-
-fn last(replies: Vec<Received>) -> Result<Received, Error> {
-    replies.into_iter().next_back().ok_or_else(incomplete)
 }
 
 fn pair(replies: Vec<Received>) -> Result<(Received, Received), Error> {

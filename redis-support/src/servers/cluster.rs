@@ -122,7 +122,12 @@ impl<C: Client> Cluster<C> {
                 Verdict::Moved(owner) => server = owner,
                 Verdict::Ask(importing) => {
                     let asked = importing.call_asking(call).await;
-                    return asked.map(A::plain).inspect_err(|_error| self.distrust());
+                    let asked = asked.inspect_err(|_error| self.distrust())?;
+                    match self.judge(&importing, slot, &asked) {
+                        Verdict::Answered => return Ok(A::plain(asked)),
+                        // It has arrived meanwhile, or gone back.
+                        Verdict::Moved(owner) | Verdict::Ask(owner) => server = owner,
+                    }
                 }
             }
         }
