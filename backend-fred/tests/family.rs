@@ -10,3 +10,9 @@ mod family;
 fn native(redis: &Redis) -> FredsOwn {
     FredsOwn::from_url(&redis.url()).unwrap()
 }
+
+/// Whether this client crate tells of a server that was flushed. Otherwise, those who hold learn of it with their next renewal.
+const HEARS_OF_FLUSHES: bool = false;
+
+/// In how many pieces this client crate may send a hundred requests.
+const READS_OF_A_BATCH: u64 = 30;

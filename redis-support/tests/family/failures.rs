@@ -7,8 +7,8 @@ use leasehold_core::{
     LossReason, Release, Renewal,
 };
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 
 use crate::{Backend, Config};
@@ -291,7 +291,7 @@ async fn a_server_that_is_loading_is_not_ready_yet() {
 #[tokio::test]
 async fn a_cluster_node_asks_for_another_connection() {
     for reply in ["-MOVED 3999 127.0.0.1:6381\r\n", "-CROSSSLOT Keys in request don't hash\r\n"] {
-        let url = canned_after_handshake(reply).await;
+        let url = canned_after_handshake(Answer::Next(reply)).await;
         let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
@@ -299,7 +299,7 @@ async fn a_cluster_node_asks_for_another_connection() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("cluster"), "{error}");
     }
-    let url = canned_after_handshake("-CLUSTERDOWN The cluster is down\r\n").await;
+    let url = canned_after_handshake(Answer::Next("-CLUSTERDOWN It is down\r\n")).await;
     let backend = Backend::connect(&url).await.unwrap();
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -330,7 +330,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
         "*3\r\n:0\r\n+soon\r\n$1\r\nx\r\n",
         "%1\r\n+granted\r\n#t\r\n",
     ] {
-        let url = canned_after_handshake(reply).await;
+        let url = canned_after_handshake(Answer::Next(reply)).await;
         let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
@@ -338,7 +338,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
         assert_eq!(error.kind(), ErrorKind::Unexpected, "{reply:?}: {error}");
     }
     for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
-        let url = canned_after_handshake(broken).await;
+        let url = canned_after_handshake(Answer::Last(broken.to_owned())).await;
         let backend = Backend::connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
@@ -355,7 +355,11 @@ async fn a_server_without_resp3_is_spoken_to_in_resp2() {
     assert!(!forced.capabilities().supports(Feature::Push));
     acquire(&forced, &lease("job")).await.unwrap();
 
-    let url = canned("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n").await;
+    let url = serve(|command| match command {
+        "HELLO" => Answer::Next("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n"),
+        _ => Answer::Next("+OK\r\n"),
+    })
+    .await;
     let fallen_back = Backend::connect(&url).await.unwrap();
     assert!(!fallen_back.capabilities().supports(Feature::Push));
 }
@@ -391,41 +395,70 @@ fn retryable(error: leasehold_core::Error) -> Result<(), leasehold_core::Error> 
     if error.is_retryable() { Ok(()) } else { Err(error) }
 }
 
-/// The URL of a server that answers each command of the handshake with `reply`, and hangs up.
+/// The URL of a server that answers whatever it is asked first with `reply`, and hangs up.
 async fn canned(reply: &'static str) -> String {
-    serve(move |_request| Some(reply.repeat(3))).await
+    serve(move |_command| Answer::Last(reply.repeat(3))).await
 }
 
-/// The URL of a server that answers the handshake as Redis does, and then hangs up after `reply`.
-async fn canned_after_handshake(reply: &'static str) -> String {
-    serve(move |request| {
-        (!request.contains("HELLO") && !request.contains("TRACKING")).then(|| reply.to_owned())
+/// The URL of a server that answers the handshake as Redis does, and then with `last`.
+async fn canned_after_handshake(last: Answer) -> String {
+    serve(move |command| match command {
+        "EVALSHA" => last.clone(),
+        "HELLO" => Answer::Next("%1\r\n$5\r\nproto\r\n:3\r\n"),
+        _ => Answer::Next("+OK\r\n"),
     })
     .await
 }
 
-/// Serves connections: what `last` answers is the end of one, everything else is fine.
-async fn serve(last: impl Fn(&str) -> Option<String> + Clone + Send + 'static) -> String {
+/// What a server answers to one command.
+#[derive(Clone)]
+enum Answer {
+    Next(&'static str),
+    /// And then hangs up.
+    Last(String),
+}
+
+/// Serves connections.
+async fn serve(answer: impl Fn(&str) -> Answer + Clone + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let last = last.clone();
+            let answer = answer.clone();
             tokio::spawn(async move {
-                let mut request = [0; 4_096];
-                while let Ok(len @ 1..) = stream.read(&mut request).await {
-                    let text = String::from_utf8_lossy(&request[..len]).into_owned();
-                    if let Some(reply) = last(&text) {
-                        drop(stream.write_all(reply.as_bytes()).await);
+                let mut stream = BufReader::new(&mut stream);
+                while let Some(command) = next_command(&mut stream).await {
+                    let (reply, is_last) = match answer(&command) {
+                        Answer::Next(reply) => (reply.to_owned(), false),
+                        Answer::Last(reply) => (reply, true),
+                    };
+                    drop(stream.write_all(reply.as_bytes()).await);
+                    if is_last {
                         return;
                     }
-                    // HELLO comes with two CLIENT SETINFO.
-                    let replies = if text.contains("HELLO") { 3 } else { 1 };
-                    drop(stream.write_all("+OK\r\n".repeat(replies).as_bytes()).await);
                 }
             });
         }
     });
     url
+}
+
+/// Reads a command and returns its first word: an array of strings, or a line.
+async fn next_command(stream: &mut BufReader<&mut TcpStream>) -> Option<String> {
+    let mut line = String::new();
+    stream.read_line(&mut line).await.ok().filter(|len| *len > 0)?;
+    let Some(count) = line.strip_prefix('*') else {
+        return line.split_whitespace().next().map(str::to_owned);
+    };
+    let mut words = Vec::new();
+    for _ in 0..count.trim_end().parse().ok()? {
+        let mut len = String::new();
+        stream.read_line(&mut len).await.ok()?;
+        let len: usize = len.trim_end().strip_prefix('$')?.parse().ok()?;
+        let mut word = vec![0; len + 2];
+        stream.read_exact(&mut word).await.ok()?;
+        words.push(String::from_utf8_lossy(&word[..len]).into_owned());
+    }
+    words.into_iter().next()
 }

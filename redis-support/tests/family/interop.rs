@@ -9,7 +9,7 @@ use leasehold_core::{
 use leasehold_testbed::Redis;
 use tokio::time::{Instant, timeout};
 
-use crate::{Backend, Config, native};
+use crate::{Backend, Config, HEARS_OF_FLUSHES, READS_OF_A_BATCH, native};
 
 const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(500);
@@ -118,8 +118,9 @@ async fn a_holder_learns_at_once_that_somebody_overwrote_or_deleted_its_key() {
         (vec!["DEL", "lock:job"], LossReason::Vanished),
         (vec!["FLUSHALL"], LossReason::Vanished),
     ];
+    let spoil = &spoil[..if HEARS_OF_FLUSHES { 3 } else { 2 }];
     for renewed in [false, true] {
-        for (command, reason) in &spoil {
+        for (command, reason) in spoil {
             redis.command(&["DEL", "lock:job"]).await;
             let guard = lock(&client, "job").await;
             if renewed {
@@ -283,7 +284,7 @@ async fn each_operation_is_one_request_and_nothing_repeats_it() {
     assert_eq!(scripts_run(&redis).await, 200);
     let reads = network_reads(&redis).await - reads;
     // A batch may arrive in a few pieces, and the two looks at the statistics count too.
-    assert!(reads <= 10, "{reads} reads for one batch of renewals");
+    assert!(reads <= READS_OF_A_BATCH, "{reads} reads for one batch of renewals");
 
     for lease in &leases {
         assert_eq!(backend.release(lease).await.unwrap(), Release::Released);

@@ -1,7 +1,7 @@
 //! The tests of the Redis family, which each client crate passes.
 //!
 //! What includes them says with what: the types `Backend` and `Config`, and `native`, what the client crate itself would connect
-//! with to a server.
+//! with to a server; and what that cannot do.
 
 mod access;
 mod cluster;

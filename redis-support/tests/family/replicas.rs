@@ -43,11 +43,23 @@ async fn fails(backend: &Backend, name: &str, told: &str) {
     assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
 }
 
+/// Acquires and releases until that is acknowledged: a replica that has just come up has much to catch up with.
+async fn until_acknowledged(backend: &Backend, name: &str) {
+    until("it is acknowledged", async || {
+        let claim = claim(name);
+        let attempt = backend.try_acquire(&claim).await;
+        let released = backend.release(claim.lease()).await;
+        released.is_ok() && matches!(attempt, Ok(Attempt::Granted(_)))
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn that_is_there_acknowledges() {
     let redis = sentinels(1).await;
     for wanted in ["1", "majority"] {
         let backend = backend(&redis.url(), wanted).await;
+        until_acknowledged(&backend, "job").await;
         let claim = claim("job");
 
         assert!(is_granted(&backend, &claim).await);
@@ -67,13 +79,7 @@ async fn that_hangs_fails_the_grant_and_leaves_no_lock() {
         redis.resume(replica);
         redis.until_replicated().await;
 
-        until("it acknowledges again", async || {
-            let claim = claim("job");
-            let attempt = backend.try_acquire(&claim).await;
-            backend.release(claim.lease()).await.unwrap();
-            matches!(attempt, Ok(Attempt::Granted(_)))
-        })
-        .await;
+        until_acknowledged(&backend, "job").await;
     }
 }
 
@@ -92,7 +98,7 @@ async fn that_is_one_of_two_is_enough_for_a_majority() {
     let primary = redis.primary().await;
     redis.kill((primary + 1) % 3);
 
-    assert!(is_granted(&backend(&redis.url(), "majority").await, &claim("job")).await);
+    until_acknowledged(&backend(&redis.url(), "majority").await, "job").await;
     fails(&backend(&redis.url(), "2").await, "other", "1 of 2").await;
 }
 
@@ -100,19 +106,23 @@ async fn that_is_one_of_two_is_enough_for_a_majority() {
 async fn of_the_server_that_has_the_key_count_in_a_cluster() {
     let mut redis = RedisCluster::start().await;
     let backend = backend(&redis.url(), "majority").await;
-    for name in ["job", "elsewhere"] {
-        // A replica that has just come up has much to catch up with.
-        until("it acknowledges", async || backend.try_acquire(&claim(name)).await.is_ok()).await;
+    let owner = redis.owner_of("lock:job").await;
+    let mut elsewhere = "job-0".to_owned();
+    for n in 1.. {
+        if redis.owner_of(&format!("lock:{elsewhere}")).await != owner {
+            break;
+        }
+        elsewhere = format!("job-{n}");
+    }
+    for name in ["job", &elsewhere] {
+        until_acknowledged(&backend, name).await;
     }
 
-    let owner = redis.owner_of("lock:other").await;
     let replica = redis.replica_of(owner).await;
     redis.kill(replica);
 
-    fails(&backend, "other", "0 of 1").await;
-    let elsewhere = redis.owner_of("lock:elsewhere").await;
-    assert_ne!(elsewhere, owner, "choose another name");
-    assert!(!is_granted(&backend, &claim("elsewhere")).await, "it is held");
+    fails(&backend, "job", "0 of 1").await;
+    until_acknowledged(&backend, &elsewhere).await;
 }
 
 #[tokio::test]
@@ -121,6 +131,7 @@ async fn that_hang_hold_up_neither_renewals_nor_releases() {
     let backend = backend(&redis.url(), "1").await;
     let options = LockOptions::new().ttl(Duration::from_secs(2));
     let client = LockClient::builder(backend).options(options).build().unwrap();
+    until_acknowledged(client.backend(), "held").await;
     let held = client.mutex("held").unwrap().lock().await.unwrap();
     redis.pause(1 - redis.primary().await);
 
@@ -144,6 +155,7 @@ async fn that_hang_hold_up_neither_renewals_nor_releases() {
 async fn are_waited_for_by_locks_of_units_and_several_locks_too() {
     let redis = sentinels(1).await;
     let client = LockClient::new(backend(&redis.url(), "1").await);
+    until_acknowledged(client.backend(), "job").await;
     let permit = client.semaphore("permits", 2).unwrap().acquire(1).await.unwrap();
     let both = client.multi_lock().mutexes(["a", "b"]).unwrap().lock().await.unwrap();
     both.release().await.unwrap();
