@@ -22,7 +22,7 @@ use crate::link::{FredLink, boxed};
 /// that anything may have changed.
 const NEWS_QUEUE: usize = 256;
 
-/// fred's word for a time that is not limited, and for a queue that is not.
+/// fred's word for a queue that is not limited. A full one would fail requests, and so end the connection.
 const UNLIMITED: usize = 0;
 
 /// The `fred` crate, ready to connect.
@@ -120,7 +120,7 @@ impl FredClient {
             broadcast_channel_capacity: NEWS_QUEUE,
             ..PerformanceConfig::default()
         };
-        // Times are kept by whoever calls, around the whole of connecting and of each exchange.
+        // Times are kept by whoever calls, around the whole of connecting and of each exchange: to fred, no time is no limit.
         let connection = ConnectionConfig {
             connection_timeout: Duration::ZERO,
             internal_command_timeout: Duration::ZERO,
