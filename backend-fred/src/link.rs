@@ -25,7 +25,7 @@ struct Inner {
     client: Client,
     /// Is closed when the connection has ended.
     ended: watch::Sender<()>,
-    _task: Task,
+    task: Task,
 }
 
 /// The task of fred that has the connection, and closes it when it ends.
@@ -57,7 +57,7 @@ impl FredLink {
         let (ended, open) = watch::channel(());
         let ear = Ear { listener, invalidations, messages, task: connecting, _open: open };
         tokio::spawn(ear.hear());
-        let link = Self(Arc::new(Inner { client, ended, _task: task }));
+        let link = Self(Arc::new(Inner { client, ended, task }));
         link.introduce().await?;
         Ok(link)
     }
@@ -121,12 +121,20 @@ impl Link for FredLink {
     }
 
     async fn subscribe(&self, channel: &'static str) -> Result<(), Error> {
-        let subscribed = self.while_open(self.0.client.subscribe(channel)).await;
-        subscribed.map_err(error::connect)?;
-        // fred expects no reply but the push that says yes, so that a refusal is taken for the reply to what is sent next: to
-        // HELLO, which every user may send and which changes nothing.
-        let reply = self.frame(Request::Words(&["HELLO"])).await;
-        reply.and_then(Value::try_from).map(drop).map_err(error::connect)
+        // fred expects no reply but the push that says yes, so that a refusal is taken for the reply to what is sent next. That is
+        // HELLO, which every user may send and which changes nothing, and it is sent before the reply can come.
+        let subscribed = self.while_open(async {
+            let pipeline = self.0.client.pipeline();
+            pipeline.subscribe(channel).await?;
+            let (command, arguments) = command(Request::Words(&["HELLO"]));
+            pipeline.custom_raw(command, arguments).await?;
+            pipeline.last::<Value>().await
+        });
+        subscribed.await.map(drop).map_err(|error| {
+            // All further replies would be taken for those to other requests.
+            self.0.task.0.abort();
+            error::connect(error)
+        })
     }
 }
 
