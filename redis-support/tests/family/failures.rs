@@ -301,8 +301,9 @@ async fn a_cluster_node_asks_for_another_connection() {
     }
     let url = canned_after_handshake(Answer::Next("-CLUSTERDOWN It is down\r\n")).await;
     let backend = Backend::connect(&url).await.unwrap();
+    // Some client crate ends the connection then, and so nobody knows.
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.is_retryable(), "{error}");
 }
 
 #[tokio::test]
@@ -321,7 +322,6 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
     for reply in [
         "+OK\r\n",
         ":7\r\n",
-        "$-1\r\n",
         "_\r\n",
         "#t\r\n",
         "*0\r\n",
@@ -337,6 +337,11 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
 
         assert_eq!(error.kind(), ErrorKind::Unexpected, "{reply:?}: {error}");
     }
+    // A null of RESP2, which not all client crates understand here.
+    let url = canned_after_handshake(Answer::Last("$-1\r\n".to_owned())).await;
+    let backend = Backend::connect(&url).await.unwrap();
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert!(error.may_have_been_applied(), "{error}");
     for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
         let url = canned_after_handshake(Answer::Last(broken.to_owned())).await;
         let backend = Backend::connect(&url).await.unwrap();
