@@ -15,4 +15,4 @@ fn native(redis: &Redis) -> FredsOwn {
 const HEARS_OF_FLUSHES: bool = false;
 
 /// In how many pieces this client crate may send a hundred requests.
-const READS_OF_A_BATCH: u64 = 30;
+const READS_OF_A_BATCH: u64 = 110;

@@ -13,7 +13,12 @@ pub struct Call {
     script: Script,
     keys: Vec<String>,
     args: Vec<String>,
+    /// How many of the keys it cannot do without: the first.
+    essential: usize,
 }
+
+/// All keys are essential.
+const ALL: usize = usize::MAX;
 
 impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
@@ -30,6 +35,7 @@ impl Call {
                 script: Script::Acquire,
                 keys,
                 args: vec![value(lease), millis(lease.ttl()), lease.id().secret(), place],
+                essential: ALL,
             },
             Share::Units { units, limit } => {
                 keys.push(of.units);
@@ -41,7 +47,7 @@ impl Call {
                     description(lease),
                     place,
                 ];
-                Self { script: Script::AcquireUnits, keys, args }
+                Self { script: Script::AcquireUnits, keys, args, essential: ALL }
             }
         }
     }
@@ -62,7 +68,7 @@ impl Call {
             keys.extend([of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke]);
             args.extend([value(lease), millis(lease.ttl()), lease.id().secret()]);
         }
-        Some(Self { script: Script::AcquireAll, keys, args })
+        Some(Self { script: Script::AcquireAll, keys, args, essential: ALL })
     }
 
     /// The call that renews; its reply is for [`decode_renewal`](crate::decode_renewal).
@@ -73,6 +79,7 @@ impl Call {
                 script: Script::Renew,
                 keys: vec![of.lock, of.revoke],
                 args: vec![value(lease), millis(lease.ttl())],
+                essential: 1,
             },
             Share::Units { units, .. } => Self {
                 script: Script::RenewUnits,
@@ -83,6 +90,7 @@ impl Call {
                     units.to_string(),
                     description(lease),
                 ],
+                essential: 2,
             },
         }
     }
@@ -95,11 +103,13 @@ impl Call {
                 script: Script::Release,
                 keys: vec![of.lock, of.queue, of.places, of.news],
                 args: vec![value(lease), lease.id().secret()],
+                essential: 1,
             },
             Share::Units { .. } => Self {
                 script: Script::ReleaseUnits,
-                keys: vec![of.held, of.queue, of.places, of.news, of.units],
+                keys: vec![of.held, of.units, of.queue, of.places, of.news],
                 args: vec![lease.id().secret()],
+                essential: 2,
             },
         }
     }
@@ -108,21 +118,29 @@ impl Call {
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news];
-        Self { script: Script::Inspect, keys, args: Vec::new() }
+        Self { script: Script::Inspect, keys, args: Vec::new(), essential: ALL }
     }
 
     /// The call that ends others' leases; its reply is for [`decode_forced_release`](crate::decode_forced_release).
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news, of.revoke];
-        Self { script: Script::ForceRelease, keys, args: Vec::new() }
+        Self { script: Script::ForceRelease, keys, args: Vec::new(), essential: ALL }
     }
 
     /// The call that asks holders to finish; its reply is for [`decode_revocation`](crate::decode_revocation).
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.held, of.revoke];
-        Self { script: Script::Revoke, keys, args: Vec::new() }
+        Self { script: Script::Revoke, keys, args: Vec::new(), essential: ALL }
+    }
+
+    /// The same with only those keys that are there as long as the lease is in force, if there are others: what it does for them
+    /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
+    pub(crate) fn with_essential_keys(&self) -> Option<Self> {
+        let keys = self.keys.get(..self.essential).filter(|keys| keys.len() < self.keys.len())?;
+        let (keys, args) = (keys.to_vec(), self.args.clone());
+        Some(Self { script: self.script, keys, args, essential: self.essential })
     }
 
     /// The script.

@@ -53,6 +53,11 @@ impl ServerError {
         matches!(self.code.as_str(), "CLUSTERDOWN" | "READONLY" | "MASTERDOWN" | "LOADING")
     }
 
+    /// Whether not all keys are on one side yet, of a slot that is moving: nothing was applied.
+    pub(crate) fn is_half_moved(&self) -> bool {
+        self.code == "TRYAGAIN"
+    }
+
     /// Which server is to be asked instead, as the one that was `asked` says: nothing was applied.
     pub(crate) fn redirection(&self, asked: &Address) -> Option<Redirection> {
         let (_slot, address) = self.detail.split_once(' ')?;

@@ -1,4 +1,4 @@
--- KEYS: held, units, news, revoke. ARGV: id, TTL in ms, units, who it is.
+-- KEYS: held, units, and, if they are at hand: news, revoke. ARGV: id, TTL in ms, units, who it is.
 -- 1: renewed. 2: renewed, and its holder is asked to finish. 0: nobody holds the key. -1: others do.
 local id = ARGV[1]
 local now = math.floor(clock() / 1000)
@@ -19,7 +19,9 @@ local after = digits(has) .. ' ' .. ARGV[4]
 if before and before ~= after then
   redis.call('HSET', KEYS[2], id, after)
   redis.call('HINCRBY', KEYS[2], 'used', digits(has - had))
-  redis.call('DEL', KEYS[3])
+  if KEYS[3] then
+    redis.call('DEL', KEYS[3])
+  end
 end
 -- Read last, so that the server tells this connection when it is asked for back.
-return redis.call('GET', KEYS[4]) and 2 or 1
+return KEYS[4] and redis.call('GET', KEYS[4]) and 2 or 1

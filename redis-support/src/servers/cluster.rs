@@ -1,5 +1,6 @@
 //! Many servers, each with a part of the keys.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,12 +108,16 @@ impl<C: Client> Cluster<C> {
     }
 
     pub(super) async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
-        let slot = slot_of(call);
+        let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
         let mut server = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
             let asked_at = Instant::now();
-            let answer = ask.server(&server, call).await;
+            let answer = ask.server(&server, &call).await;
             let answer = answer.inspect_err(|_error| self.distrust())?;
+            if let Some(less) = half_moved(&call, A::reply(&answer)) {
+                call = Cow::Owned(less);
+                continue;
+            }
             match self.judge(&server, slot, A::reply(&answer)) {
                 Verdict::Answered if asked_at.elapsed() < SLOW => return Ok(answer),
                 Verdict::Answered => {
@@ -121,8 +126,12 @@ impl<C: Client> Cluster<C> {
                 }
                 Verdict::Moved(owner) => server = owner,
                 Verdict::Ask(importing) => {
-                    let asked = importing.call_asking(call).await;
+                    let asked = importing.call_asking(&call).await;
                     let asked = asked.inspect_err(|_error| self.distrust())?;
+                    if let Some(less) = half_moved(&call, &asked) {
+                        call = Cow::Owned(less);
+                        continue;
+                    }
                     match self.judge(&importing, slot, &asked) {
                         Verdict::Answered => return Ok(A::plain(asked)),
                         // It has arrived meanwhile, or gone back.
@@ -177,6 +186,9 @@ impl<C: Client> Cluster<C> {
         };
         let slow = asked_at.elapsed() >= SLOW;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
+            if half_moved(call, &reply).is_some() {
+                return self.ask(call, &Plainly).await;
+            }
             match self.judge(owner, slot_of(call), &reply) {
                 Verdict::Answered if !slow => Ok(reply),
                 Verdict::Answered => {
@@ -400,6 +412,12 @@ impl<C: Client> State<C> {
         self.servers.retain(|_, server| in_use(server));
         changed
     }
+}
+
+/// What may be asked for instead, if a server has refused because not all keys are on its side.
+fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
+    let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
+    refused.then(|| call.with_essential_keys()).flatten()
 }
 
 fn slot_of(call: &Call) -> u16 {

@@ -203,6 +203,26 @@ mod a_cluster {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn of_half_moved_keys_only_those_are_asked_for_that_must_be_there() {
+        let cluster = Cluster::new();
+        let ask = format!("{} h:3", key_slot());
+        // The number of keys comes after the script.
+        cluster.serve(1, move |words| match words[2].as_str() {
+            "1" => refused("ASK", ask.clone()),
+            _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
+        });
+        cluster.serve(3, |words| match words {
+            [asking] if asking == "ASKING" => done(),
+            [_, _, count, ..] if count == "1" => done(),
+            _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
+        });
+
+        assert_eq!(cluster.call().await, Ok(1));
+        let results = cluster.store.servers.call_all(&[call()]).await;
+        assert_eq!(results.into_iter().map(outcome).collect::<Vec<_>>(), [Ok(1)]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn servers_that_send_in_circles_are_left() {
         let cluster = Cluster::new();
         for (port, other) in [(1, 2), (2, 1)] {

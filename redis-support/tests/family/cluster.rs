@@ -183,14 +183,13 @@ mod slots_that_move {
     }
 
     #[tokio::test]
-    async fn half_way_keep_locks_apart_and_held_until_they_have_arrived() {
+    async fn half_way_keep_locks_held_and_let_nobody_in() {
         let redis = three().await;
         let (holder, other) = (client(&redis).await, client(&redis).await);
         let slot = redis.slot_of("lock:job").await;
         let from = redis.owner_of("lock:job").await;
         let to = (from + 1) % 3;
         let guard = lock(&holder, "job").await;
-        let deadline = guard.deadline();
 
         redis.begin_migration(slot, from, to).await;
         let mutex = other.mutex("job").unwrap();
@@ -199,14 +198,42 @@ mod slots_that_move {
             Err(error) => error.kind() == ErrorKind::Unavailable,
         };
         assert!(is_refused().await);
+        guard.extend(TTL).await.expect("where it was");
         redis.move_keys(slot, from, to).await;
         assert!(is_refused().await);
+        // For as long as anybody likes.
+        guard.extend(TTL).await.expect("where it goes");
+        renewed(&guard).await;
+        renewed(&guard).await;
+        guard.release().await.unwrap();
+        assert!(is_refused().await, "nobody is let in");
+
+        redis.end_migration(slot, from, to).await;
+        lock(&other, "job").await.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn half_way_keep_permits_held_too() {
+        let redis = three().await;
+        let holder = client(&redis).await;
+        let slot = redis.slot_of("lock:job").await;
+        let from = redis.owner_of("lock:job").await;
+        let to = (from + 1) % 3;
+        let semaphore = holder.semaphore("job", 2).unwrap();
+        let permits = [semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap()];
+
+        redis.begin_migration(slot, from, to).await;
+        for permit in &permits {
+            permit.extend(TTL).await.expect("where it was");
+        }
+        redis.move_keys(slot, from, to).await;
+        for permit in permits {
+            permit.extend(TTL).await.expect("where it goes");
+            renewed(&permit).await;
+            permit.release().await.unwrap();
+        }
         redis.end_migration(slot, from, to).await;
 
-        until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
-        assert_eq!(guard.state(), LeaseState::Held);
-        assert!(is_refused().await);
-        guard.release().await.unwrap();
-        lock(&other, "job").await.release().await.unwrap();
+        semaphore.acquire(2).await.unwrap().release().await.unwrap();
     }
 }
