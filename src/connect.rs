@@ -86,8 +86,8 @@ async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let (_, query) = url.split_once('?').unwrap_or_default();
-    let clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
-    match clients.last() {
+    let mut clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
+    match clients.next_back() {
         Some("redis") => with_redis(url).await,
         Some("fred") => with_fred(url).await,
         Some(_) => Err(invalid("client in the URL must be redis or fred")),

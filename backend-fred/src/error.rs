@@ -59,8 +59,6 @@ pub(crate) fn server(error: FredError) -> Result<ServerError, FredError> {
     if !is_code || is_of_the_client(error.kind()) {
         return Err(error);
     }
-    // A server that does not know a command repeats it, and AUTH has the password in it.
-    let detail = detail.split_once(", with args beginning with").map_or(detail, |(said, _)| said);
     Ok(ServerError::new(code, detail))
 }
 

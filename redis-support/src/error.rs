@@ -30,6 +30,11 @@ impl ServerError {
             Some((said, reference)) if reference.contains(", on ") => said.to_owned(),
             _ => detail,
         };
+        // A server that does not know a command repeats it, and AUTH has the password in it.
+        let detail = match detail.split_once(", with args beginning with") {
+            Some((said, _)) => said.to_owned(),
+            None => detail,
+        };
         Self { code, detail }
     }
 
@@ -204,6 +209,15 @@ mod tests {
         for (code, detail, expected) in table {
             assert_eq!(kind(code, detail), expected, "{code} {detail}");
         }
+    }
+
+    #[test]
+    fn what_a_server_repeats_of_a_request_is_not_told() {
+        let said = "unknown command 'AUTH', with args beginning with: 'S3CR3T'";
+        let error = ServerError::new("ERR", said).into_error();
+
+        assert!(error.to_string().contains("unknown command 'AUTH'"), "{error}");
+        assert!(!format!("{error} {error:?}").contains("S3CR3T"));
     }
 
     #[test]

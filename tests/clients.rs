@@ -1,0 +1,113 @@
+//! Two client crates of one store share its locks: what one takes, the other sees, waits for and is told of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::{LockBackend, LockClient, LockKey, LockOptions, LossReason, Retry};
+use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel};
+use tokio::time::{sleep, timeout};
+
+/// Longer than any test: who waits so long has been told nothing.
+const LONG: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(5);
+
+/// The same servers, with one client crate and with the other.
+async fn clients(url: &str) -> [LockClient; 2] {
+    let connect = async |client| {
+        let url = format!("{url}?client={client}");
+        let backend: Arc<dyn LockBackend> = leasehold::backend(&url).await.unwrap();
+        let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
+        LockClient::builder(backend).options(told).build().unwrap().erase()
+    };
+    [connect("redis").await, connect("fred").await]
+}
+
+async fn share_locks(url: &str) {
+    let clients = clients(url).await;
+    assert_eq!(
+        clients.each_ref().map(|client| client.backend().capabilities().name()),
+        ["redis", "fred"]
+    );
+    let [first, second] = &clients;
+    for (holder, other) in [(first, second), (second, first)] {
+        mutexes(holder, other).await;
+        permits(holder, other).await;
+        a_fair_line(holder, other).await;
+    }
+}
+
+async fn mutexes(holder: &LockClient, other: &LockClient) {
+    let guard = holder.mutex("job").unwrap().lock().await.unwrap();
+    let key = LockKey::new("job").unwrap();
+    assert!(other.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+    assert_eq!(other.backend().inspect(&key).await.unwrap().holders().len(), 1);
+
+    let mutex = other.mutex("job").unwrap();
+    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    sleep(Duration::from_millis(20)).await;
+    let token = guard.token().number();
+    guard.release().await.unwrap();
+    let next = timeout(SOON, waits).await.expect("it is told").unwrap();
+    assert!(next.token().number() > token);
+
+    // Ended by the other one.
+    assert_eq!(holder.backend().force_release(&key).await.unwrap().ended().len(), 1);
+    assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), LossReason::Vanished);
+}
+
+async fn permits(holder: &LockClient, other: &LockClient) {
+    let theirs = holder.semaphore("permits", 3).unwrap().acquire(2).await.unwrap();
+    let semaphore = other.semaphore("permits", 3).unwrap();
+    let ours = semaphore.try_acquire(1).await.unwrap().expect("one is left");
+    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+
+    let waits = tokio::spawn(async move { semaphore.acquire(2).await.unwrap() });
+    sleep(Duration::from_millis(20)).await;
+    theirs.release().await.unwrap();
+    timeout(SOON, waits).await.expect("it is told").unwrap().release().await.unwrap();
+    ours.release().await.unwrap();
+}
+
+async fn a_fair_line(holder: &LockClient, other: &LockClient) {
+    let fair = |client: &LockClient| {
+        let options = client.options().fair(true);
+        client.mutex("line").unwrap().with_options(options).unwrap()
+    };
+    let guard = fair(holder).lock().await.unwrap();
+    let first = fair(other);
+    let first = tokio::spawn(async move { first.lock().await.unwrap() });
+    let key = LockKey::new("line").unwrap();
+    sleep(Duration::from_millis(50)).await;
+    // Who comes last does not overtake, though it is the one that is told by its own client.
+    let last = fair(holder);
+    let last = tokio::spawn(async move { last.lock().await.unwrap() });
+    sleep(Duration::from_millis(50)).await;
+    guard.release().await.unwrap();
+
+    let first = timeout(SOON, first).await.expect("it is told").unwrap();
+    assert!(!last.is_finished());
+    first.release().await.unwrap();
+    timeout(SOON, last).await.expect("it is told").unwrap().release().await.unwrap();
+    assert!(other.backend().inspect(&key).await.unwrap().holders().is_empty());
+}
+
+#[tokio::test]
+async fn on_one_server() {
+    let redis = Redis::start().await;
+
+    share_locks(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn on_the_server_that_sentinels_name() {
+    let redis = RedisSentinel::start().await;
+
+    share_locks(&redis.url()).await;
+}
+
+#[tokio::test]
+async fn on_a_cluster() {
+    let redis = ClusterOptions::new().replicas(0).start().await;
+
+    share_locks(&redis.url()).await;
+}
