@@ -35,7 +35,7 @@ impl Program {
         here.filter(Self::exists).find(|program| version(&program.server) >= Some(OLDEST))
     }
 
-    /// What `scripts/fetch-etcd` has put into the user's cache.
+    /// What `scripts/fetch-servers` has put into the user's cache.
     fn fetched(name: &str) -> Self {
         let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
         let cache = env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
