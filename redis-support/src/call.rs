@@ -24,7 +24,7 @@ impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
     pub const MAX_TOGETHER: usize = 64;
 
-    /// The call that attempts to acquire; its reply is for [`decode_attempt`](crate::decode_attempt).
+    /// The call that attempts to acquire.
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
         let of = layout.places(claim.key());
         let lease = claim.lease();
@@ -52,8 +52,7 @@ impl Call {
         }
     }
 
-    /// The call that attempts to acquire all of several locks; its reply is for
-    /// [`decode_attempt_all`](crate::decode_attempt_all). `None` for claims of units, and for more than
+    /// The call that attempts to acquire all of several locks. `None` for claims of units, and for more than
     /// [`MAX_TOGETHER`](Self::MAX_TOGETHER).
     ///
     /// The locks are in any hash slots: a cluster does not take it.
@@ -71,7 +70,7 @@ impl Call {
         Some(Self { script: Script::AcquireAll, keys, args, essential: ALL })
     }
 
-    /// The call that renews; its reply is for [`decode_renewal`](crate::decode_renewal).
+    /// The call that renews.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
         match lease.share() {
@@ -95,7 +94,7 @@ impl Call {
         }
     }
 
-    /// The call that releases; its reply is for [`decode_release`](crate::decode_release).
+    /// The call that releases.
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
         match lease.share() {
@@ -114,21 +113,21 @@ impl Call {
         }
     }
 
-    /// The call that inspects; its reply is for [`decode_inspection`](crate::decode_inspection).
+    /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news];
         Self { script: Script::Inspect, keys, args: Vec::new(), essential: ALL }
     }
 
-    /// The call that ends others' leases; its reply is for [`decode_forced_release`](crate::decode_forced_release).
+    /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news, of.revoke];
         Self { script: Script::ForceRelease, keys, args: Vec::new(), essential: ALL }
     }
 
-    /// The call that asks holders to finish; its reply is for [`decode_revocation`](crate::decode_revocation).
+    /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.held, of.revoke];

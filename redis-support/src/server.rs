@@ -237,8 +237,10 @@ impl<C: Client> Server<C> {
         let lane = lane.unwrap_or_else(|| {
             Self::new(self.address.clone(), self.access.clone(), Role::Store, &self.shared)
         });
+        let mut used = UsedLane { server: self, lane: Some(lane) };
+        let lane = used.lane.as_ref().expect("it was put there");
         let answer = lane.exchange_and_wait(call, wait, time).await;
-        self.lanes.idle().push(lane);
+        self.lanes.idle().extend(used.lane.take());
         answer
     }
 
@@ -424,6 +426,21 @@ impl<C: Client> Server<C> {
 impl<C: Client> fmt::Debug for Server<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
+    }
+}
+
+/// A lane in use. If that is cut off, its connection ends, since the server may be busy with it for a while.
+struct UsedLane<'a, C: Client> {
+    server: &'a Server<C>,
+    lane: Option<Arc<Server<C>>>,
+}
+
+impl<C: Client> Drop for UsedLane<'_, C> {
+    fn drop(&mut self) {
+        if self.lane.is_some() {
+            // So does the news of what was asked for on it.
+            self.server.shared.news.interrupted();
+        }
     }
 }
 

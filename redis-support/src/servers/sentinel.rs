@@ -26,7 +26,7 @@ const GOOD_UNTOLD: Duration = Duration::from_secs(1);
 /// A master that was replaced while it was frozen or cut off goes on answering for seconds when it is back, and all that it
 /// says is lost. So it is believed only as long as there is no *doubt*: the sentinels tell when they switch, and
 /// whatever fails, is slow, or makes them silent has them asked again. If then none of them answers, the one that
-/// they named last goes on being asked, as long as it is not itself what gave reason for the doubt.
+/// they named last goes on being asked; but an answer that itself gave reason for the doubt is not believed then.
 pub(crate) struct Sentinel<C: Client> {
     sentinels: Vec<Arc<Server<C>>>,
     master: String,
@@ -67,21 +67,28 @@ struct DoubtCount {
     serious: u64,
 }
 
-struct Known<C: Client> {
-    server: Arc<Server<C>>,
-    replicas: u32,
-    /// The doubts when the sentinels were asked.
-    doubts: DoubtCount,
-    at: Instant,
-    /// Whether they answered then.
-    confirmed: bool,
+impl<C: Client> Clone for Master<C> {
+    fn clone(&self) -> Self {
+        let Self { server, doubts, confirmed } = self;
+        Self { server: Arc::clone(server), doubts: *doubts, confirmed: *confirmed }
+    }
 }
 
-/// Whom a question went to, and when.
-struct Trusted<C: Client> {
-    server: Arc<Server<C>>,
-    doubts: DoubtCount,
+/// What the sentinels said last.
+struct Known<C: Client> {
+    master: Master<C>,
+    replicas: u32,
+    /// When they were asked last, whether they answered or not.
     asked_at: Instant,
+}
+
+/// The master, as far as is known.
+struct Master<C: Client> {
+    server: Arc<Server<C>>,
+    /// The doubts when the sentinels were asked.
+    doubts: DoubtCount,
+    /// Whether they answered then.
+    confirmed: bool,
 }
 
 /// What a sentinel says.
@@ -124,59 +131,55 @@ impl<C: Client> Sentinel<C> {
     }
 
     pub(super) async fn connect(&self) -> Result<(), Error> {
-        self.server().await?.connect().await
+        self.master().await?.server.connect().await
     }
 
     pub(super) fn disconnect(&self) {
         self.sentinels.iter().for_each(|sentinel| sentinel.disconnect());
         if let Some(known) = self.known().take() {
-            known.server.disconnect();
+            known.master.server.disconnect();
         }
     }
 
     /// How many replicas the sentinels know of, up or down.
     pub(super) async fn replicas(&self) -> Result<u32, Error> {
-        self.server().await?;
+        self.master().await?;
         Ok(self.known().as_ref().map_or(0, |known| known.replicas))
     }
 
     pub(super) async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
-        let trusted = self.master().await?;
-        let answer = ask.server(&trusted.server, call).await;
+        let (master, asked_at) = (self.master().await?, Instant::now());
+        let answer = ask.server(&master.server, call).await;
         let is_replica =
             |answer: &A::Answer| A::reply(answer).as_ref().is_err_and(ServerError::is_replica);
-        self.believe(trusted, answer, is_replica).await
+        self.believe(&master, asked_at, answer, is_replica).await
     }
 
     pub(super) async fn call_all(&self, calls: &[Call]) -> Result<Vec<Received>, Error> {
-        let trusted = self.master().await?;
-        let replies = trusted.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
+        let (master, asked_at) = (self.master().await?, Instant::now());
+        let replies = master.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
         let is_replica = |replies: &Vec<Received>| {
             replies.iter().any(|reply| reply.as_ref().is_err_and(ServerError::is_replica))
         };
-        self.believe(trusted, replies, is_replica).await
-    }
-
-    async fn master(&self) -> Result<Trusted<C>, Error> {
-        let server = self.server().await?;
-        let doubts = self.doubts.count();
-        Ok(Trusted { server, doubts, asked_at: Instant::now() })
+        self.believe(&master, asked_at, replies, is_replica).await
     }
 
     /// Believes what a server answered if it is the master still.
     async fn believe<T>(
         &self,
-        trusted: Trusted<C>,
+        asked: &Master<C>,
+        asked_at: Instant,
         answer: Result<T, Error>,
         is_replica: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
         let answer = answer.inspect_err(|_error| self.doubt())?;
-        if is_replica(&answer) || trusted.asked_at.elapsed() >= SLOW {
+        if is_replica(&answer) || asked_at.elapsed() >= SLOW {
             self.doubt();
         }
-        if self.doubts.count() != trusted.doubts {
-            let now = self.server().await.map_err(|_unknown| replaced())?;
-            if !Arc::ptr_eq(&now, &trusted.server) {
+        if self.doubts.count() != asked.doubts {
+            let now = self.master().await.map_err(|_unknown| replaced())?;
+            let known = now.confirmed || now.doubts.serious == asked.doubts.serious;
+            if !known || !Arc::ptr_eq(&now.server, &asked.server) {
                 return Err(replaced());
             }
         }
@@ -189,65 +192,67 @@ impl<C: Client> Sentinel<C> {
     }
 
     /// The master: the sentinels are asked if there is a doubt.
-    async fn server(&self) -> Result<Arc<Server<C>>, Error> {
+    async fn master(&self) -> Result<Master<C>, Error> {
         self.shared.ensure_open()?;
-        if let Some(server) = self.trusted() {
-            return Ok(server);
+        if let Some(master) = self.undoubted() {
+            return Ok(master);
         }
         let turn = timeout(self.shared.timeout, self.asking.lock()).await;
         let _turn = turn.map_err(|_elapsed| self.unknown())?;
-        if let Some(server) = self.trusted() {
-            return Ok(server);
+        if let Some(master) = self.undoubted() {
+            return Ok(master);
         }
         let doubts = self.doubts.count();
-        let word = match self.word().await {
+        match self.word().await {
+            Ok(word) => Ok(self.adopt(word, doubts)),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                return self.last_known(doubts).ok_or(error);
+                self.last_named(doubts).ok_or(error)
             }
-            word => word?,
-        };
-        let (server, replaced) = {
-            let mut known = self.known();
-            let same = known.as_ref().filter(|known| *known.server.address() == word.address);
-            let server = match same {
-                Some(known) => Arc::clone(&known.server),
-                None => Server::new(word.address, self.access.clone(), Role::Store, &self.shared),
-            };
-            let (replicas, at) = (word.replicas, Instant::now());
-            let confirmed =
-                Known { server: Arc::clone(&server), replicas, doubts, at, confirmed: true };
-            let known = known.replace(confirmed);
-            (server.clone(), known.filter(|known| !Arc::ptr_eq(&known.server, &server)))
-        };
-        if let Some(old) = replaced {
-            tracing::info!(master = self.master, address = %server.address(), "the sentinels name another server");
-            old.server.disconnect();
-            self.shared.news.interrupted();
+            Err(error) => Err(error),
         }
-        Ok(server)
     }
 
-    fn trusted(&self) -> Option<Arc<Server<C>>> {
+    fn undoubted(&self) -> Option<Master<C>> {
         let known = self.known();
         let known = known.as_ref()?;
-        let would_tell = known.confirmed && self.shared.protocol() == Protocol::Resp3;
-        let is_good = would_tell || known.at.elapsed() < GOOD_UNTOLD;
-        let trusted = is_good && known.doubts == self.doubts.count();
-        trusted.then(|| Arc::clone(&known.server))
+        let would_tell = known.master.confirmed && self.shared.protocol() == Protocol::Resp3;
+        let is_good = would_tell || known.asked_at.elapsed() < GOOD_UNTOLD;
+        let undoubted = is_good && known.master.doubts == self.doubts.count();
+        undoubted.then(|| known.master.clone())
+    }
+
+    fn adopt(&self, word: Word, doubts: DoubtCount) -> Master<C> {
+        let mut known = self.known();
+        let before = known.take().map(|known| known.master.server);
+        let same = before.as_ref().filter(|server| *server.address() == word.address);
+        let server = same.map(Arc::clone).unwrap_or_else(|| {
+            Server::new(word.address.clone(), self.access.clone(), Role::Store, &self.shared)
+        });
+        let master = Master { server, doubts, confirmed: true };
+        let (replicas, asked_at) = (word.replicas, Instant::now());
+        *known = Some(Known { master: master.clone(), replicas, asked_at });
+        drop(known);
+        if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &master.server)) {
+            tracing::info!(master = self.master, address = %word.address, "the sentinels name another server");
+            old.disconnect();
+            self.shared.news.interrupted();
+        }
+        master
     }
 
     /// The last master that the sentinels named, now that none of them answers.
-    fn last_known(&self, doubts: DoubtCount) -> Option<Arc<Server<C>>> {
+    fn last_named(&self, doubts: DoubtCount) -> Option<Master<C>> {
         let mut known = self.known();
-        let known = known.as_mut().filter(|known| known.doubts.serious == doubts.serious)?;
-        if known.confirmed {
+        let known = known.as_mut()?;
+        if known.master.confirmed {
             tracing::warn!(
                 master = self.master,
-                "no sentinel answers: the last master that they named is used"
+                "no sentinel answers: the last server that they named is used"
             );
         }
-        (known.confirmed, known.doubts, known.at) = (false, doubts, Instant::now());
-        Some(Arc::clone(&known.server))
+        (known.master.doubts, known.master.confirmed) = (doubts, false);
+        known.asked_at = Instant::now();
+        Some(known.master.clone())
     }
 
     /// What the sentinels say: of a majority, whoever knows of the latest failover; of fewer, if no more answer.
@@ -329,7 +334,7 @@ impl<C: Client> fmt::Debug for Sentinel<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinel")
             .field("master", &self.master)
-            .field("server", &self.known().as_ref().map(|known| Arc::clone(&known.server)))
+            .field("server", &self.known().as_ref().map(|known| Arc::clone(&known.master.server)))
             .finish_non_exhaustive()
     }
 }
