@@ -51,6 +51,7 @@ mod report;
 mod test;
 
 pub mod document;
+pub mod fairness;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped};

@@ -349,7 +349,10 @@ impl<C: Client> Server<C> {
                     self.shared.news.interrupted();
                 }
             }
-            Err(error) => self.state().last_failure = Some((Instant::now(), error.repeated())),
+            Err(error) => {
+                tracing::debug!(address = %self.address, %error, "no connection");
+                self.state().last_failure = Some((Instant::now(), error.repeated()));
+            }
         }
         connected
     }

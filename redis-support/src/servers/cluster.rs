@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
@@ -36,8 +36,6 @@ pub(crate) struct Cluster<C: Client> {
     shared: Arc<Shared<C>>,
     /// Whether the map is to be asked for before the next call.
     stale: AtomicBool,
-    /// Counts the maps.
-    maps: AtomicU64,
     /// Whoever asks for the map holds it; the others wait for the outcome.
     asking: tokio::sync::Mutex<()>,
     state: Mutex<State<C>>,
@@ -46,6 +44,8 @@ pub(crate) struct Cluster<C: Client> {
 struct State<C: Client> {
     /// Who has what: by the first slot of each range, in order.
     ranges: Vec<Range<C>>,
+    /// When the map was asked for that this is.
+    asked_at: Option<Instant>,
     /// All that were ever named and are in use.
     servers: HashMap<Address, Arc<Server<C>>>,
 }
@@ -64,9 +64,12 @@ impl<C: Client> Cluster<C> {
             access,
             shared: Arc::clone(shared),
             stale: AtomicBool::new(true),
-            maps: AtomicU64::new(0),
             asking: tokio::sync::Mutex::default(),
-            state: Mutex::new(State { ranges: Vec::new(), servers: HashMap::new() }),
+            state: Mutex::new(State {
+                ranges: Vec::new(),
+                asked_at: None,
+                servers: HashMap::new(),
+            }),
         }
     }
 
@@ -259,18 +262,18 @@ impl<C: Client> Cluster<C> {
 
     /// Asks who has what, of others than `suspect` if there are any that answer.
     async fn ensure_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<(), Error> {
-        let maps = self.maps.load(Ordering::Relaxed);
+        let since = Instant::now();
         let turn = timeout(self.shared.timeout, self.asking.lock()).await;
         let _turn = turn.map_err(|_elapsed| unreachable())?;
-        if self.maps.load(Ordering::Relaxed) != maps {
+        // One that another call has asked for meanwhile will do.
+        if self.state().asked_at.is_some_and(|asked_at| asked_at > since) {
             return Ok(());
         }
         self.stale.store(false, Ordering::Relaxed);
-        let asked = self.ask_for_map(suspect).await;
-        match asked {
+        let asked_at = Instant::now();
+        match self.ask_for_map(suspect).await {
             Ok(owners) => {
-                self.maps.fetch_add(1, Ordering::Relaxed);
-                if self.state().adopt(owners) {
+                if self.state().adopt(owners, asked_at) {
                     // On servers that have got something, nobody who waits is known.
                     self.shared.news.interrupted();
                 }
@@ -397,7 +400,7 @@ impl<C: Client> State<C> {
     }
 
     /// Takes a new map; tells whether anything is different.
-    fn adopt(&mut self, mut ranges: Vec<Range<C>>) -> bool {
+    fn adopt(&mut self, mut ranges: Vec<Range<C>>, asked_at: Instant) -> bool {
         ranges.sort_by_key(|range| range.first);
         let same = |(old, new): (&Range<C>, &Range<C>)| {
             old.first == new.first && old.last == new.last && Arc::ptr_eq(&old.owner, &new.owner)
@@ -405,6 +408,7 @@ impl<C: Client> State<C> {
         let changed =
             ranges.len() != self.ranges.len() || !self.ranges.iter().zip(&ranges).all(same);
         self.ranges = ranges;
+        self.asked_at = Some(asked_at);
         // Those that have nothing any more are disconnected once nobody waits for them.
         let ranges = &self.ranges;
         let in_use =

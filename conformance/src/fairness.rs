@@ -1,0 +1,195 @@
+//! First come, first served, across processes.
+//!
+//! A test starts its own program several times, each with clients that [`take_turns`], and hands them to
+//! [`assert_first_come_first_served`]:
+//!
+//! ```no_run
+//! use std::process::Command;
+//!
+//! use leasehold_conformance::fairness;
+//! use leasehold_core::{LockOptions, MemoryBackend};
+//!
+//! // In each process: some clients.
+//! # async fn a_process() {
+//! let backend = MemoryBackend::new(); // or rather one that is shared
+//! fairness::take_turns(backend, LockOptions::new().fair(true), 20).await;
+//! # }
+//!
+//! // In the test: some processes.
+//! let process = || {
+//!     let mut command = Command::new(std::env::current_exe().unwrap());
+//!     command.args(["--exact", "a_process", "--nocapture"]);
+//!     command
+//! };
+//! let acquired = fairness::assert_first_come_first_served([process(), process()]);
+//! assert_eq!(acquired, 2 * 20);
+//! ```
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, KeyWatch, Lease, LockBackend, LockClient, LockKey,
+    LockOptions, Release, Renewal,
+};
+use tokio::time::timeout;
+
+/// What a client prints before what it notes of an acquisition.
+const MARK: &str = "acquired ";
+
+/// Acquires and releases one lock `rounds` times, gives up some more acquisitions at odd moments, and prints when each
+/// was asked for, when the store acknowledged that, and with what token it was granted.
+///
+/// # Panics
+///
+/// If the store fails.
+pub async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: usize) {
+    let noted = Noted::default();
+    let backend = Noting { inner: backend, noted: Arc::clone(&noted) };
+    let client = LockClient::builder(backend).options(options).build();
+    let client = client.expect("the options suit the store");
+    let mutex = client.mutex("fairness").expect("it is a key");
+    let (mut round, mut cancelled) = (0, 0);
+    while round < rounds {
+        take(&noted);
+        let guard = if (round + cancelled) % 5 == 4 {
+            cancelled += 1;
+            // All over the time that a turn takes, and some of the line.
+            let patience = Duration::from_micros(fastrand::u64(..12_000));
+            match timeout(patience, mutex.lock()).await {
+                Ok(guard) => guard,
+                Err(_cancelled) => continue,
+            }
+        } else {
+            mutex.lock().await
+        };
+        let guard = guard.expect("the store answers");
+        let (sent, acknowledged) = take(&noted).expect("it was sent");
+        println!("{MARK}{} {} {}", nanos(sent), nanos(acknowledged), guard.token());
+        tokio::task::yield_now().await;
+        guard.release().await.expect("the store answers");
+        round += 1;
+    }
+    client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
+}
+
+/// Runs `processes` to their end and returns how many acquisitions their clients printed.
+///
+/// # Panics
+///
+/// If one fails, or if somebody was served before one whose place had been acknowledged before it asked.
+pub fn assert_first_come_first_served(processes: impl IntoIterator<Item = Command>) -> usize {
+    let running: Vec<_> = processes.into_iter().map(Process::start).collect();
+    let readers: Vec<_> =
+        running.into_iter().map(|process| thread::spawn(|| process.acquired())).collect();
+    let mut acquired: Vec<Acquired> = readers
+        .into_iter()
+        .flat_map(|reader| reader.join().expect("what a process prints can be read"))
+        .collect();
+
+    // From the last grant on: none may have been acknowledged before an earlier one was asked for.
+    acquired.sort_by_key(|acquired| acquired.token);
+    let mut earliest_acknowledged = u64::MAX;
+    let mut inversions = 0;
+    for Acquired { sent, acknowledged, .. } in acquired.iter().rev() {
+        inversions += u32::from(earliest_acknowledged < *sent);
+        earliest_acknowledged = earliest_acknowledged.min(*acknowledged);
+    }
+    assert_eq!(inversions, 0, "of {} acquisitions", acquired.len());
+    acquired.len()
+}
+
+/// Since the same moment in all processes of a machine.
+fn nanos(instant: Instant) -> u128 {
+    instant.since(Instant::from_zero(Duration::ZERO)).as_nanos()
+}
+
+/// When an acquisition was first sent, and when the store first answered.
+type Noted = Arc<Mutex<Option<(Instant, Instant)>>>;
+
+fn take(noted: &Noted) -> Option<(Instant, Instant)> {
+    noted.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// A backend that notes it.
+#[derive(Debug)]
+struct Noting<B> {
+    inner: B,
+    noted: Noted,
+}
+
+#[async_trait]
+impl<B: LockBackend> LockBackend for Noting<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let sent = SystemClock.now();
+        let attempt = self.inner.try_acquire(claim).await?;
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.get_or_insert((sent, SystemClock.now()));
+        Ok(attempt)
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.inner.watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.inner.watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.inner.watch_lease(lease)
+    }
+}
+
+/// What a client printed.
+struct Acquired {
+    sent: u64,
+    acknowledged: u64,
+    token: u64,
+}
+
+/// A process that does not outlive the test.
+struct Process(Child);
+
+impl Process {
+    fn start(mut command: Command) -> Self {
+        Self(command.stdout(Stdio::piped()).spawn().expect("a process can be started"))
+    }
+
+    fn acquired(mut self) -> Vec<Acquired> {
+        let lines = BufReader::new(self.0.stdout.take().expect("it is piped")).lines();
+        let acquired = lines.map_while(Result::ok).filter_map(|line| {
+            let (_, numbers) = line.split_once(MARK)?;
+            let mut numbers = numbers.split(' ').map(|number| number.parse().expect("a number"));
+            let mut next = || numbers.next().expect("three numbers");
+            Some(Acquired { sent: next(), acknowledged: next(), token: next() })
+        });
+        let acquired = acquired.collect();
+        assert!(self.0.wait().expect("it is our child").success(), "a process failed");
+        acquired
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
