@@ -10,14 +10,10 @@ use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
 };
 
+use super::rights::{DOCUMENTED, OF_CLUSTERS};
 use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
-
-/// The rules that the documentation gives.
-const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* \
-    +evalsha +eval +get +set +del +exists +pexpire +pttl +time +client|tracking \
-    +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
 /// What locks of all kinds are made of.
 const COMMANDS: [&str; 21] = [
@@ -274,9 +270,6 @@ mod with_sentinel {
 
 mod in_a_cluster {
     use super::*;
-
-    /// What a cluster takes in addition.
-    const OF_CLUSTERS: &str = "+cluster|slots +asking";
 
     async fn redis_with(rules: &str) -> leasehold_testbed::RedisCluster {
         let user = format!("user locker on >{SECRET} {DOCUMENTED} {rules}");

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
-    LockOptions, Retry,
+    Claim, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey, LockOptions,
 };
-use leasehold_testbed::{ClusterOptions, RedisCluster, until};
-use tokio::task::JoinHandle;
+use leasehold_testbed::{ClusterOptions, RedisCluster};
 use tokio::time::timeout;
 
 use super::contention::Contention;
+use super::steps::{lock, renewed, waiting};
 use crate::Backend;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -25,23 +24,6 @@ async fn client(redis: &RedisCluster) -> LockClient<Backend> {
     let backend = Backend::connect(&redis.url()).await.unwrap();
     let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
     LockClient::builder(backend).options(options).build().unwrap()
-}
-
-async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
-    client.mutex(name).unwrap().lock().await.unwrap()
-}
-
-/// Waits for a lock in the background, and does not look again by itself while it is held.
-fn waiting(client: &LockClient<Backend>, name: &str) -> JoinHandle<LockGuard> {
-    let told = client.options().retry(Retry::unlimited().every(LONG));
-    let mutex = client.mutex(name).unwrap().with_options(told).unwrap();
-    tokio::spawn(async move { mutex.lock().await.unwrap() })
-}
-
-async fn renewed(guard: &LockGuard) {
-    let deadline = guard.deadline();
-    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
-    assert_eq!(guard.state(), LeaseState::Held);
 }
 
 /// Names of locks, of which the nth is with the nth server.

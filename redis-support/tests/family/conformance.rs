@@ -8,10 +8,27 @@ use leasehold_conformance::{Disturbance, Need};
 use leasehold_core::{Description, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Layout};
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Redis, RedisCluster, RedisSentinel, SentinelOptions, Weather,
+    ClusterOptions, FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
+    Weather,
 };
 use tokio::runtime::Handle;
 use tokio::sync::RwLock;
+
+use rights::{DOCUMENTED, OF_CLUSTERS};
+
+#[path = "rights.rs"]
+mod rights;
+
+/// All pass the suite with just the rights that are documented.
+fn user(more_rights: &str) -> String {
+    format!("user locker on >secret {DOCUMENTED} {more_rights}")
+}
+
+const NOBODY: &str = "user default off";
+
+fn as_user(url: &str) -> String {
+    url.replace("://", "://locker:secret@")
+}
 
 /// Servers behind proxies.
 #[async_trait]
@@ -43,13 +60,14 @@ pub(crate) struct Single {
 #[async_trait]
 impl Servers for Single {
     async fn start() -> Self {
-        let redis = Redis::start().await;
+        let redis = RedisOptions::new().acl(user(""));
+        let redis = redis.start().await;
         let proxy = FaultProxy::start(redis.address()).await;
         Self { redis: RwLock::new(redis), proxy }
     }
 
     fn url(&self) -> String {
-        format!("redis://{}", self.proxy.address())
+        as_user(&format!("redis://{}", self.proxy.address()))
     }
 
     async fn command(&self, _key: &str, command: &[&str]) -> String {
@@ -85,8 +103,9 @@ pub(crate) struct Sentinels {
 #[async_trait]
 impl Servers for Sentinels {
     async fn start() -> Self {
-        let redis = wait(SentinelOptions::new().down_after(NO_FAILOVER).proxied().start());
-        Self { url: redis.url(), redis: RwLock::new(redis) }
+        let redis = SentinelOptions::new().acl(NOBODY).acl(user("")).down_after(NO_FAILOVER);
+        let redis = wait(redis.proxied().start());
+        Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }
 
     fn url(&self) -> String {
@@ -124,9 +143,10 @@ pub(crate) struct Cluster {
 #[async_trait]
 impl Servers for Cluster {
     async fn start() -> Self {
-        let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER).proxied();
+        let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER);
+        let options = options.acl(NOBODY).acl(user(OF_CLUSTERS)).proxied();
         let redis = wait(options.start());
-        Self { url: redis.url(), redis: RwLock::new(redis) }
+        Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }
 
     fn url(&self) -> String {

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
-    LockOptions, Retry,
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
 };
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::contention::Contention;
+use super::steps::{lock, renewed, waiting};
 use crate::Backend;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -144,23 +143,6 @@ async fn client(store: &Store) -> LockClient<Backend> {
     let backend = Backend::connect(&store.url()).await.unwrap();
     let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
     LockClient::builder(backend).options(options).build().unwrap()
-}
-
-async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
-    client.mutex(name).unwrap().lock().await.unwrap()
-}
-
-/// Waits for a lock in the background, and does not look again by itself while it is held.
-fn waiting(client: &LockClient<Backend>, name: &str) -> JoinHandle<LockGuard> {
-    let told = client.options().retry(Retry::unlimited().every(LONG));
-    let mutex = client.mutex(name).unwrap().with_options(told).unwrap();
-    tokio::spawn(async move { mutex.lock().await.unwrap() })
-}
-
-async fn renewed(guard: &LockGuard) {
-    let deadline = guard.deadline();
-    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
-    assert_eq!(guard.state(), LeaseState::Held);
 }
 
 /// Contends while something happens to the primary: who is in the way for how long, and who held the lock together.

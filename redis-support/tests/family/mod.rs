@@ -11,6 +11,8 @@ mod failures;
 mod fair;
 mod interop;
 mod replicas;
+mod rights;
 mod sentinel;
+mod steps;
 mod together;
 mod units;

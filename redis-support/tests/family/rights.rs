@@ -1,0 +1,9 @@
+//! The rights that the documentation gives.
+
+/// To use locks of all kinds on one server.
+pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* \
+    +evalsha +eval +get +set +del +exists +pexpire +pttl +time +client|tracking \
+    +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
+
+/// What a cluster takes in addition.
+pub(crate) const OF_CLUSTERS: &str = "+cluster|slots +asking";

@@ -1,0 +1,27 @@
+//! What many tests do.
+
+use std::time::Duration;
+
+use leasehold_core::{LeaseState, LockClient, LockGuard, Retry};
+use leasehold_testbed::until;
+use tokio::task::JoinHandle;
+
+use crate::Backend;
+
+pub(crate) async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
+    client.mutex(name).unwrap().lock().await.unwrap()
+}
+
+/// Waits for a lock in the background, and does not look again by itself while it is held.
+pub(crate) fn waiting(client: &LockClient<Backend>, name: &str) -> JoinHandle<LockGuard> {
+    let told = client.options().retry(Retry::unlimited().every(Duration::from_secs(60)));
+    let mutex = client.mutex(name).unwrap().with_options(told).unwrap();
+    tokio::spawn(async move { mutex.lock().await.unwrap() })
+}
+
+/// Waits for the next renewal.
+pub(crate) async fn renewed(guard: &LockGuard) {
+    let deadline = guard.deadline();
+    until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+}
