@@ -219,6 +219,14 @@ impl Ask for AndWait {
     }
 }
 
+/// Of a question that changes nothing: whether it arrived does not matter.
+fn only_asked(error: Error, message: &'static str) -> Error {
+    match error.kind() {
+        ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
+        _ => error,
+    }
+}
+
 /// Of a reply by a server that was replaced while it answered: what it did is lost, or was done nowhere.
 fn replaced() -> Error {
     let message = "the server was replaced while it answered, outcome unknown";

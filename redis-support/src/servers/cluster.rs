@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::{Error, ErrorKind};
 use tokio::time::{Instant, timeout};
 
-use super::{Ask, Plainly, SLOW, replaced};
+use super::{Ask, Plainly, SLOW, only_asked, replaced};
 use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
@@ -102,9 +102,7 @@ impl<C: Client> Cluster<C> {
             Ok(Ok(_)) => return Err(senseless()),
             Err(error) => {
                 self.distrust();
-                // Nothing that changes anything was sent.
-                let message = "a server of the cluster does not answer";
-                return Err(Error::new(ErrorKind::Unavailable, message).with_source(error));
+                return Err(only_asked(error, "a server of the cluster does not answer"));
             }
         };
         replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
@@ -152,13 +150,16 @@ impl<C: Client> Cluster<C> {
         let mut by_owner: HashMap<Address, (Arc<Server<C>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
         results.resize_with(calls.len(), || None);
+        if let Err(error) = self.ensure_trusted_map(None).await {
+            return calls.iter().map(|_call| Err(error.repeated())).collect();
+        }
         for (index, call) in calls.iter().enumerate() {
-            match self.owner(slot_of(call)).await {
-                Ok(owner) => {
+            match self.state().owner(slot_of(call)) {
+                Some(owner) => {
                     let of_owner = by_owner.entry(owner.address().clone());
                     of_owner.or_insert_with(|| (owner, Vec::new())).1.push(index);
                 }
-                Err(error) => results[index] = Some(Err(error)),
+                None => results[index] = Some(Err(self.unowned())),
             }
         }
         let parts = by_owner.into_values().map(async |(owner, indices)| {
@@ -234,19 +235,21 @@ impl<C: Client> Cluster<C> {
     }
 
     async fn owner(&self, slot: u16) -> Result<Arc<Server<C>>, Error> {
-        self.shared.ensure_open()?;
         let known = self.state().owner(slot);
-        if !self.stale.load(Ordering::Relaxed)
-            && let Some(owner) = known
-        {
-            return Ok(owner);
-        }
-        self.ensure_map(known.as_ref()).await?;
-        self.state().owner(slot).ok_or_else(|| {
-            self.distrust();
-            let message = "no server of the cluster has the key's slot at the moment";
-            Error::new(ErrorKind::Unavailable, message)
-        })
+        self.ensure_trusted_map(known.as_ref()).await?;
+        self.state().owner(slot).ok_or_else(|| self.unowned())
+    }
+
+    fn unowned(&self) -> Error {
+        self.distrust();
+        let message = "no server of the cluster has the key's slot at the moment";
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// Asks who has what, if there is reason to.
+    async fn ensure_trusted_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<(), Error> {
+        self.shared.ensure_open()?;
+        if self.stale.load(Ordering::Relaxed) { self.ensure_map(suspect).await } else { Ok(()) }
     }
 
     /// Makes sure that what a server has said so late it said as the owner of the slot.
@@ -321,16 +324,8 @@ impl<C: Client> Cluster<C> {
     }
 
     async fn map_of(&self, server: &Arc<Server<C>>) -> Result<Vec<Range<C>>, Error> {
-        let reply = server.command(&["CLUSTER", "SLOTS"]).await.map_err(|error| {
-            // Nothing that changes anything was sent.
-            let message = "no server of the cluster answers";
-            match error.kind() {
-                ErrorKind::Indeterminate => {
-                    Error::new(ErrorKind::Unavailable, message).with_source(error)
-                }
-                _ => error,
-            }
-        })?;
+        let reply = server.command(&["CLUSTER", "SLOTS"]).await;
+        let reply = reply.map_err(|error| only_asked(error, "no server of the cluster answers"))?;
         let reply = reply.map_err(ServerError::into_error)?;
         let ranges = read_slots(&reply, server.address()).ok_or_else(senseless)?;
         if ranges.is_empty() {

@@ -9,7 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::{Error, ErrorKind};
 use tokio::time::{Instant, timeout};
 
-use super::{Ask, SLOW, replaced};
+use super::{Ask, SLOW, only_asked, replaced};
 use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Access, Client, Protocol, Received};
@@ -279,13 +279,7 @@ impl<C: Client> Sentinel<C> {
 
     async fn word_of(&self, sentinel: &Arc<Server<C>>) -> Result<Word, Error> {
         let reply = sentinel.command(&["SENTINEL", "MASTER", &self.master]).await;
-        // Nothing of ours was sent to the master.
-        let reply = reply.map_err(|error| match error.kind() {
-            ErrorKind::Indeterminate => {
-                Error::new(ErrorKind::Unavailable, "a sentinel does not answer").with_source(error)
-            }
-            _ => error,
-        })?;
+        let reply = reply.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
         let reply = reply.map_err(|refusal| {
             if refusal.is_no_such_master() {
                 let message = format!("the sentinels watch over nothing named {:?}", self.master);

@@ -313,6 +313,21 @@ mod a_cluster {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_batch_fails_at_once_where_all_servers_hang() {
+        let cluster = Cluster::new();
+        cluster.call().await.unwrap();
+        PORTS.into_iter().for_each(|port| cluster.store.serve(port, |_| None, |_| None));
+        let calls: Vec<Call> = (0..100).map(|_| call()).collect();
+
+        for tries in 1..=2 {
+            let asked_at = Instant::now();
+            let results = cluster.store.servers.call_all(&calls).await;
+            assert!(results.into_iter().all(|result| outcome(result).is_err()));
+            assert_eq!(asked_at.elapsed(), TIMEOUT, "{tries}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn calls_of_a_batch_are_sent_on_one_by_one() {
         let cluster = Cluster::new();
         cluster.call().await.unwrap();
