@@ -58,8 +58,9 @@ impl Contention {
                         released => released.unwrap(),
                     }
                     seen.lock().unwrap().push(Seen { client, token, from, to });
-                    // Who releases a lock that is not fair would take it again before the others hear of it.
-                    sleep(HELD * 4).await;
+                    // Who releases a lock that is not fair would take it again before the others hear of it; and clients
+                    // that all keep the same time might leave one of them out for ever.
+                    sleep(HELD * fastrand::u32(2..8)).await;
                 }
                 drop(locks.shutdown(Duration::from_secs(5)).await);
             });

@@ -177,8 +177,9 @@ async fn contended(
     // Nobody held it for longer than a TTL without the store.
     let history = contention.history().await;
     history.assert_exclusive_but_for((failed_at - TTL, replaced_at + TTL));
-    // A lock that was there for a while is there still.
-    renewed(&held).await;
+    // One that was there for a while is there still, or its holder is told.
+    let deadline = held.deadline();
+    until("it is renewed or lost", async || held.deadline() > deadline || !held.is_held()).await;
 }
 
 async fn a_primary_that_is_killed_stops_nobody_for_long(store: Store) {
