@@ -227,13 +227,14 @@ pub enum AttemptAll {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     token: NonZeroU64,
+    spare_tokens: u32,
     ttl: Option<Duration>,
 }
 
 impl Grant {
     /// Creates the grant whose fencing token is `token`.
     pub fn new(token: NonZeroU64) -> Self {
-        Self { token, ttl: None }
+        Self { token, spare_tokens: 0, ttl: None }
     }
 
     /// Says which TTL the store really put in force, where it is not the one that was asked for.
@@ -243,6 +244,22 @@ impl Grant {
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
+    }
+
+    /// Says how many of the numbers that follow the token belong to this grant too: no earlier or later grant of the key has
+    /// any of them.
+    ///
+    /// No more than the [claim](Claim::spare_tokens) has a use for. They number those to whom the caller passes the lease on
+    /// without asking the store; with none, it asks each time.
+    #[must_use]
+    pub fn with_spare_tokens(mut self, count: u32) -> Self {
+        self.spare_tokens = count;
+        self
+    }
+
+    /// How many of the numbers that follow the token belong to this grant too.
+    pub fn spare_tokens(&self) -> u32 {
+        self.spare_tokens
     }
 
     /// The fencing token: larger than that of every earlier grant of the key.

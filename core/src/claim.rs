@@ -14,6 +14,7 @@ use crate::share::Share;
 pub struct Claim {
     lease: Lease,
     patience: Patience,
+    spare_tokens: u32,
 }
 
 /// Whether the caller of a [`Claim`] will wait if the key is held.
@@ -35,13 +36,20 @@ pub enum Patience {
 impl Claim {
     /// Creates the claim of a caller that goes away if it is refused.
     pub fn new(lease: Lease) -> Self {
-        Self { lease, patience: Patience::Leaves }
+        Self { lease, patience: Patience::Leaves, spare_tokens: 0 }
     }
 
     /// Says whether the caller will wait.
     #[must_use]
     pub fn with_patience(mut self, patience: Patience) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// Says how many [tokens](crate::Grant::with_spare_tokens) the caller has a use for beyond the first.
+    #[must_use]
+    pub fn with_spare_tokens(mut self, count: u32) -> Self {
+        self.spare_tokens = count;
         self
     }
 
@@ -63,6 +71,11 @@ impl Claim {
     /// How much of the key is asked for.
     pub fn share(&self) -> Share {
         self.lease.share()
+    }
+
+    /// How many tokens the caller has a use for beyond the first. It may get fewer, and none.
+    pub fn spare_tokens(&self) -> u32 {
+        self.spare_tokens
     }
 
     /// How long the store keeps the caller's place in the queue; `None` if it does not queue.

@@ -14,10 +14,10 @@ use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::lock::acquire::{self, Acquired};
 use crate::lock::guard::LockGuard;
-use crate::lock::hold::{Granted, Hold};
-use crate::lock::queue::{LocalQueue, Turn};
+use crate::lock::hold::{Granted, Hold, Term};
+use crate::lock::queue::{LocalQueue, Next, Turn, Wish};
 use crate::lock::reaper::Debt;
-use crate::lock::reentrancy::Entry;
+use crate::lock::reentrancy::{Entering, Entry};
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Held, Wait};
 use crate::loss::LossReason;
@@ -37,7 +37,7 @@ pub(crate) struct Engine {
 /// What a lock asks of the stages.
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a LockKey,
-    pub(crate) options: &'a LockOptions,
+    pub(crate) options: &'a Arc<LockOptions>,
     /// How much of the key.
     pub(crate) share: Share,
     /// Whether to stand in the store's queue while waiting.
@@ -108,7 +108,9 @@ impl Engine {
             let limit = options.reentry_limit;
             match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
                 None => return Ok(Locked::Held(Held::by_somebody(key))),
-                Some(Entry::Again(hold)) => return Ok(Locked::Guard(self.guard(hold))),
+                Some(Entry::Again(hold, term)) => {
+                    return Ok(Locked::Guard(self.guard(hold, term)));
+                }
                 Some(Entry::First(first)) => entering = Some(first),
             }
         }
@@ -116,9 +118,10 @@ impl Engine {
         // 2 queue
         let mut turn = None;
         if request.takes_turns() {
-            turn = self.queue.turn(key, wait, clock).await?;
-            if turn.is_none() {
-                return Ok(Locked::Held(Held::by_somebody(key)));
+            match self.queue.turn(key, request.wish(), wait, clock).await? {
+                None => return Ok(Locked::Held(Held::by_somebody(key))),
+                Some(Next::Turn(given)) => turn = Some(given),
+                Some(Next::Guard(guard)) => return self.entered(entering, guard),
             }
         }
 
@@ -138,10 +141,7 @@ impl Engine {
         let hold = self.watch_over(granted, &request, turn);
 
         // 5 guard
-        if let Some(entering) = entering {
-            entering.publish(&hold);
-        }
-        self.unless_closed(self.guard(hold))
+        self.entered(entering, self.guard(hold, Term::default()))
     }
 
     async fn stages_for_all(
@@ -160,11 +160,12 @@ impl Engine {
                 turns.push(None);
                 continue;
             }
-            let turn = self.queue.turn(request.key, Wait::No, clock).await?;
-            if turn.is_none() {
-                return Ok(Locked::Held(Held::by_somebody(request.key)));
+            match self.queue.turn(request.key, request.wish(), Wait::No, clock).await? {
+                Some(Next::Turn(turn)) => turns.push(Some(turn)),
+                Some(Next::Guard(_)) | None => {
+                    return Ok(Locked::Held(Held::by_somebody(request.key)));
+                }
             }
-            turns.push(turn);
         }
 
         // 3 acquire
@@ -178,9 +179,19 @@ impl Engine {
 
         // 4 watchdog, 5 guard
         let each = granted.into_iter().zip(requests).zip(turns);
-        let guards = each
-            .map(|((granted, request), turn)| self.guard(self.watch_over(granted, request, turn)));
+        let guards = each.map(|((granted, request), turn)| {
+            self.guard(self.watch_over(granted, request, turn), Term::default())
+        });
         self.unless_closed(guards.collect())
+    }
+
+    /// Lets the owner enter again what is guarded.
+    fn entered(&self, entering: Option<Entering>, guard: LockGuard) -> Result<Locked, Error> {
+        if let Some(entering) = entering {
+            let (hold, term) = guard.held();
+            entering.publish(hold, term);
+        }
+        self.unless_closed(guard)
     }
 
     /// Has a lease renewed while it is held.
@@ -221,8 +232,8 @@ impl Engine {
         }
     }
 
-    fn guard(&self, hold: Arc<Hold>) -> LockGuard {
-        LockGuard::new(hold, Arc::clone(&self.upkeep))
+    fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
+        LockGuard::new(hold, term, Arc::clone(&self.upkeep))
     }
 
     /// Releases everything, tells all who hold or wait, and closes the backend.
@@ -320,6 +331,12 @@ impl Request<'_> {
         }
     }
 
+    /// Which lease it would take over from a caller before it.
+    fn wish(&self) -> Wish {
+        let passes = self.share.is_whole() && self.options.spare_tokens() > 0;
+        Wish { options: passes.then(|| Arc::clone(self.options)), owner: self.owner }
+    }
+
     /// One id per acquisition, for all its attempts.
     fn claim(&self) -> Claim {
         let options = self.options;
@@ -327,10 +344,11 @@ impl Request<'_> {
             .with_tenure(options.tenure())
             .with_share(self.share)
             .with_description(options.description.clone());
-        Claim::new(lease).with_patience(match self.wait {
+        let claim = Claim::new(lease).with_patience(match self.wait {
             Wait::No => Patience::Leaves,
             Wait::Until(_) if self.queues || options.fair => Patience::Queues(options.place_ttl()),
             Wait::Until(_) => Patience::Waits,
-        })
+        });
+        if self.share.is_whole() { claim.with_spare_tokens(options.spare_tokens()) } else { claim }
     }
 }

@@ -163,7 +163,7 @@ impl Face {
 
     /// What it asks of the stages.
     pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
-        let (key, options, queues) = (&self.key, &*self.options, self.kind.queues());
+        let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
         let Ask { owner, share } = ask;
         Request { key, options, share, queues, owner, wait }
     }

@@ -37,6 +37,7 @@ pub struct LockOptions {
     pub(crate) min_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) fair: bool,
+    pub(crate) hand_over: bool,
     pub(crate) reentry_limit: u32,
     pub(crate) require_fencing: Fencing,
     pub(crate) description: Option<Description>,
@@ -65,6 +66,9 @@ impl LockOptions {
     /// dead caller is hardly noticed.
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
+    /// As many as a lease can pass on in the time that it may: each takes a microsecond or so.
+    const SPARE_TOKENS: u32 = 4_096;
+
     /// Deeper nesting of one lock is a recursion that does not end.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
 
@@ -80,6 +84,7 @@ impl LockOptions {
             min_hold: None,
             lock_delay: Duration::ZERO,
             fair: false,
+            hand_over: true,
             reentry_limit: Self::DEFAULT_REENTRY_LIMIT,
             require_fencing: Fencing::BestEffort,
             description: Some(Description::of_this_process()),
@@ -175,6 +180,21 @@ impl LockOptions {
         self
     }
 
+    /// Whether a mutex that is released goes straight to the next caller of this process that waits for it, with the lease
+    /// and a token of its own, and without asking the store. Default: it does, for 20 ms on end, so that other processes get
+    /// their turn.
+    ///
+    /// The release then says that all is well from what is known here: a lease that the store has lost meanwhile is noticed
+    /// by the next renewal or by the store's news. It is for leases that are renewed and of which nothing is counted
+    /// from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
+    /// [`lock_delay`](Self::lock_delay) and [`fair`](Self::fair), and where both callers have the same options.
+    /// A store that cannot reserve tokens (etcd) is always asked.
+    #[must_use]
+    pub fn hand_over(mut self, hand_over: bool) -> Self {
+        self.hand_over = hand_over;
+        self
+    }
+
     /// How many times one owner may hold a [`ReentrantMutex`](crate::ReentrantMutex) at once.
     /// Default: [`LockOptions::DEFAULT_REENTRY_LIMIT`].
     #[must_use]
@@ -223,6 +243,24 @@ impl LockOptions {
             RenewalMode::Watchdog if !ends_by_itself => Tenure::Kept,
             RenewalMode::Watchdog | RenewalMode::Off => Tenure::Fixed,
         }
+    }
+
+    /// How many tokens to reserve for those who take the lease over; none if nobody may.
+    pub(crate) fn spare_tokens(&self) -> u32 {
+        let counts_from_its_grant =
+            self.max_hold.is_some() || self.min_hold.is_some() || !self.lock_delay.is_zero();
+        let may = self.hand_over
+            && !self.fair
+            && self.renewal == RenewalMode::Watchdog
+            && !counts_from_its_grant;
+        if may { Self::SPARE_TOKENS } else { 0 }
+    }
+
+    /// Whether leases taken with these options and with `other` are alike.
+    pub(crate) fn ask_for_the_same_lease(&self, other: &Self) -> bool {
+        self.ttl == other.ttl
+            && self.spare_tokens() == other.spare_tokens()
+            && self.description == other.description
     }
 
     /// Refuses what cannot work, alone or on this store.

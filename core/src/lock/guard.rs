@@ -12,7 +12,7 @@ use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::lock::hold::{Hold, Leave};
+use crate::lock::hold::{Hold, Leave, Passed, Term};
 use crate::lock::queue::Turn;
 use crate::lock::reaper::Debt;
 use crate::lock::upkeep::Upkeep;
@@ -37,12 +37,21 @@ use crate::token::FencingToken;
 pub struct LockGuard {
     hold: Arc<Hold>,
     upkeep: Arc<Upkeep>,
+    term: Term,
+    token: FencingToken,
     gone: bool,
 }
 
 impl LockGuard {
-    pub(crate) fn new(hold: Arc<Hold>, upkeep: Arc<Upkeep>) -> Self {
-        Self { hold, upkeep, gone: false }
+    /// Creates the guard of one who holds the lease in its present `term`.
+    pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
+        let token = hold.token(term);
+        Self { hold, upkeep, term, token, gone: false }
+    }
+
+    /// What it guards, and since when.
+    pub(crate) fn held(&self) -> (&Arc<Hold>, Term) {
+        (&self.hold, self.term)
     }
 
     /// The key that is held.
@@ -59,7 +68,7 @@ impl LockGuard {
     ///
     /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
     pub fn token(&self) -> &FencingToken {
-        self.hold.token()
+        &self.token
     }
 
     /// How many units of the key are held: 1 for a mutex or a reader.
@@ -122,12 +131,12 @@ impl LockGuard {
     ///
     /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
-        let hold = Arc::clone(&self.hold);
+        let (hold, term) = (Arc::clone(&self.hold), self.term);
         let upkeep = Arc::clone(&self.upkeep);
         async move {
-            let mut wait = pin!(hold.wait_lost(upkeep.clock()));
+            let mut wait = pin!(hold.wait_lost(term, upkeep.clock()));
             // The clock is read at every poll: a runtime that was stalled may run us before its timers.
-            poll_fn(|cx| match hold.loss(upkeep.now()) {
+            poll_fn(|cx| match hold.loss_of(term, upkeep.now()) {
                 Some(reason) => Poll::Ready(reason),
                 None => wait.as_mut().poll(cx),
             })
@@ -155,13 +164,13 @@ impl LockGuard {
     ///
     /// Safe to drop: a request is never withdrawn, and reported to whoever asks next.
     pub fn revocation_requested(&self) -> impl Future<Output = ()> + Send + 'static {
-        let hold = Arc::clone(&self.hold);
-        async move { hold.wait_asked_back().await }
+        let (hold, term) = (Arc::clone(&self.hold), self.term);
+        async move { hold.wait_asked_back(term).await }
     }
 
     /// Whether somebody has asked the holders of the key to finish early.
     pub fn is_revocation_requested(&self) -> bool {
-        self.hold.is_asked_back()
+        self.hold.is_asked_back_from(self.term)
     }
 
     /// Renews the lease now, with another TTL from now on.
@@ -242,7 +251,8 @@ impl LockGuard {
         }
     }
 
-    /// Ends the lease and waits until the store has confirmed it.
+    /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
+    /// waits for it, see [`LockOptions::hand_over`](crate::LockOptions::hand_over).
     ///
     /// If other guards of the owner remain, it only gives this one up. With
     /// [`min_hold`](crate::LockOptions::min_hold) the key stays closed for the rest of that time.
@@ -298,9 +308,27 @@ impl LockGuard {
         Error::lost(reason).with_operation(operation).with_key(self.key())
     }
 
-    /// Ends this guard's part in the lease. The last one owes the store a release.
+    /// Passes the lease on to the next caller of this process that waits for it, if that may be.
+    fn hand_over(&self) -> bool {
+        while let Some(Passed { waiter, term, owner }) = self.hold.pass_on(self.upkeep.now()) {
+            if let Some(owner) = owner {
+                self.upkeep.holds().tidy(self.key(), owner);
+            }
+            match waiter.give(Self::new(Arc::clone(&self.hold), term, Arc::clone(&self.upkeep))) {
+                Ok(()) => return true,
+                // It has gone meanwhile, so the lease is ours still.
+                Err(mut refused) => refused.gone = true,
+            }
+        }
+        false
+    }
+
+    /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
     fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
         self.gone = true;
+        if self.hand_over() {
+            return (LeaseState::Held, None);
+        }
         let (state, turn) = match self.hold.leave(self.upkeep.now()) {
             Leave::Inner(state) => return (state, None),
             Leave::Last(state, turn) => (state, turn),

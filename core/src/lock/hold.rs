@@ -17,7 +17,7 @@ use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
-use crate::lock::queue::Turn;
+use crate::lock::queue::{Turn, Waiter};
 use crate::lock::reaper::Unwanted;
 use crate::loss::{LeaseState, LossReason};
 use crate::options::{LockOptions, RenewalMode};
@@ -27,6 +27,9 @@ use crate::sync::lock;
 use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 
+/// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
+const TIME_SHARE: Duration = Duration::from_millis(20);
+
 /// A lease that was granted, shared by its guards and the watchdog.
 ///
 /// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
@@ -34,8 +37,9 @@ use crate::watch::KeyWatch;
 #[derive(Debug)]
 pub(crate) struct Hold {
     lease: Lease,
-    token: FencingToken,
-    owner: Option<OwnerId>,
+    /// That of the grant; each holder after the first has the next one.
+    token: u64,
+    options: Arc<LockOptions>,
     renewal: RenewalMode,
     /// How much longer than its holder believes in it the store keeps the lease.
     lock_delay: Duration,
@@ -51,6 +55,10 @@ pub(crate) struct Hold {
 
 /// A place in the watchdog's schedule: when, and which of those at that time.
 pub(crate) type Place = (Instant, u64);
+
+/// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Term(u32);
 
 /// How a hold calls for the watchdog.
 #[derive(Debug, Default)]
@@ -94,8 +102,18 @@ struct State {
     capped: bool,
     /// When the watchdog is to look at it next.
     due: Instant,
+    /// How many holders it has had before this one.
+    term: Term,
+    /// Who may enter again, if anybody may.
+    owner: Option<OwnerId>,
     /// How many guards share it.
     depth: u32,
+    /// How many more tokens there are.
+    spare_tokens: u32,
+    /// It is passed on no more after that: other processes wait as well.
+    share_ends: Option<Instant>,
+    /// It is not any more what its options ask for.
+    amended: bool,
     /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
     alone: bool,
     /// A renewal is under way. Two at once could reach the store in either order.
@@ -121,13 +139,24 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) lease: Lease,
-    pub(crate) token: FencingToken,
+    pub(crate) token: u64,
+    pub(crate) spare_tokens: u32,
     /// The clock before the request was sent.
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
     /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
+}
+
+/// A lease on its way to another holder.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    /// To whom.
+    pub(crate) waiter: Waiter,
+    pub(crate) term: Term,
+    /// Who had it.
+    pub(crate) owner: Option<OwnerId>,
 }
 
 /// How a guard left.
@@ -143,11 +172,11 @@ impl Hold {
     pub(crate) fn new(
         granted: Granted,
         owner: Option<OwnerId>,
-        options: &LockOptions,
+        options: &Arc<LockOptions>,
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
-        let Granted { lease, token, sent_at, ttl, watch } = granted;
+        let Granted { lease, token, spare_tokens, sent_at, ttl, watch } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
@@ -156,7 +185,12 @@ impl Hold {
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
+            term: Term::default(),
+            owner,
             depth: 1,
+            spare_tokens: spare_tokens.min(options.spare_tokens()),
+            share_ends: None,
+            amended: false,
             alone: false,
             renewing: false,
             news: false,
@@ -168,7 +202,7 @@ impl Hold {
         Arc::new(Self {
             lease,
             token,
-            owner,
+            options: Arc::clone(options),
             renewal: options.renewal,
             lock_delay: options.lock_delay,
             max_until,
@@ -183,12 +217,14 @@ impl Hold {
         &self.lease
     }
 
-    pub(crate) fn token(&self) -> &FencingToken {
-        &self.token
+    /// The token of one of its holders.
+    pub(crate) fn token(&self, term: Term) -> FencingToken {
+        FencingToken::new(self.lease.key(), self.token + u64::from(term.0))
     }
 
+    /// Who holds it.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
-        self.owner
+        lock(&self.state).owner
     }
 
     pub(crate) fn filed(&self) -> &Mutex<Option<Place>> {
@@ -254,17 +290,20 @@ impl Hold {
         lock(&self.state).wanted.description().cloned()
     }
 
-    /// Whether its holder was asked to finish early.
-    pub(crate) fn is_asked_back(&self) -> bool {
-        lock(&self.state).asked_back
+    /// Whether its holder of this term was asked to finish early.
+    pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
+        let state = lock(&self.state);
+        state.asked_back && state.term == term
     }
 
     /// Why it was lost, if it was.
     pub(crate) fn loss(&self, now: Instant) -> Option<LossReason> {
-        match self.state(now) {
-            LeaseState::Lost(reason) => Some(reason),
-            LeaseState::Held | LeaseState::Unsure => None,
-        }
+        self.update(now, |state| state.loss())
+    }
+
+    /// Why its holder of this term lost it, if he did.
+    pub(crate) fn loss_of(&self, term: Term, now: Instant) -> Option<LossReason> {
+        self.update(now, |state| if state.term == term { state.loss() } else { None })
     }
 
     /// Whether it is lost or released.
@@ -277,9 +316,10 @@ impl Hold {
         lock(&self.state).alone
     }
 
-    /// Whether no guard is left.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        lock(&self.state).depth == 0
+    /// Whether no guard of this term is left.
+    pub(crate) fn is_abandoned(&self, term: Term) -> bool {
+        let state = lock(&self.state);
+        state.depth == 0 || state.term != term
     }
 
     /// Ends it for `reason`, unless it is over already.
@@ -291,18 +331,19 @@ impl Hold {
         });
     }
 
-    /// Adds a guard of the same owner; `false` if none is left to join.
+    /// Adds a guard of the owner who held it in this term; `false` if none is left to join.
     ///
     /// It must be at least the share that is asked for: who reads cannot write as well, since two who try wait for each
     /// other.
     pub(crate) fn enter_again(
         &self,
+        term: Term,
         share: Share,
         limit: u32,
         now: Instant,
     ) -> Result<bool, Error> {
         self.update(now, |state| match state.phase {
-            _ if state.depth == 0 => Ok(false),
+            _ if state.depth == 0 || state.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if share.units() > state.wanted.share().units() => {
                 let message = "its owner reads and cannot become a writer: two readers that try would \
@@ -333,8 +374,32 @@ impl Hold {
             }
             _ => {
                 state.wanted = state.wanted.clone().with_share(share);
+                state.amended = true;
                 Ok(state.turn.take())
             }
+        })
+    }
+
+    /// Passes it on to the next caller of this process that waits for it, if that may be.
+    ///
+    /// Only a lease that is surely ours, that nobody wants back, and that will do for a while without the store: what
+    /// the next holder gets is not to be worse than a new lease.
+    pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
+        self.update(now, |state| {
+            let is_last = state.phase == Phase::Held && state.depth == 1;
+            if !is_last || state.spare_tokens == 0 || state.amended {
+                return None;
+            }
+            let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
+            let doubtful = state.news || state.asked_back;
+            if doubtful || !in_time || state.deadline.since(now) < self.options.ttl / 2 {
+                return None;
+            }
+            let waiter = state.turn.as_ref()?.next_who_takes_over(&self.options)?;
+            state.spare_tokens -= 1;
+            state.term.0 += 1;
+            let owner = mem::replace(&mut state.owner, waiter.owner());
+            Some(Passed { waiter, term: state.term, owner })
         })
     }
 
@@ -353,24 +418,24 @@ impl Hold {
         })
     }
 
-    /// Waits until it is lost. Never ends if it is released instead.
-    pub(crate) async fn wait_lost(&self, clock: &dyn Clock) -> LossReason {
+    /// Waits until its holder of this term loses it. Never ends if it is released instead.
+    pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> LossReason {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(reason) = self.loss(clock.now()) {
+            if let Some(reason) = self.loss_of(term, clock.now()) {
                 return reason;
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
     }
 
-    /// Waits until its holder is asked to finish early.
-    pub(crate) async fn wait_asked_back(&self) {
+    /// Waits until its holder of this term is asked to finish early.
+    pub(crate) async fn wait_asked_back(&self, term: Term) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_asked_back() {
+            if self.is_asked_back_from(term) {
                 return;
             }
             changed.await;
@@ -429,6 +494,7 @@ impl Hold {
                 _ if state.renewing => Ok(None),
                 _ => {
                     state.wanted = change(state.wanted.clone());
+                    state.amended = true;
                     let ttl = state.wanted.ttl().min(self.max_until.since(now));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
                     state.start_renewal();
@@ -498,6 +564,13 @@ impl State {
             Phase::Held | Phase::Released => LeaseState::Held,
             Phase::Unsure => LeaseState::Unsure,
             Phase::Lost(reason) => LeaseState::Lost(reason),
+        }
+    }
+
+    fn loss(&self) -> Option<LossReason> {
+        match self.phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held | Phase::Unsure | Phase::Released => None,
         }
     }
 

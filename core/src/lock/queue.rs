@@ -1,7 +1,8 @@
 //! Stage 2: our turn among the callers of this process.
 //!
 //! Callers that want one key queue here, first come first served, so that a process sends one
-//! contender to the store, however many of its tasks want the key.
+//! contender to the store, however many of its tasks want the key. Who has held it may leave the next one
+//! its lease along with the turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,9 @@ use crate::clock::{self, Clock};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lock::Wait;
+use crate::lock::guard::LockGuard;
+use crate::options::LockOptions;
+use crate::owner::OwnerId;
 use crate::sync::lock;
 
 /// The queues of all keys. It keeps nothing for a key that nobody here holds or wants.
@@ -22,7 +26,31 @@ pub(crate) struct LocalQueue {
 }
 
 /// Those behind the one who has the turn. A waiter that has gone leaves a closed sender.
-type Waiters = VecDeque<oneshot::Sender<Turn>>;
+type Waiters = VecDeque<Waiter>;
+
+/// A caller that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    wish: Wish,
+    sender: oneshot::Sender<Next>,
+}
+
+/// Which lease a caller would take over from the one before, instead of asking the store for its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    /// With these options; `None` if it must be its own.
+    pub(crate) options: Option<Arc<LockOptions>>,
+    pub(crate) owner: Option<OwnerId>,
+}
+
+/// What comes to a caller that has waited.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// It may ask the store.
+    Turn(Turn),
+    /// The lease of the one before, and with it the turn.
+    Guard(LockGuard),
+}
 
 /// The right to ask the store for a key, on behalf of this process. Dropping it passes it on.
 #[derive(Debug)]
@@ -41,22 +69,28 @@ impl LocalQueue {
     pub(crate) async fn turn(
         self: &Arc<Self>,
         key: &LockKey,
+        wish: Wish,
         wait: Wait,
         clock: &dyn Clock,
-    ) -> Result<Option<Turn>, Error> {
-        let Some(turn) = self.join(key, wait)? else {
+    ) -> Result<Option<Next>, Error> {
+        let Some(joined) = self.join(key, wish, wait)? else {
             return Ok(None);
         };
-        let waiting = match turn {
-            Joined::Turn(turn) => return Ok(Some(turn)),
+        let waiting = match joined {
+            Joined::Turn(turn) => return Ok(Some(Next::Turn(turn))),
             Joined::Waiting(waiting) => waiting,
         };
         let deadline = wait.deadline(clock.now());
-        let turn = clock::until(clock, deadline, waiting).await;
-        Ok(turn.map(|turn| turn.expect("a turn is passed on for as long as anybody waits")))
+        let next = clock::until(clock, deadline, waiting).await;
+        Ok(next.map(|next| next.expect("a turn is passed on for as long as anybody waits")))
     }
 
-    fn join(self: &Arc<Self>, key: &LockKey, wait: Wait) -> Result<Option<Joined>, Error> {
+    fn join(
+        self: &Arc<Self>,
+        key: &LockKey,
+        wish: Wish,
+        wait: Wait,
+    ) -> Result<Option<Joined>, Error> {
         let mut keys = lock(&self.keys);
         let Some(waiters) = keys.get_mut(key) else {
             keys.insert(key.clone(), Waiters::new());
@@ -66,7 +100,7 @@ impl LocalQueue {
             return Ok(None);
         }
         if waiters.len() >= self.max_waiters {
-            waiters.retain(|waiter| !waiter.is_closed());
+            waiters.retain(|waiter| !waiter.sender.is_closed());
         }
         if waiters.len() >= self.max_waiters {
             let message =
@@ -76,7 +110,7 @@ impl LocalQueue {
                 .with_key(key));
         }
         let (sender, receiver) = oneshot::channel();
-        waiters.push_back(sender);
+        waiters.push_back(Waiter { wish, sender });
         Ok(Some(Joined::Waiting(receiver)))
     }
 
@@ -89,14 +123,14 @@ impl LocalQueue {
                 turn.0 = None;
                 return;
             };
-            match next.send(turn) {
-                Ok(()) => return,
-                Err(refused) => turn = refused,
+            match next.sender.send(Next::Turn(turn)) {
+                Err(Next::Turn(refused)) => turn = refused,
+                Ok(()) | Err(Next::Guard(_)) => return,
             }
         }
     }
 
-    fn next(&self, key: &LockKey) -> Option<oneshot::Sender<Turn>> {
+    fn next(&self, key: &LockKey) -> Option<Waiter> {
         let mut keys = lock(&self.keys);
         let next = keys.get_mut(key)?.pop_front();
         if next.is_none() {
@@ -113,7 +147,35 @@ impl LocalQueue {
 
 enum Joined {
     Turn(Turn),
-    Waiting(oneshot::Receiver<Turn>),
+    Waiting(oneshot::Receiver<Next>),
+}
+
+impl Turn {
+    /// Takes the next caller out of the queue, if it would take over a lease that was taken with `options`.
+    ///
+    /// One that would not is passed by nobody.
+    pub(crate) fn next_who_takes_over(&self, options: &Arc<LockOptions>) -> Option<Waiter> {
+        let (queue, key) = self.0.as_ref()?;
+        let mut keys = lock(&queue.keys);
+        let waiters = keys.get_mut(key)?;
+        let wanted = waiters.front()?.wish.options.as_ref()?;
+        let fits = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
+        if fits { waiters.pop_front() } else { None }
+    }
+}
+
+impl Waiter {
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        self.wish.owner
+    }
+
+    /// Gives it the lease; back if it has gone.
+    pub(crate) fn give(self, guard: LockGuard) -> Result<(), LockGuard> {
+        match self.sender.send(Next::Guard(guard)) {
+            Err(Next::Guard(refused)) => Err(refused),
+            Ok(()) | Err(Next::Turn(_)) => Ok(()),
+        }
+    }
 }
 
 impl Drop for Turn {
@@ -139,13 +201,27 @@ mod tests {
 
     const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
 
+    /// Waits for the right to ask the store.
+    async fn turn(
+        queue: &Arc<LocalQueue>,
+        key: &LockKey,
+        wait: Wait,
+        clock: &dyn Clock,
+    ) -> Result<Option<Turn>, Error> {
+        let wish = Wish { options: None, owner: None };
+        Ok(queue.turn(key, wish, wait, clock).await?.map(|next| match next {
+            Next::Turn(turn) => turn,
+            Next::Guard(guard) => panic!("nobody wants {guard:?}"),
+        }))
+    }
+
     #[tokio::test(start_paused = true)]
     async fn turns_come_in_the_order_of_asking() {
         let (queue, key) = queue(10);
         let clock = TokioClock::new();
-        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
-        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
-        let mut third = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let first = turn(&queue, &key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
+        let mut third = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
         assert!((&mut second).now_or_never().is_none());
         assert!((&mut third).now_or_never().is_none());
 
@@ -162,10 +238,10 @@ mod tests {
     async fn a_waiter_that_leaves_is_passed_over_even_with_the_turn_in_hand() {
         let (queue, key) = queue(10);
         let clock = TokioClock::new();
-        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
-        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
-        let mut third = Box::pin(queue.turn(&key, FOR_EVER, &clock));
-        let mut fourth = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let first = turn(&queue, &key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
+        let mut third = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
+        let mut fourth = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
         for waiter in [&mut second, &mut third, &mut fourth] {
             assert!(waiter.now_or_never().is_none());
         }
@@ -181,11 +257,11 @@ mod tests {
     async fn a_turn_that_does_not_come_is_waited_for_no_longer_than_asked() {
         let (queue, key) = queue(10);
         let clock = TokioClock::new();
-        let _first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let _first = turn(&queue, &key, FOR_EVER, &clock).await.unwrap().unwrap();
 
-        assert!(queue.turn(&key, Wait::No, &clock).await.unwrap().is_none());
+        assert!(turn(&queue, &key, Wait::No, &clock).await.unwrap().is_none());
         let deadline = clock.now() + Duration::from_secs(5);
-        assert!(queue.turn(&key, Wait::Until(deadline), &clock).await.unwrap().is_none());
+        assert!(turn(&queue, &key, Wait::Until(deadline), &clock).await.unwrap().is_none());
         assert_eq!(clock.now(), deadline);
     }
 
@@ -193,23 +269,23 @@ mod tests {
     async fn waiters_are_limited_and_those_who_left_do_not_count() {
         let (queue, key) = queue(1);
         let clock = TokioClock::new();
-        let _first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
-        let mut second = Box::pin(queue.turn(&key, FOR_EVER, &clock));
+        let _first = turn(&queue, &key, FOR_EVER, &clock).await.unwrap().unwrap();
+        let mut second = Box::pin(turn(&queue, &key, FOR_EVER, &clock));
         assert!((&mut second).now_or_never().is_none());
 
-        let refused = queue.turn(&key, FOR_EVER, &clock).await.unwrap_err();
+        let refused = turn(&queue, &key, FOR_EVER, &clock).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
 
         drop(second);
-        assert!(queue.turn(&key, FOR_EVER, &clock).now_or_never().is_none());
+        assert!(turn(&queue, &key, FOR_EVER, &clock).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_keys_that_nobody_wants() {
         let (queue, key) = queue(10);
         let clock = TokioClock::new();
-        let first = queue.turn(&key, FOR_EVER, &clock).await.unwrap().unwrap();
-        assert!(queue.turn(&key, FOR_EVER, &clock).now_or_never().is_none());
+        let first = turn(&queue, &key, FOR_EVER, &clock).await.unwrap().unwrap();
+        assert!(turn(&queue, &key, FOR_EVER, &clock).now_or_never().is_none());
         assert_eq!(queue.len(), 1);
 
         drop(first);

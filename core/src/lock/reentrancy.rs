@@ -9,7 +9,7 @@ use crate::clock::{self, Clock};
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::Wait;
-use crate::lock::hold::Hold;
+use crate::lock::hold::{Hold, Term};
 use crate::owner::OwnerId;
 use crate::share::Share;
 use crate::sync::lock;
@@ -22,13 +22,16 @@ pub(crate) struct HoldTable {
 
 /// What one owner holds of one key. Locked for as long as it acquires, so that a second call of the
 /// same owner meanwhile (joined futures) waits for the outcome of the first, not for itself.
-type Slot = Arc<AsyncMutex<Weak<Hold>>>;
+type Slot = Arc<AsyncMutex<Entered>>;
+
+/// A lease, and in which of its terms it is the owner's.
+type Entered = (Weak<Hold>, Term);
 
 /// What an owner's call came to.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// It held the key already, and now once more.
-    Again(Arc<Hold>),
+    Again(Arc<Hold>, Term),
     /// It must acquire.
     First(Entering),
 }
@@ -36,7 +39,7 @@ pub(crate) enum Entry {
 /// An owner on its way to hold a key. Dropping it gives the attempt up.
 #[derive(Debug)]
 pub(crate) struct Entering {
-    slot: Option<OwnedMutexGuard<Weak<Hold>>>,
+    slot: Option<OwnedMutexGuard<Entered>>,
     table: Arc<HoldTable>,
     key: LockKey,
     owner: OwnerId,
@@ -71,10 +74,11 @@ impl HoldTable {
         let Some(slot) = clock::until(clock, deadline, slot.lock_owned()).await else {
             return Ok(None);
         };
-        if let Some(hold) = slot.upgrade()
-            && hold.enter_again(share, limit, clock.now())?
+        let (hold, term) = &*slot;
+        if let Some(hold) = hold.upgrade()
+            && hold.enter_again(*term, share, limit, clock.now())?
         {
-            return Ok(Some(Entry::Again(hold)));
+            return Ok(Some(Entry::Again(hold, *term)));
         }
         entering.slot = Some(slot);
         Ok(Some(Entry::First(entering)))
@@ -89,7 +93,7 @@ impl HoldTable {
             Arc::strong_count(slot) == 1
                 && slot
                     .try_lock()
-                    .is_ok_and(|hold| hold.upgrade().is_none_or(|hold| hold.is_abandoned()))
+                    .is_ok_and(|slot| slot.0.upgrade().is_none_or(|hold| hold.is_abandoned(slot.1)))
         });
         if unused {
             slots.remove(&place);
@@ -104,9 +108,9 @@ impl HoldTable {
 
 impl Entering {
     /// Makes `hold` what the owner enters from now on.
-    pub(crate) fn publish(mut self, hold: &Arc<Hold>) {
+    pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
-            *slot = Arc::downgrade(hold);
+            *slot = (Arc::downgrade(hold), term);
         }
     }
 }
@@ -129,7 +133,6 @@ mod tests {
     use crate::lease::Lease;
     use crate::lock::hold::Granted;
     use crate::options::LockOptions;
-    use crate::token::FencingToken;
     use crate::watch::KeyWatch;
 
     const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
@@ -159,13 +162,15 @@ mod tests {
         let Some(Entry::First(entering)) = entered else { panic!() };
         let granted = Granted {
             lease: Lease::new(&key, ttl),
-            token: FencingToken::new(&key, 1),
+            token: 1,
+            spare_tokens: 0,
             sent_at: clock.now(),
             ttl,
             watch: KeyWatch::silent(),
         };
-        let hold = Hold::new(granted, Some(owner), &LockOptions::new(), None, Arc::default());
-        entering.publish(&hold);
+        let options = Arc::new(LockOptions::new());
+        let hold = Hold::new(granted, Some(owner), &options, None, Arc::default());
+        entering.publish(&hold, Term::default());
         table.tidy(&key, owner);
         assert_eq!(table.len(), 1, "it is held");
 

@@ -171,8 +171,10 @@ impl Machine {
             self.changes += 1;
         }
         entry.grant(claim, now);
-        self.last_token += 1;
-        Grant::new(NonZeroU64::new(self.last_token).expect("it has grown"))
+        let token = self.last_token + 1;
+        self.last_token = token + u64::from(claim.spare_tokens());
+        Grant::new(NonZeroU64::new(token).expect("it has grown"))
+            .with_spare_tokens(claim.spare_tokens())
     }
 
     fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {

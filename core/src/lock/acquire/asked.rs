@@ -11,7 +11,6 @@ use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
-use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 
 /// A claim, with what the store may have of it. Dropped while in doubt, that is left to the reaper.
@@ -59,7 +58,8 @@ impl<'a> Asked<'a> {
         self.debt.forgive();
         Granted {
             lease: self.lease.clone(),
-            token: FencingToken::new(self.lease.key(), grant.token()),
+            token: grant.token(),
+            spare_tokens: grant.spare_tokens(),
             sent_at,
             ttl: self.believed(Some(grant), lock_delay),
             watch: mem::replace(&mut self.watch, KeyWatch::silent()),
