@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use leasehold_core::{
     Claim, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions, Renewal,
     RenewalMode, Tenure,
@@ -9,7 +10,6 @@ use leasehold_core::{
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const TTL: Duration = Duration::from_secs(3);
@@ -21,14 +21,11 @@ async fn client(url: &str, options: LockOptions) -> LockClient<EtcdBackend> {
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// Holds so many locks.
+/// Holds so many locks, taken not all at once: that would only try how fast the machine is.
 async fn hold(client: &LockClient<EtcdBackend>, number: usize) -> Vec<LockGuard> {
-    let mut locking = JoinSet::new();
-    for n in 0..number {
-        let mutex = client.mutex(format!("job-{n}")).unwrap();
-        locking.spawn(async move { mutex.lock().await.unwrap() });
-    }
-    locking.join_all().await
+    let mutexes = (0..number).map(|n| client.mutex(format!("job-{n}")).unwrap());
+    let locking = mutexes.map(async |mutex| mutex.lock().await.unwrap());
+    stream::iter(locking).buffer_unordered(50).collect().await
 }
 
 async fn store(etcd: &Etcd) -> Client {

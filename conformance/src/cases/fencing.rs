@@ -8,7 +8,7 @@ use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
 pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
-    const GRANTS: usize = 10_000;
+    const GRANTS: usize = 2_000;
 
     let key = scene.key();
     let mut backends = Vec::new();

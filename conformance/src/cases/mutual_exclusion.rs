@@ -175,7 +175,7 @@ pub(crate) async fn a_grant_that_nobody_heard_of_is_given_back<H: Harness>(scene
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
     // What comes after the first attempt says nothing about that.
-    let error = client.mutex(&key).unwrap().try_lock_for(scene.ttl() / 4).await.unwrap_err();
+    let error = client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     scene.until_free(&key, Duration::ZERO).await;
