@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, Lease, LockKey, Share};
+use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
 
 use crate::layout::Layout;
 use crate::script::Script;
@@ -24,21 +24,28 @@ impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
     pub const MAX_TOGETHER: usize = 64;
 
+    /// How long a place in the queue is kept for one who waits for a mutex and is not heard of: long enough for three
+    /// attempts over a connection that must be made anew.
+    const PLACE: Duration = Duration::from_secs(5);
+
+    /// How long a free mutex is kept for the first of those who wait: a round trip to anywhere in the world, and no longer than
+    /// others may be held up by one that is dead.
+    const PATIENCE: Duration = Duration::from_millis(250);
+
     /// The call that attempts to acquire.
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
         let of = layout.places(claim.key());
         let lease = claim.lease();
-        let place = millis(claim.place().unwrap_or_default());
+        let own_news = Layout::news_for(&of.news, lease);
         let mut keys = vec![of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke];
         match lease.share() {
-            Share::Whole => Self {
-                script: Script::Acquire,
-                keys,
-                args: vec![value(lease), millis(lease.ttl()), lease.id().secret(), place],
-                essential: ALL,
-            },
+            Share::Whole => {
+                keys.push(own_news);
+                Self { script: Script::Acquire, keys, args: acquire_args(claim), essential: ALL }
+            }
             Share::Units { units, limit } => {
                 keys.push(of.units);
+                let place = millis(claim.place().unwrap_or_default());
                 let args = vec![
                     lease.id().secret(),
                     millis(lease.ttl()),
@@ -165,6 +172,23 @@ impl std::fmt::Debug for Call {
             .field("keys", &self.keys)
             .finish_non_exhaustive()
     }
+}
+
+/// The arguments of a claim of a whole key.
+fn acquire_args(claim: &Claim) -> Vec<String> {
+    let lease = claim.lease();
+    let (place, patience) = match claim.patience() {
+        Patience::Waits => (Call::PLACE, Call::PATIENCE),
+        _ => (claim.place().unwrap_or_default(), Duration::ZERO),
+    };
+    vec![
+        value(lease),
+        millis(lease.ttl()),
+        lease.id().secret(),
+        millis(place),
+        millis(patience),
+        claim.spare_tokens().to_string(),
+    ]
 }
 
 /// What lies under the key of a lock.

@@ -1,6 +1,6 @@
 //! Where things lie in the server.
 
-use leasehold_core::{Error, ErrorKind, LockKey};
+use leasehold_core::{Error, ErrorKind, Lease, LockKey};
 
 use crate::slot;
 
@@ -71,6 +71,11 @@ impl Layout {
         }
     }
 
+    /// The key of the `news` that are for one claim alone.
+    pub(crate) fn news_for(news: &str, lease: &Lease) -> String {
+        format!("{news}#{}", lease.id().secret())
+    }
+
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
     /// others, if it means anything.
     pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns)> {
@@ -81,7 +86,8 @@ impl Layout {
         let (part, tagged) = part.split_once(":{")?;
         let (_tag, name) = tagged.split_once('}')?;
         match part {
-            Self::NEWS => Some((name, Concerns::Waiters)),
+            // Also those that are only for one who waits.
+            Self::NEWS => Some((name.split('#').next()?, Concerns::Waiters)),
             Self::REVOKE => Some((name, Concerns::Holders)),
             _ => None,
         }

@@ -36,6 +36,16 @@ pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
     let attempt = match &reply {
         Reply::Array(parts) => match parts.as_slice() {
             [Reply::Int(1), token] => grant(token).map(Attempt::Granted),
+            [Reply::Int(1), token, Reply::Int(spare)] => grant(token)
+                .zip(u32::try_from(*spare).ok())
+                .map(|(grant, spare)| Attempt::Granted(grant.with_spare_tokens(spare))),
+            // The queue keeps a place for it.
+            [Reply::Int(0), Reply::Int(retry_after), rest @ .., Reply::Int(place)] => {
+                let place = u64::try_from(*place).ok().map(Duration::from_millis);
+                contention(*retry_after, rest)
+                    .zip(place)
+                    .map(|(contention, place)| Attempt::Held(contention.with_place(place)))
+            }
             [Reply::Int(0), Reply::Int(retry_after), rest @ ..] => {
                 contention(*retry_after, rest).map(Attempt::Held)
             }

@@ -58,14 +58,16 @@ impl Script {
     /// Its text, the same at every call and for every server.
     pub const fn source(self) -> &'static str {
         match self {
-            Self::Acquire => script!("acquire": "time", "token", "queue", "news", "units"),
+            Self::Acquire => {
+                script!("acquire": "time", "token", "queue", "turn", "wait_turn", "units")
+            }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
             Self::AcquireUnits => {
                 script!("acquire_units": "time", "token", "queue", "news", "units")
             }
             Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
-            Self::Release => script!("release": "leave"),
+            Self::Release => script!("release": "time", "turn"),
             Self::ReleaseUnits => script!("release_units": "time", "leave"),
             Self::Renew => script!("renew":),
             Self::RenewUnits => script!("renew_units": "time", "units"),

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation, Patience,
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation, Patience, Share,
 };
 use tokio::task::JoinHandle;
 
@@ -49,9 +49,10 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
 }
 
 /// Whether who waits stands in the store's queue though it did not ask for a place, so that nobody passes it.
-pub(crate) async fn waiting_is_queueing<H: Harness>(scene: &Scene<H>) -> bool {
+pub(crate) async fn waiting_is_queueing<H: Harness>(scene: &Scene<H>, share: Share) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
-    let (holder, waiter) = (scene.lease(&key), scene.lease(&key));
+    let lease = || scene.lease(&key).with_share(share);
+    let (holder, waiter) = (lease(), lease());
     grant(&backend, &holder).await;
     let claim = Claim::new(waiter.clone()).with_patience(Patience::Waits);
     let Attempt::Held(contention) = backend.try_acquire(&claim).await.unwrap() else {

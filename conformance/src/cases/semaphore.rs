@@ -16,6 +16,9 @@ use super::{grant, pass_the_end, refusal, start_to_wait, waiting_is_queueing};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
+/// What a semaphore asks for.
+const UNIT: Share = Share::Units { units: 1, limit: 1 };
+
 fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
@@ -80,7 +83,8 @@ pub(crate) async fn all_permits_of_a_request_are_granted_or_none<H: Harness>(sce
     assert!(semaphore.try_acquire(3).await.unwrap().is_none());
     assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_none());
     // The place of who has given up is given back in the background.
-    let patience = if waiting_is_queueing(scene).await { scene.slack() } else { Duration::ZERO };
+    let patience =
+        if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
     let two = two.expect("nothing was taken by the refused");
 
@@ -220,7 +224,7 @@ pub(crate) async fn a_permit_that_is_free_is_refused_only_for_the_sake_of_who_wa
     scene: &Scene<H>,
 ) {
     let key = scene.key();
-    let waiting_is_queueing = waiting_is_queueing(scene).await;
+    let waiting_is_queueing = waiting_is_queueing(scene, UNIT).await;
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let semaphore = client.semaphore(&key, 3).unwrap();
     let two = semaphore.acquire(2).await.unwrap();

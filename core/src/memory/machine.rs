@@ -4,12 +4,13 @@ mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use self::entry::Entry;
 use crate::backend::{
     Attempt, AttemptAll, Contention, ForcedRelease, Grant, Release, Renewal, Revocation,
 };
-use crate::claim::Claim;
+use crate::claim::{Claim, Patience};
 use crate::clock::Instant;
 use crate::holder::Inspection;
 use crate::key::LockKey;
@@ -106,6 +107,12 @@ impl Op<'_> {
 }
 
 impl Machine {
+    /// How long a place is kept for one who waits for a whole key and did not ask for a place.
+    const PLACE: Duration = Duration::from_secs(5);
+
+    /// How long a free key is kept for the first of those: others are held up no longer by one that is dead.
+    const PATIENCE: Duration = Duration::from_millis(250);
+
     /// Entries that are cleared away for each that is looked at, because nothing in them is in force any more, so that
     /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
     const CLEARED_PER_LOOK: usize = 2;
@@ -140,7 +147,11 @@ impl Machine {
             Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
             Some(Obstacle::Held(contention)) => {
                 if let Some(place) = claim.place() {
-                    entry.queue_up(claim, now + place);
+                    entry.queue_up(claim, now + place, None);
+                } else if claim.patience() == Patience::Waits && claim.share().is_whole() {
+                    entry.queue_up(claim, now + Self::PLACE, Some(Self::PATIENCE));
+                    let contention = contention.with_place(Self::PLACE);
+                    return Outcome::Attempt(Attempt::Held(contention));
                 }
                 Outcome::Attempt(Attempt::Held(contention))
             }
@@ -199,6 +210,7 @@ impl Machine {
                 store.changes += 1;
             }
             if entry.end(lease.id()) {
+                entry.offer(now);
                 store.changes += 1;
                 Release::Released
             } else {
@@ -272,12 +284,13 @@ impl Machine {
 }
 
 /// What keeps `claim` from being granted.
-fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
+fn obstacle(entry: &mut Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     if entry.is_held() && !entry.is_held_like(claim.lease()) {
         Some(Obstacle::OtherKind)
     } else if entry.admits(claim) {
         None
     } else {
+        entry.offer(now);
         Some(Obstacle::Held(contention(entry, claim, now)))
     }
 }

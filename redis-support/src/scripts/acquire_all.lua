@@ -41,8 +41,8 @@ end
 
 local reply = {1}
 for _, lock in ipairs(locks) do
-  local token, failure = number_grant(lock.fence, micros)
-  if failure then
+  local token, failure = number_grant(lock.fence, micros, 0)
+  if not token then
     return failure
   end
   reply[#reply + 1] = token

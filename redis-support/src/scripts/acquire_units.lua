@@ -31,8 +31,8 @@ if not mine then
   end
 end
 
-local token, failure = number_grant(KEYS[2], micros)
-if failure then
+local token, failure = number_grant(KEYS[2], micros, 0)
+if not token then
   return failure
 end
 redis.call('ZADD', KEYS[3], digits(now + ARGV[2]), id)

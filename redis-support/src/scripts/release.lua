@@ -2,10 +2,19 @@
 -- 1: released. 0: this lock does not lie under the key, and its place in the queue is given up.
 -- Uses no command that fails when memory is full.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
-  return redis.call('DEL', KEYS[1])
+  redis.call('DEL', KEYS[1])
+  if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then
+    offer(KEYS[2], KEYS[3], math.floor(clock() / 1000))
+  end
+  return 1
 end
 if not KEYS[2] then
   return redis.error_reply('TRYAGAIN its place in the queue is not at hand')
 end
-leave(KEYS[2], KEYS[3], KEYS[4], ARGV[2])
+local rank = redis.call('ZRANK', KEYS[2], ARGV[2])
+if rank then
+  redis.call('ZREM', KEYS[2], ARGV[2])
+  redis.call('HDEL', KEYS[3], ARGV[2])
+  move_up(KEYS[2], KEYS[4], ARGV[2], rank)
+end
 return 0

@@ -1,5 +1,7 @@
 //! One key: who holds it, and who stands in its queue.
 
+use std::time::Duration;
+
 use crate::backend::{Renewal, Revocation};
 use crate::claim::Claim;
 use crate::clock::Instant;
@@ -28,6 +30,8 @@ struct Place {
     id: LeaseId,
     units: u32,
     ends: Instant,
+    /// For how long it is waited for once the key is free; `None`: until it ends.
+    patience: Option<Duration>,
 }
 
 impl Entry {
@@ -86,13 +90,25 @@ impl Entry {
         self.before(claim.id()).map(|place| place.ends).min()
     }
 
-    /// Keeps the claim's place in the queue, at the end if it has none, until then.
-    pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant) {
+    /// Keeps the claim's place in the queue, at the end if it has none, until then, and once the key is free no longer
+    /// than for its `patience`.
+    pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
         match self.queue.iter_mut().find(|place| place.id == claim.id()) {
-            Some(place) => place.ends = ends,
+            Some(place) => (place.ends, place.patience) = (ends, patience),
             None => {
-                self.queue.push(Place { id: claim.id(), units: claim.share().units(), ends });
+                let (id, units) = (claim.id(), claim.share().units());
+                self.queue.push(Place { id, units, ends, patience });
             }
+        }
+    }
+
+    /// If the key is free, the first in the queue is waited for no longer than for its patience.
+    pub(super) fn offer(&mut self, now: Instant) {
+        if self.is_held() {
+            return;
+        }
+        if let Some(Place { ends, patience: Some(patience), .. }) = self.queue.first_mut() {
+            *ends = (now + *patience).min(*ends);
         }
     }
 

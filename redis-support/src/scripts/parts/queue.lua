@@ -1,5 +1,6 @@
 -- A queue is a sorted set of ids in the order of their coming, and a hash with what is known of each:
--- until when its place is kept, and how many units it wants.
+-- until when its place is kept, how many units it wants, and, if it did not ask to be first come first served at any cost, for
+-- how many ms it is waited for once the key is free.
 
 -- Places that one attempt looks at. Those further back wait until they have come nearer.
 local LOOKAHEAD = 128
@@ -29,7 +30,7 @@ local function wanted_before(queue, places, id, now)
   local known = redis.call('HMGET', places, unpack(ids))
   local units, first, gone = 0, nil, {}
   for i, other in ipairs(ids) do
-    local ends, wanted = string.match(known[i] or '', '^(%d+) (%d+)$')
+    local ends, wanted = string.match(known[i] or '', '^(%d+) (%d+)')
     ends = tonumber(ends or 0)
     if ends > now then
       units = units + tonumber(wanted)
@@ -48,15 +49,18 @@ local function wanted_before(queue, places, id, now)
   return units, first and first - now
 end
 
--- Keeps the place of `id` for `place` ms, at the end of the queue if it has none yet.
-local function queue_up(queue, places, id, units, place, micros)
+-- Keeps the place of `id` for `place` ms, at the end of the queue if it has none yet; tells which it is from the front.
+local function queue_up(queue, places, id, wants, place, micros)
   local now = math.floor(micros / 1000)
-  if not place_of(queue, places, id, now) then
+  local rank = place_of(queue, places, id, now)
+  if not rank then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', queue, digits(math.max((tonumber(last or 0)) + 1, micros)), id)
+    rank = redis.call('ZCARD', queue) - 1
   end
-  redis.call('HSET', places, id, digits(now + place) .. ' ' .. units)
+  redis.call('HSET', places, id, digits(now + place) .. ' ' .. wants)
   local keep = digits(math.max(place, redis.call('PTTL', queue)))
   redis.call('PEXPIRE', queue, keep)
   redis.call('PEXPIRE', places, keep)
+  return rank
 end

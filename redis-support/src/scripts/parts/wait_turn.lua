@@ -1,0 +1,26 @@
+-- Whether two queue before `id`. Without a place it may hold the lock, and not know it.
+local function is_far_back(queue, places, id, now)
+  local rank = place_of(queue, places, id, now)
+  return rank and rank > 1 and wanted_before(queue, places, id, now) > 1
+end
+
+-- Refuses: keeps a place for who will wait, and has the server tell it when to look again.
+local function wait_turn(keys, id, place, patience, micros, refusal)
+  if place == 0 then
+    return refusal
+  end
+  local wants = patience > 0 and '1 ' .. patience or '1'
+  local queued, rank = pcall(queue_up, keys[4], keys[5], id, wants, place, micros)
+  if not queued then
+    -- When memory is full there is no place, and those who would do without one poll.
+    return patience > 0 and refusal or rank
+  end
+  if rank > 0 then
+    redis.pcall('SET', keys[8], '1', 'NX', 'PX', place)
+    redis.call('GET', keys[8])
+  end
+  if patience > 0 then
+    refusal[5] = place
+  end
+  return refusal
+end
