@@ -18,8 +18,8 @@ use crate::reply::{
     decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection, decode_release,
     decode_renewal, decode_revocation,
 };
-use crate::server::Shared;
 use crate::servers::Servers;
+use crate::shared::Shared;
 use crate::watch::News;
 
 /// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the client crate `C`.

@@ -2,8 +2,8 @@
 //! crate the connections are made with.
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
-//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` sends it over the connection that there is
-//! or makes one, `reply.rs` reads what comes back. `watch.rs` passes on what servers tell unasked.
+//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `line.rs` sends it over the
+//! connection that there is or makes one, `reply.rs` reads what comes back. `watch.rs` passes on what servers tell unasked.
 //!
 //! # Layout
 //!
@@ -27,8 +27,10 @@ mod config;
 
 mod backend;
 
+mod line;
 mod server;
 mod servers;
+mod shared;
 mod watch;
 
 mod address;

@@ -16,7 +16,8 @@ use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::config::{Replicas, Topology};
 use crate::reply::Reply;
-use crate::server::{Role, Server, Shared};
+use crate::server::Server;
+use crate::shared::Shared;
 
 use cluster::Cluster;
 use sentinel::Sentinel;
@@ -40,9 +41,7 @@ impl<C: Client> Servers<C> {
         shared: &Arc<Shared<C>>,
     ) -> Self {
         match topology {
-            Topology::Single(address) => {
-                Self::Single(Server::new(address, access, Role::Store, shared))
-            }
+            Topology::Single(address) => Self::Single(Server::new(address, access, shared)),
             Topology::Sentinel { sentinels, master } => {
                 Self::Sentinel(Sentinel::new(&sentinels, sentinel_access, master, access, shared))
             }

@@ -17,7 +17,8 @@ use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::error::{Redirection, ServerError};
 use crate::reply::Reply;
-use crate::server::{Role, Server, Shared};
+use crate::server::Server;
+use crate::shared::Shared;
 use crate::slot;
 
 /// How often one call may be sent on. Each time the server has refused it as a whole.
@@ -341,7 +342,7 @@ impl<C: Client> Cluster<C> {
         if let Some(server) = state.servers.get(address) {
             return Arc::clone(server);
         }
-        let server = Server::new(address.clone(), self.access.clone(), Role::Store, &self.shared);
+        let server = Server::new(address.clone(), self.access.clone(), &self.shared);
         state.servers.insert(address.clone(), Arc::clone(&server));
         server
     }

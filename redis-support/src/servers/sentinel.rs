@@ -14,8 +14,10 @@ use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Access, Client, Protocol, Received};
 use crate::error::ServerError;
+use crate::line::{Hint, Line, Role};
 use crate::reply::Reply;
-use crate::server::{Hint, Role, Server, Shared};
+use crate::server::Server;
+use crate::shared::Shared;
 
 /// How long the sentinels' word is good where they cannot tell that it is not any more: over the old protocol, or while none
 /// of them answers.
@@ -28,7 +30,7 @@ const GOOD_UNTOLD: Duration = Duration::from_secs(1);
 /// whatever fails, is slow, or makes them silent has them asked again. If then none of them answers, the one that
 /// they named last goes on being asked; but an answer that itself gave reason for the doubt is not believed then.
 pub(crate) struct Sentinel<C: Client> {
-    sentinels: Vec<Arc<Server<C>>>,
+    sentinels: Vec<Arc<Line<C>>>,
     master: String,
     access: Access,
     shared: Arc<Shared<C>>,
@@ -117,7 +119,7 @@ impl<C: Client> Sentinel<C> {
                 }
             };
             let role = Role::Sentinel(Arc::new(listen));
-            Server::new(address.clone(), sentinel_access.clone(), role, shared)
+            Line::new(address.clone(), sentinel_access.clone(), role, shared)
         };
         Self {
             sentinels: sentinels.iter().map(sentinel).collect(),
@@ -226,7 +228,7 @@ impl<C: Client> Sentinel<C> {
         let before = known.take().map(|known| known.master.server);
         let same = before.as_ref().filter(|server| *server.address() == word.address);
         let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Server::new(word.address.clone(), self.access.clone(), Role::Store, &self.shared)
+            Server::new(word.address.clone(), self.access.clone(), &self.shared)
         });
         let master = Master { server, doubts, confirmed: true };
         let (replicas, asked_at) = (word.replicas, Instant::now());
@@ -277,7 +279,7 @@ impl<C: Client> Sentinel<C> {
         newest.ok_or_else(|| failure.unwrap_or_else(|| self.unknown()))
     }
 
-    async fn word_of(&self, sentinel: &Arc<Server<C>>) -> Result<Word, Error> {
+    async fn word_of(&self, sentinel: &Arc<Line<C>>) -> Result<Word, Error> {
         let reply = sentinel.command(&["SENTINEL", "MASTER", &self.master]).await;
         let reply = reply.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
         let reply = reply.map_err(|refusal| {

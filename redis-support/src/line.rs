@@ -1,0 +1,275 @@
+//! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+use tokio::time::{Instant, timeout};
+
+use crate::address::Address;
+use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
+use crate::shared::Shared;
+
+/// Replies in a row that do not come in time before the connection counts as hung. One may be a
+/// slow script of somebody else's; TCP itself does not notice a frozen server for minutes.
+const TIMEOUTS_UNTIL_HUNG: u32 = 3;
+
+/// What a server is asked for besides what we call, which decides what it is asked to tell unasked.
+#[derive(Clone)]
+pub(crate) enum Role {
+    /// Locks.
+    Store,
+    /// Where the store is: whoever listens is told when that may have changed.
+    Sentinel(Arc<dyn Fn(Hint) + Send + Sync>),
+}
+
+/// What a sentinel gives to understand.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hint {
+    /// There is another master, of one thing or another.
+    Switched,
+    /// The connection has ended: who knows.
+    Silent,
+}
+
+/// What sentinels publish when another server has become the master.
+const SWITCH: &str = "+switch-master";
+
+/// One connection to a server, and the next one, and so on.
+pub(crate) struct Line<C: Client> {
+    address: Address,
+    access: Access,
+    role: Role,
+    shared: Arc<Shared<C>>,
+    /// Whoever connects holds it; the others wait for the outcome.
+    connecting: tokio::sync::Mutex<()>,
+    links: AtomicU64,
+    state: Mutex<State<C::Link>>,
+}
+
+struct State<L> {
+    current: Option<Current<L>>,
+    last_failure: Option<(Instant, Error)>,
+}
+
+/// The connection, while it lasts.
+#[derive(Clone)]
+pub(crate) struct Current<L> {
+    number: u64,
+    link: L,
+    timeouts: Arc<AtomicU32>,
+}
+
+impl<C: Client> Line<C> {
+    pub(crate) fn new(
+        address: Address,
+        access: Access,
+        role: Role,
+        shared: &Arc<Shared<C>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            access,
+            role,
+            shared: Arc::clone(shared),
+            connecting: tokio::sync::Mutex::default(),
+            links: AtomicU64::new(0),
+            state: Mutex::new(State { current: None, last_failure: None }),
+        })
+    }
+
+    /// Another connection to the same server.
+    pub(crate) fn another(&self) -> Arc<Self> {
+        Self::new(self.address.clone(), self.access.clone(), self.role.clone(), &self.shared)
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Ends the connection. The next call makes another.
+    pub(crate) fn disconnect(&self) {
+        self.state().current = None;
+    }
+
+    /// Sends one command.
+    pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
+        let current = self.current().await?;
+        self.exchange(&current, Request::Words(words)).await
+    }
+
+    pub(crate) async fn exchange(
+        &self,
+        current: &Current<C::Link>,
+        request: Request<'_>,
+    ) -> Result<Received, Error> {
+        let reply = self.in_time(current, Duration::ZERO, current.link.send(request)).await?;
+        reply.inspect_err(|_broken| self.leave(current.number))
+    }
+
+    pub(crate) async fn exchange_all(
+        &self,
+        current: &Current<C::Link>,
+        requests: Vec<Request<'_>>,
+        more_time: Duration,
+    ) -> Result<Vec<Received>, Error> {
+        let replies = current.link.send_all(requests);
+        let replies = self.in_time(current, more_time, replies).await?;
+        replies.inspect_err(|_broken| self.leave(current.number))
+    }
+
+    /// Waits for a reply, but not for ever; a server that is silent too often is left.
+    async fn in_time<T>(
+        &self,
+        current: &Current<C::Link>,
+        more_time: Duration,
+        reply: impl Future<Output = T>,
+    ) -> Result<T, Error> {
+        let time = self.shared.timeout + more_time;
+        if let Ok(reply) = timeout(time, reply).await {
+            current.timeouts.store(0, Ordering::Relaxed);
+            return Ok(reply);
+        }
+        if current.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG {
+            self.leave(current.number);
+        }
+        let message = format!("no reply within {time:?}, outcome unknown");
+        Err(Error::new(ErrorKind::Indeterminate, message))
+    }
+
+    /// Gives up a connection; the next call makes another.
+    fn leave(&self, number: u64) {
+        let mut state = self.state();
+        if state.current.as_ref().is_some_and(|current| current.number == number) {
+            state.current = None;
+            drop(state);
+            match &self.role {
+                // What the server would have told may have been missed.
+                Role::Store => self.shared.news.interrupted(),
+                Role::Sentinel(hint) => hint(Hint::Silent),
+            }
+        }
+    }
+
+    /// The connection that there is, or a new one.
+    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+        if let Some(current) = self.existing()? {
+            return Ok(current);
+        }
+        let asked_at = Instant::now();
+        let turn = timeout(self.shared.timeout, self.connecting.lock()).await;
+        let _turn = turn.map_err(|_elapsed| self.shared.no_connection())?;
+        if let Some(current) = self.existing()? {
+            return Ok(current);
+        }
+        // What another call found out while this one waited for its turn to connect holds for both.
+        if let Some((at, error)) = &self.state().last_failure
+            && *at >= asked_at
+        {
+            return Err(error.repeated());
+        }
+        // Boxed, since it happens seldom and is as large as client crates make it.
+        let connected = timeout(self.shared.timeout, Box::pin(self.connect_anew())).await;
+        let connected = connected.unwrap_or_else(|_elapsed| Err(self.shared.no_connection()));
+        match &connected {
+            Ok(current) => {
+                self.state().current = Some(current.clone());
+                if matches!(self.role, Role::Store) {
+                    // On this connection the server knows of no key yet that we want to hear of.
+                    self.shared.news.interrupted();
+                }
+            }
+            Err(error) => {
+                tracing::debug!(address = %self.address, %error, "no connection");
+                self.state().last_failure = Some((Instant::now(), error.repeated()));
+            }
+        }
+        connected
+    }
+
+    fn existing(&self) -> Result<Option<Current<C::Link>>, Error> {
+        self.shared.ensure_open()?;
+        Ok(self.state().current.clone())
+    }
+
+    async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+        let protocol = self.shared.protocol();
+        match self.connect_with(protocol).await {
+            Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
+                tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
+                self.shared.knows_only_resp2();
+                self.connect_with(Protocol::Resp2).await.map_err(|no_link| self.failure(no_link))
+            }
+            connected => connected.map_err(|no_link| self.failure(no_link)),
+        }
+    }
+
+    fn failure(&self, no_link: NoLink) -> Error {
+        match no_link {
+            NoLink::Failed(error) => error,
+            NoLink::Protocol => {
+                let message = format!("{} speaks no protocol that we know", self.address);
+                Error::new(ErrorKind::Unsupported, message)
+            }
+        }
+    }
+
+    async fn connect_with(
+        self: &Arc<Self>,
+        protocol: Protocol,
+    ) -> Result<Current<C::Link>, NoLink> {
+        let number = self.links.fetch_add(1, Ordering::Relaxed);
+        let this = Arc::downgrade(self);
+        let listener = Arc::new(move |said| listen(&this, number, said));
+        let client = &self.shared.client;
+        let link = client.connect(&self.address, &self.access, protocol, listener).await?;
+        if protocol == Protocol::Resp3 {
+            self.ask_for_news(&link).await.map_err(NoLink::Failed)?;
+        }
+        Ok(Current { number, link, timeouts: Arc::default() })
+    }
+
+    /// Asks the server to tell what we want to know unasked.
+    async fn ask_for_news(&self, link: &C::Link) -> Result<(), Error> {
+        match &self.role {
+            Role::Sentinel(_) => link.subscribe(SWITCH).await,
+            Role::Store if !self.shared.has_push() => Ok(()),
+            Role::Store => {
+                // Of keys that our scripts read, what others than us do to them.
+                let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP"]);
+                if let Err(refusal) = link.send(tracking).await? {
+                    tracing::info!(?refusal, "the server tells no news: those who wait will poll");
+                    self.shared.has_no_push();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<C::Link>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Client> fmt::Debug for Line<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// What a server says unasked.
+fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
+    let Some(line) = line.upgrade() else {
+        return;
+    };
+    match (said, &line.role) {
+        (Said::Changed(keys), _) => line.shared.news.invalidated(&keys),
+        // After a FLUSHALL.
+        (Said::AllChanged, _) => line.shared.news.interrupted(),
+        (Said::Published, Role::Sentinel(hint)) => hint(Hint::Switched),
+        (Said::Published, Role::Store) => {}
+        (Said::Closed, _) => line.leave(number),
+    }
+}

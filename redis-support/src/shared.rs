@@ -1,0 +1,72 @@
+//! What all connections of a backend have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+
+use crate::client::{Client, Protocol};
+use crate::watch::News;
+
+/// What all connections of a backend have in common.
+pub(crate) struct Shared<C> {
+    pub(crate) client: C,
+    pub(crate) timeout: Duration,
+    pub(crate) news: Arc<News>,
+    /// Whether servers are asked to tell of changes.
+    push: AtomicBool,
+    /// Whether the old protocol is all that they know.
+    resp2: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl<C: Client> Shared<C> {
+    pub(crate) fn new(
+        client: C,
+        timeout: Duration,
+        news: Arc<News>,
+        push: bool,
+        protocol: Protocol,
+    ) -> Arc<Self> {
+        let resp2 = AtomicBool::new(protocol == Protocol::Resp2);
+        let (push, closed) = (AtomicBool::new(push), AtomicBool::new(false));
+        Arc::new(Self { client, timeout, news, push, resp2, closed })
+    }
+
+    /// Whether servers tell of changes, as far as is known.
+    pub(crate) fn has_push(&self) -> bool {
+        self.push.load(Ordering::Relaxed) && self.protocol() == Protocol::Resp3
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ensure_open(&self) -> Result<(), Error> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "the backend was closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        if self.resp2.load(Ordering::Relaxed) { Protocol::Resp2 } else { Protocol::Resp3 }
+    }
+
+    /// A server tells of no changes.
+    pub(crate) fn has_no_push(&self) {
+        self.push.store(false, Ordering::Relaxed);
+    }
+
+    /// A server knows the old protocol only.
+    pub(crate) fn knows_only_resp2(&self) {
+        self.resp2.store(true, Ordering::Relaxed);
+    }
+
+    /// Of a connection that took too long to make, or to come by.
+    pub(crate) fn no_connection(&self) -> Error {
+        let message = format!("no connection within {:?}", self.timeout);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+}
