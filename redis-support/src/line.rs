@@ -56,7 +56,7 @@ struct State<L> {
 
 /// The connection, while it lasts.
 #[derive(Clone)]
-pub(crate) struct Current<L> {
+struct Current<L> {
     number: u64,
     link: L,
     timeouts: Arc<AtomicU32>,
@@ -94,29 +94,32 @@ impl<C: Client> Line<C> {
         self.state().current = None;
     }
 
+    /// Connects, if that is needed.
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        self.current().await.map(drop)
+    }
+
     /// Sends one command.
     pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
-        let current = self.current().await?;
-        self.exchange(&current, Request::Words(words)).await
+        let mut replies = self.exchange(vec![Request::Words(words)], Duration::ZERO).await?;
+        Ok(replies.remove(0))
     }
 
+    /// Sends requests together; as many replies come, in their order. The server may take `more_time` than usual.
     pub(crate) async fn exchange(
-        &self,
-        current: &Current<C::Link>,
-        request: Request<'_>,
-    ) -> Result<Received, Error> {
-        let reply = self.in_time(current, Duration::ZERO, current.link.send(request)).await?;
-        reply.inspect_err(|_broken| self.leave(current.number))
-    }
-
-    pub(crate) async fn exchange_all(
-        &self,
-        current: &Current<C::Link>,
+        self: &Arc<Self>,
         requests: Vec<Request<'_>>,
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
-        let replies = current.link.send_all(requests);
-        let replies = self.in_time(current, more_time, replies).await?;
+        let current = self.current().await?;
+        let count = requests.len();
+        let replies = self.in_time(&current, more_time, send(&current.link, requests)).await?;
+        let replies =
+            replies.and_then(
+                |replies| {
+                    if replies.len() == count { Ok(replies) } else { Err(incomplete()) }
+                },
+            );
         replies.inspect_err(|_broken| self.leave(current.number))
     }
 
@@ -153,8 +156,7 @@ impl<C: Client> Line<C> {
         }
     }
 
-    /// The connection that there is, or a new one.
-    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+    async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
         if let Some(current) = self.existing()? {
             return Ok(current);
         }
@@ -257,6 +259,18 @@ impl<C: Client> fmt::Debug for Line<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
+}
+
+async fn send<L: Link>(link: &L, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+    match requests[..] {
+        [request] => link.send(request).await.map(|reply| vec![reply]),
+        _ => link.send_all(requests).await,
+    }
+}
+
+/// As many replies as requests are what the protocol promises.
+fn incomplete() -> Error {
+    Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
 }
 
 /// What a server says unasked.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::Error;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -52,7 +52,7 @@ impl<C: Client> Server<C> {
 
     /// Connects, if that is needed.
     pub(crate) async fn connect(&self) -> Result<(), Error> {
-        self.line.current().await.map(drop)
+        self.line.connect().await
     }
 
     /// Ends all connections. The next call makes another.
@@ -68,59 +68,21 @@ impl<C: Client> Server<C> {
 
     /// Runs one script.
     pub(crate) async fn call(&self, call: &Call) -> Result<Received, Error> {
-        let current = self.line.current().await?;
-        let received = self.line.exchange(&current, Request::ByHash(call)).await?;
-        match received {
-            Err(error) if error.is_no_script() => {
-                self.line.exchange(&current, Request::BySource(call)).await
-            }
-            received => Ok(received),
-        }
+        self.call_all(&[call]).await.map(only)
     }
 
-    /// Runs many scripts in one round trip; in two, if the server does not know them.
+    /// Runs many scripts in one round trip.
     pub(crate) async fn call_all(&self, calls: &[&Call]) -> Result<Vec<Received>, Error> {
-        let current = self.line.current().await?;
-        let by_hash = calls.iter().map(|call| Request::ByHash(call)).collect();
-        let mut received = self.line.exchange_all(&current, by_hash, Duration::ZERO).await?;
-        let is_unknown = |reply: &Received| reply.as_ref().is_err_and(ServerError::is_no_script);
-        let unknown: Vec<usize> =
-            (0..calls.len()).filter(|index| is_unknown(&received[*index])).collect();
-        if unknown.is_empty() {
-            return Ok(received);
-        }
-        // The first call of each brings its source along, the others find it there.
-        let mut known = Vec::new();
-        let again = unknown.iter().map(|index| {
-            let call = calls[*index];
-            if known.contains(&call.script()) {
-                return Request::ByHash(call);
-            }
-            known.push(call.script());
-            Request::BySource(call)
-        });
-        let again = again.collect();
-        let replies = self.line.exchange_all(&current, again, Duration::ZERO).await?;
-        for (index, reply) in unknown.into_iter().zip(replies) {
-            received[index] = reply;
-        }
-        Ok(received)
+        let groups: Vec<_> = calls.iter().map(|call| [Request::ByHash(call)]).collect();
+        let replies = run(&self.line, &groups, Duration::ZERO).await?;
+        Ok(replies.into_iter().flatten().collect())
     }
 
     /// Runs one script for a key that is on its way to this server.
     pub(crate) async fn call_asking(&self, call: &Call) -> Result<Received, Error> {
-        let current = self.line.current().await?;
-        let asking = Request::Words(&["ASKING"]);
-        for request in [Request::ByHash(call), Request::BySource(call)] {
-            let replies = self.line.exchange_all(&current, vec![asking, request], Duration::ZERO);
-            match pair(replies.await?)? {
-                (Err(refusal), _) => return Ok(Err(refusal)),
-                (Ok(_), Err(error)) if error.is_no_script() => {}
-                (Ok(_), received) => return Ok(received),
-            }
-        }
-        let message = "the server forgets scripts as soon as it has been told them";
-        Err(Error::new(ErrorKind::Unavailable, message))
+        let group = [Request::Words(&["ASKING"]), Request::ByHash(call)];
+        let [asking, received] = run(&self.line, &[group], Duration::ZERO).await.map(only)?;
+        Ok(asking.and(received))
     }
 
     /// Runs one script, and then `wait`, a command that the server answers when replicas have got as far, or when its `time` is
@@ -139,28 +101,10 @@ impl<C: Client> Server<C> {
         let lane = lane.unwrap_or_else(|| self.line.another());
         let mut used = UsedLane { server: self, lane: Some(lane) };
         let lane = used.lane.as_ref().expect("it was put there");
-        let answer = Self::exchange_and_wait(lane, call, wait, time).await;
+        let group = [Request::ByHash(call), Request::Words(wait)];
+        let answer = run(lane, &[group], time).await;
         self.lanes.idle().extend(used.lane.take());
-        answer
-    }
-
-    async fn exchange_and_wait(
-        line: &Arc<Line<C>>,
-        call: &Call,
-        wait: &[&str],
-        time: Duration,
-    ) -> Result<(Received, Received), Error> {
-        let current = line.current().await?;
-        let wait = Request::Words(wait);
-        let requests = vec![Request::ByHash(call), wait];
-        let (received, waited) = pair(line.exchange_all(&current, requests, time).await?)?;
-        match received {
-            Err(error) if error.is_no_script() => {
-                let requests = vec![Request::BySource(call), wait];
-                pair(line.exchange_all(&current, requests, time).await?)
-            }
-            received => Ok((received, waited)),
-        }
+        answer.map(only).map(Into::into)
     }
 }
 
@@ -185,12 +129,51 @@ impl<C: Client> Drop for UsedLane<'_, C> {
     }
 }
 
-fn pair(replies: Vec<Received>) -> Result<(Received, Received), Error> {
-    let replies: Result<[Received; 2], _> = replies.try_into();
-    replies.map(Into::into).map_err(|_replies| incomplete())
+/// Sends groups of requests in one round trip; in two, if the server does not know a script.
+async fn run<C: Client, const N: usize>(
+    line: &Arc<Line<C>>,
+    groups: &[[Request<'_>; N]],
+    more_time: Duration,
+) -> Result<Vec<[Received; N]>, Error> {
+    let mut replies = exchange(line, groups, more_time).await?;
+    let is_unknown = |reply: &Received| reply.as_ref().is_err_and(ServerError::is_no_script);
+    let unknown: Vec<usize> =
+        (0..groups.len()).filter(|index| replies[*index].iter().any(is_unknown)).collect();
+    if unknown.is_empty() {
+        return Ok(replies);
+    }
+    let mut again: Vec<_> = unknown.iter().map(|index| groups[*index]).collect();
+    bring_sources(again.as_flattened_mut());
+    for (index, reply) in unknown.into_iter().zip(exchange(line, &again, more_time).await?) {
+        replies[index] = reply;
+    }
+    Ok(replies)
 }
 
-/// As many replies as requests are what the protocol promises.
-fn incomplete() -> Error {
-    Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
+/// The first request for each script brings its source along, the others find it there.
+fn bring_sources(requests: &mut [Request<'_>]) {
+    let mut known = Vec::new();
+    for request in requests {
+        if let Request::ByHash(call) = *request
+            && !known.contains(&call.script())
+        {
+            known.push(call.script());
+            *request = Request::BySource(call);
+        }
+    }
+}
+
+async fn exchange<C: Client, const N: usize>(
+    line: &Arc<Line<C>>,
+    groups: &[[Request<'_>; N]],
+    more_time: Duration,
+) -> Result<Vec<[Received; N]>, Error> {
+    let mut replies = line.exchange(groups.as_flattened().to_vec(), more_time).await?.into_iter();
+    let mut next = || replies.next().expect("as many replies come as requests were sent");
+    Ok(groups.iter().map(|_group| std::array::from_fn(|_| next())).collect())
+}
+
+/// What is there once for each of what was sent, of which there was one.
+fn only<T>(mut replies: Vec<T>) -> T {
+    replies.pop().expect("one was sent")
 }

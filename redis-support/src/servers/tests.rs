@@ -43,7 +43,7 @@ impl Store {
         let calls = Arc::clone(&self.calls);
         self.fake.serve(&format!("h:{port}"), move |words| match words[0].as_str() {
             "CLIENT" => Some(Ok(Reply::Other)),
-            "EVALSHA" | "EVAL" | "ASKING" => {
+            "EVALSHA" | "EVAL" | "ASKING" | "WAIT" => {
                 calls.lock().unwrap().push((port, words[0].clone()));
                 to_scripts(words)
             }
@@ -54,6 +54,11 @@ impl Store {
     /// The ports of those who were sent scripts.
     fn called(&self) -> Vec<u16> {
         self.calls.lock().unwrap().drain(..).map(|(port, _)| port).collect()
+    }
+
+    /// What they were sent of and for scripts.
+    fn commands(&self) -> Vec<String> {
+        self.calls.lock().unwrap().drain(..).map(|(_, command)| command).collect()
     }
 
     fn watch(&self) -> KeyWatch {
@@ -83,6 +88,19 @@ fn refused(code: &str, detail: impl Into<String>) -> Option<Received> {
 
 fn bytes(text: impl ToString) -> Reply {
     Reply::Bytes(text.to_string().into_bytes())
+}
+
+/// Knows a script once it has seen its source.
+fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
+    let knows = AtomicBool::new(false);
+    move |words| match words[0].as_str() {
+        "ASKING" | "WAIT" => done(),
+        "EVALSHA" if !knows.load(Ordering::Relaxed) => refused("NOSCRIPT", "No matching script."),
+        _ => {
+            knows.store(true, Ordering::Relaxed);
+            done()
+        }
+    }
 }
 
 /// The kind of error, if it is one; or the number that was replied.
@@ -192,6 +210,17 @@ mod a_cluster {
         }
         // Once to be told, once to say that we were told, once to call.
         assert_eq!(cluster.store.called(), [1, 3, 3, 1, 3, 3]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn brings_the_source_of_a_script_to_where_its_key_is_moving() {
+        let cluster = Cluster::new();
+        let ask = format!("{} h:3", key_slot());
+        cluster.serve(1, move |_| refused("ASK", ask.clone()));
+        cluster.serve(3, learns());
+
+        assert_eq!(cluster.call().await, Ok(1));
+        assert_eq!(cluster.store.commands()[1..], ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -529,24 +558,6 @@ mod a_server {
         store
     }
 
-    /// Knows a script once it has seen its source.
-    fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
-        let knows = AtomicBool::new(false);
-        move |words| match words[0].as_str() {
-            "EVALSHA" if !knows.load(Ordering::Relaxed) => {
-                refused("NOSCRIPT", "No matching script.")
-            }
-            _ => {
-                knows.store(true, Ordering::Relaxed);
-                done()
-            }
-        }
-    }
-
-    fn commands(store: &Store) -> Vec<String> {
-        store.calls.lock().unwrap().drain(..).map(|(_, command)| command).collect()
-    }
-
     #[tokio::test(start_paused = true)]
     async fn is_sent_the_source_of_a_script_when_it_does_not_know_it() {
         let store = store(learns());
@@ -554,7 +565,7 @@ mod a_server {
         for _ in 0..2 {
             assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
         }
-        assert_eq!(commands(&store), ["EVALSHA", "EVAL", "EVALSHA"]);
+        assert_eq!(store.commands(), ["EVALSHA", "EVAL", "EVALSHA"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -564,8 +575,19 @@ mod a_server {
         for result in store.servers.call_all(&[call(), call()]).await {
             assert_eq!(outcome(result), Ok(1));
         }
-        let sent = commands(&store);
+        let sent = store.commands();
         assert_eq!(sent.iter().filter(|command| *command == "EVAL").count(), 1, "{sent:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_sent_the_source_together_with_what_waits_for_replicas() {
+        let store = store(learns());
+
+        let answer = store.servers.call_and_wait(&call(), Replicas::AtLeast(1), TIMEOUT).await;
+
+        let answer = answer.unwrap();
+        assert_eq!((answer.received, answer.replicas.unwrap()), (Ok(Reply::Int(1)), 1));
+        assert_eq!(store.commands(), ["EVALSHA", "WAIT", "EVAL", "WAIT"]);
     }
 
     #[tokio::test(start_paused = true)]
