@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
@@ -21,6 +21,7 @@ pub(crate) struct Fake {
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
     listeners: Arc<Mutex<Vec<(String, Listener)>>>,
+    links: Arc<Mutex<Vec<Weak<()>>>>,
 }
 
 impl Fake {
@@ -48,6 +49,11 @@ impl Fake {
         let listeners = self.listeners.lock().unwrap();
         let of_this = listeners.iter().filter(|(of, _)| of == address);
         of_this.map(|(_, listener)| Arc::clone(listener)).collect()
+    }
+
+    /// How many connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        self.links.lock().unwrap().iter().filter(|link| link.strong_count() > 0).count()
     }
 
     /// The address of a server as others name it.
@@ -95,7 +101,9 @@ impl Client for Fake {
         }
         self.listeners.lock().unwrap().push((address.clone(), listener));
         let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));
-        Ok(FakeLink { address, servers, delays })
+        let open = Arc::new(());
+        self.links.lock().unwrap().push(Arc::downgrade(&open));
+        Ok(FakeLink { address, servers, delays, _open: open })
     }
 }
 
@@ -104,6 +112,7 @@ pub(crate) struct FakeLink {
     address: String,
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
+    _open: Arc<()>,
 }
 
 impl fmt::Debug for FakeLink {

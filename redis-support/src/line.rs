@@ -175,20 +175,29 @@ impl<C: Client> Line<C> {
         // Boxed, since it happens seldom and is as large as client crates make it.
         let connected = timeout(self.shared.timeout, Box::pin(self.connect_anew())).await;
         let connected = connected.unwrap_or_else(|_elapsed| Err(self.shared.no_connection()));
-        match &connected {
-            Ok(current) => {
-                self.state().current = Some(current.clone());
-                if matches!(self.role, Role::Store) {
-                    // On this connection the server knows of no key yet that we want to hear of.
-                    self.shared.news.interrupted();
-                }
-            }
+        match connected {
+            Ok(current) => self.keep(current),
             Err(error) => {
                 tracing::debug!(address = %self.address, %error, "no connection");
                 self.state().last_failure = Some((Instant::now(), error.repeated()));
+                Err(error)
             }
         }
-        connected
+    }
+
+    /// Makes a connection the one that all calls share, unless the backend was closed while it was made.
+    fn keep(&self, current: Current<C::Link>) -> Result<Current<C::Link>, Error> {
+        {
+            let mut state = self.state();
+            // With the state locked: whoever closes the backend says so first, and then takes out what is kept here.
+            self.shared.ensure_open()?;
+            state.current = Some(current.clone());
+        }
+        if matches!(self.role, Role::Store) {
+            // On this connection the server knows of no key yet that we want to hear of.
+            self.shared.news.interrupted();
+        }
+        Ok(current)
     }
 
     fn existing(&self) -> Result<Option<Current<C::Link>>, Error> {

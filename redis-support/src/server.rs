@@ -103,8 +103,19 @@ impl<C: Client> Server<C> {
         let lane = used.lane.as_ref().expect("it was put there");
         let group = [Request::ByHash(call), Request::Words(wait)];
         let answer = run(lane, &[group], time).await;
-        self.lanes.idle().extend(used.lane.take());
+        if let Some(lane) = used.lane.take() {
+            self.put_back(lane);
+        }
         answer.map(only).map(Into::into)
+    }
+
+    /// Keeps a lane for the next call, unless the backend was closed while it was in use.
+    fn put_back(&self, lane: Arc<Line<C>>) {
+        let mut idle = self.lanes.idle();
+        // With the lanes locked: whoever closes the backend says so first, and then takes out what is kept here.
+        if self.shared.ensure_open().is_ok() {
+            idle.push(lane);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 struct Store {
     fake: Fake,
     news: Arc<News>,
+    shared: Arc<Shared<Fake>>,
     servers: Servers<Fake>,
     calls: Arc<Mutex<Vec<(u16, String)>>>,
 }
@@ -30,7 +31,7 @@ impl Store {
         let news = Arc::new(News::new(Layout::default()));
         let shared = Shared::new(fake.clone(), TIMEOUT, Arc::clone(&news), true, Protocol::Resp3);
         let servers = Servers::new(topology, Access::default(), &Access::default(), &shared);
-        Self { fake, news, servers, calls: Arc::default() }
+        Self { fake, news, shared, servers, calls: Arc::default() }
     }
 
     /// Puts a server there that says so of the others, and replies so to scripts.
@@ -49,6 +50,12 @@ impl Store {
             }
             _ => of_others(words),
         });
+    }
+
+    /// As the backend does it.
+    fn close(&self) {
+        self.shared.close();
+        self.servers.disconnect();
     }
 
     /// The ports of those who were sent scripts.
@@ -614,6 +621,40 @@ mod a_server {
         assert!(is_told(&mut watch).await);
         assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
         assert_eq!(store.fake.listeners("h:1").len(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_not_connected_to_by_what_was_closed_meanwhile() {
+        let store = store(|_| done());
+        store.fake.delay("h:1", TIMEOUT / 2);
+        let close = async {
+            tokio::time::sleep(TIMEOUT / 4).await;
+            store.close();
+        };
+
+        let (connected, ()) = tokio::join!(store.servers.connect(), close);
+
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(store.fake.connections(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_waited_for_replicas_is_left_if_all_was_closed_meanwhile() {
+        let store = store(|_| done());
+        let call = call();
+        let wait = || store.servers.call_and_wait(&call, Replicas::AtLeast(1), TIMEOUT);
+        wait().await.unwrap();
+        assert_eq!(store.fake.connections(), 1);
+        store.fake.delay("h:1", TIMEOUT / 2);
+        let close = async {
+            tokio::time::sleep(TIMEOUT / 4).await;
+            store.close();
+        };
+
+        let (answer, ()) = tokio::join!(wait(), close);
+
+        assert_eq!(answer.unwrap().received, Ok(Reply::Int(1)));
+        assert_eq!(store.fake.connections(), 0);
     }
 }
 
