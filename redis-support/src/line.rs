@@ -91,7 +91,9 @@ impl<C: Client> Line<C> {
 
     /// Ends the connection. The next call makes another.
     pub(crate) fn disconnect(&self) {
-        self.state().current = None;
+        let left = self.state().current.take();
+        // Not locked any more: what ends with a connection may wake others.
+        drop(left);
     }
 
     /// Connects, if that is needed.
@@ -144,15 +146,15 @@ impl<C: Client> Line<C> {
 
     /// Gives up a connection; the next call makes another.
     fn leave(&self, number: u64) {
-        let mut state = self.state();
-        if state.current.as_ref().is_some_and(|current| current.number == number) {
-            state.current = None;
-            drop(state);
-            match &self.role {
-                // What the server would have told may have been missed.
-                Role::Store => self.shared.news.interrupted(),
-                Role::Sentinel(hint) => hint(Hint::Silent),
-            }
+        let left = self.state().current.take_if(|current| current.number == number);
+        if left.is_none() {
+            return;
+        }
+        drop(left);
+        match &self.role {
+            // What the server would have told may have been missed.
+            Role::Store => self.shared.news.interrupted(),
+            Role::Sentinel(hint) => hint(Hint::Silent),
         }
     }
 

@@ -1,6 +1,7 @@
 //! One server: runs scripts on it, over one line that all calls share and more lines for calls that wait for replicas.
 
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,7 +59,9 @@ impl<C: Client> Server<C> {
     /// Ends all connections. The next call makes another.
     pub(crate) fn disconnect(&self) {
         self.line.disconnect();
-        self.lanes.idle().clear();
+        let idle = mem::take(&mut *self.lanes.idle());
+        // Not locked any more: what ends with a connection may wake others.
+        drop(idle);
     }
 
     /// Sends one command.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,6 +59,22 @@ struct Range<C: Client> {
     owner: Arc<Server<C>>,
 }
 
+impl<C: Client> PartialEq for Range<C> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.first, self.last) == (other.first, other.last)
+            && Arc::ptr_eq(&self.owner, &other.owner)
+    }
+}
+
+/// A map that is out of date.
+struct OutOfDate<C: Client> {
+    /// From the new one.
+    is_different: bool,
+    _ranges: Vec<Range<C>>,
+    /// Those that have nothing any more.
+    _servers: Vec<Arc<Server<C>>>,
+}
+
 impl<C: Client> Cluster<C> {
     pub(super) fn new(seeds: Vec<Address>, access: Access, shared: &Arc<Shared<C>>) -> Self {
         Self {
@@ -91,7 +108,8 @@ impl<C: Client> Cluster<C> {
     }
 
     pub(super) fn disconnect(&self) {
-        self.state().servers.values().for_each(|server| server.disconnect());
+        let servers: Vec<_> = self.state().servers.values().cloned().collect();
+        servers.iter().for_each(|server| server.disconnect());
     }
 
     /// How many replicas the server with the key of `call` has, up or down.
@@ -217,7 +235,8 @@ impl<C: Client> Cluster<C> {
                 // There may be more that has moved.
                 self.distrust();
                 let owner = self.server_at(&address);
-                self.state().set_owner(slot, &owner);
+                let before = self.state().set_owner(slot, &owner);
+                drop(before);
                 Verdict::Moved(owner)
             }
             Some(Redirection::Ask(address)) => Verdict::Ask(self.server_at(&address)),
@@ -277,7 +296,8 @@ impl<C: Client> Cluster<C> {
         let asked_at = Instant::now();
         match self.ask_for_map(suspect).await {
             Ok(owners) => {
-                if self.state().adopt(owners, asked_at) {
+                let before = self.state().adopt(owners, asked_at);
+                if before.is_different {
                     // On servers that have got something, nobody who waits is known.
                     self.shared.news.interrupted();
                 }
@@ -378,39 +398,40 @@ impl<C: Client> State<C> {
         (slot <= range.last).then(|| Arc::clone(&range.owner))
     }
 
-    /// One slot has another owner than the map says.
-    fn set_owner(&mut self, slot: u16, owner: &Arc<Server<C>>) {
+    /// One slot has another owner than the map says. The one that it had is to be dropped with nothing locked.
+    fn set_owner(&mut self, slot: u16, owner: &Arc<Server<C>>) -> Option<Arc<Server<C>>> {
         let after = self.ranges.partition_point(|range| range.first <= slot);
         let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
         let Some(index) = after.checked_sub(1).filter(|index| slot <= self.ranges[*index].last)
         else {
             self.ranges.insert(after, own);
-            return;
+            return None;
         };
         let Range { first, last, owner: before } = self.ranges.remove(index);
-        let left =
-            (first < slot).then(|| Range { first, last: slot - 1, owner: Arc::clone(&before) });
-        let right = (slot < last).then(|| Range { first: slot + 1, last, owner: before });
+        let part = |first, last| Range { first, last, owner: Arc::clone(&before) };
+        let left = (first < slot).then(|| part(first, slot - 1));
+        let right = (slot < last).then(|| part(slot + 1, last));
         let parts = left.into_iter().chain([own]).chain(right);
         self.ranges.splice(index..index, parts);
+        Some(before)
     }
 
-    /// Takes a new map; tells whether anything is different.
-    fn adopt(&mut self, mut ranges: Vec<Range<C>>, asked_at: Instant) -> bool {
+    /// Takes a new map, and returns what is to be dropped with nothing locked.
+    fn adopt(&mut self, mut ranges: Vec<Range<C>>, asked_at: Instant) -> OutOfDate<C> {
         ranges.sort_by_key(|range| range.first);
-        let same = |(old, new): (&Range<C>, &Range<C>)| {
-            old.first == new.first && old.last == new.last && Arc::ptr_eq(&old.owner, &new.owner)
-        };
-        let changed =
-            ranges.len() != self.ranges.len() || !self.ranges.iter().zip(&ranges).all(same);
-        self.ranges = ranges;
+        let is_different = self.ranges != ranges;
+        let ranges = mem::replace(&mut self.ranges, ranges);
         self.asked_at = Some(asked_at);
         // Those that have nothing any more are disconnected once nobody waits for them.
-        let ranges = &self.ranges;
-        let in_use =
-            |server: &Arc<Server<C>>| ranges.iter().any(|range| Arc::ptr_eq(&range.owner, server));
-        self.servers.retain(|_, server| in_use(server));
-        changed
+        let is_unused = |server: &Arc<Server<C>>| {
+            self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
+        };
+        let unused = self.servers.extract_if(|_, server| is_unused(server));
+        OutOfDate {
+            is_different,
+            _ranges: ranges,
+            _servers: unused.map(|(_, server)| server).collect(),
+        }
     }
 }
 

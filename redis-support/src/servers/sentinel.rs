@@ -138,7 +138,8 @@ impl<C: Client> Sentinel<C> {
 
     pub(super) fn disconnect(&self) {
         self.sentinels.iter().for_each(|sentinel| sentinel.disconnect());
-        if let Some(known) = self.known().take() {
+        let known = self.known().take();
+        if let Some(known) = known {
             known.master.server.disconnect();
         }
     }
