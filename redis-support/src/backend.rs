@@ -106,9 +106,6 @@ impl<C: Client> Backend<C> {
         is_granted: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
         let key = claims[0].key();
-        if self.0.replicas == Replicas::None {
-            return self.call(Operation::Acquire, key, call, decode).await;
-        }
         let time = self.0.replicas_timeout;
         let answer = self.0.servers.call_and_wait(&call, self.0.replicas, time).await;
         let acquired = async {

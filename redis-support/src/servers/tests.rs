@@ -598,6 +598,16 @@ mod a_server {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn waits_for_no_replicas_if_none_are_wanted() {
+        let store = store(|_| done());
+
+        let answer = store.servers.call_and_wait(&call(), Replicas::None, TIMEOUT).await.unwrap();
+
+        assert_eq!((answer.replicas.unwrap(), answer.enough), (0, 0));
+        assert_eq!(store.commands(), ["EVALSHA"]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
         let store = store(|_| None);
         let connections = || store.fake.listeners("h:1").len();
