@@ -19,7 +19,7 @@ use crate::reply::Reply;
 use crate::server::Server;
 use crate::shared::Shared;
 
-/// How long the sentinels' word is good where they cannot tell that it is not any more: over the old protocol, or while none
+/// How long what the sentinels said is good where they cannot tell that it is not any more: over the old protocol, or while none
 /// of them answers.
 const GOOD_UNTOLD: Duration = Duration::from_secs(1);
 
@@ -93,8 +93,8 @@ struct Master<C: Client> {
     confirmed: bool,
 }
 
-/// What a sentinel says.
-struct Word {
+/// What a sentinel says of the master.
+struct MasterInfo {
     epoch: u64,
     address: Address,
     replicas: u32,
@@ -206,8 +206,8 @@ impl<C: Client> Sentinel<C> {
             return Ok(master);
         }
         let doubts = self.doubts.count();
-        match self.word().await {
-            Ok(word) => Ok(self.adopt(word, doubts)),
+        match self.ask_all().await {
+            Ok(info) => Ok(self.adopt(info, doubts)),
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 self.last_named(doubts).ok_or(error)
             }
@@ -224,19 +224,19 @@ impl<C: Client> Sentinel<C> {
         undoubted.then(|| known.master.clone())
     }
 
-    fn adopt(&self, word: Word, doubts: DoubtCount) -> Master<C> {
+    fn adopt(&self, info: MasterInfo, doubts: DoubtCount) -> Master<C> {
         let mut known = self.known();
         let before = known.take().map(|known| known.master.server);
-        let same = before.as_ref().filter(|server| *server.address() == word.address);
+        let same = before.as_ref().filter(|server| *server.address() == info.address);
         let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Server::new(word.address.clone(), self.access.clone(), &self.shared)
+            Server::new(info.address.clone(), self.access.clone(), &self.shared)
         });
         let master = Master { server, doubts, confirmed: true };
-        let (replicas, asked_at) = (word.replicas, Instant::now());
+        let (replicas, asked_at) = (info.replicas, Instant::now());
         *known = Some(Known { master: master.clone(), replicas, asked_at });
         drop(known);
         if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &master.server)) {
-            tracing::info!(master = self.master, address = %word.address, "the sentinels name another server");
+            tracing::info!(master = self.master, address = %info.address, "the sentinels name another server");
             old.disconnect();
             self.shared.news.interrupted();
         }
@@ -259,16 +259,16 @@ impl<C: Client> Sentinel<C> {
     }
 
     /// What the sentinels say: of a majority, whoever knows of the latest failover; of fewer, if no more answer.
-    async fn word(&self) -> Result<Word, Error> {
-        let mut words: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| self.word_of(sentinel)).collect();
-        let (mut newest, mut count, mut failure) = (None::<Word>, 0, None);
-        while let Some(word) = words.next().await {
-            match word {
-                Ok(word) => {
+    async fn ask_all(&self) -> Result<MasterInfo, Error> {
+        let mut infos: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.ask_one(sentinel)).collect();
+        let (mut newest, mut count, mut failure) = (None::<MasterInfo>, 0, None);
+        while let Some(info) = infos.next().await {
+            match info {
+                Ok(info) => {
                     count += 1;
-                    if newest.as_ref().is_none_or(|newest| word.epoch > newest.epoch) {
-                        newest = Some(word);
+                    if newest.as_ref().is_none_or(|newest| info.epoch > newest.epoch) {
+                        newest = Some(info);
                     }
                 }
                 Err(error) => failure = Some(error),
@@ -280,7 +280,7 @@ impl<C: Client> Sentinel<C> {
         newest.ok_or_else(|| failure.unwrap_or_else(|| self.unknown()))
     }
 
-    async fn word_of(&self, sentinel: &Arc<Line<C>>) -> Result<Word, Error> {
+    async fn ask_one(&self, sentinel: &Arc<Line<C>>) -> Result<MasterInfo, Error> {
         let reply = sentinel.command(&["SENTINEL", "MASTER", &self.master]).await;
         let reply = reply.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
         let reply = reply.map_err(|refusal| {
@@ -291,7 +291,7 @@ impl<C: Client> Sentinel<C> {
                 refusal.into_error()
             }
         })?;
-        read_word(&reply, sentinel.address()).ok_or_else(|| {
+        read_master_info(&reply, sentinel.address()).ok_or_else(|| {
             let message = "what a sentinel says of its master makes no sense";
             Error::new(ErrorKind::Unexpected, message)
         })
@@ -308,7 +308,7 @@ impl<C: Client> Sentinel<C> {
 }
 
 /// Reads a list of names and values.
-fn read_word(reply: &Reply, asked: &Address) -> Option<Word> {
+fn read_master_info(reply: &Reply, asked: &Address) -> Option<MasterInfo> {
     let Reply::Array(parts) = reply else {
         return None;
     };
@@ -320,7 +320,7 @@ fn read_word(reply: &Reply, asked: &Address) -> Option<Word> {
             _ => None,
         })
     };
-    Some(Word {
+    Some(MasterInfo {
         epoch: value("config-epoch")?.parse().ok()?,
         address: Address::of(value("ip")?, value("port")?.parse().ok()?, asked)?,
         replicas: value("num-slaves").and_then(|count| count.parse().ok()).unwrap_or_default(),
