@@ -68,9 +68,6 @@ impl<C: Client> Backend<C> {
 
     /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
     pub fn connect_lazily(config: Config<C>) -> Self {
-        if config.exposes_password() {
-            tracing::warn!(topology = %config.topology, "the password crosses the network in the clear: use TLS");
-        }
         let Config { client, topology, access, sentinel_access, layout, timeout, .. } = config;
         let news = Arc::new(News::new(layout.clone()));
         let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);

@@ -188,24 +188,6 @@ impl<C: Client> Config<C> {
         self.sentinel_access = Access { user, password: Some(password.into()), database: 0 };
         self
     }
-
-    /// Whether a password would cross a network in the clear.
-    pub(crate) fn exposes_password(&self) -> bool {
-        let has_password =
-            self.access.password.is_some() || self.sentinel_access.password.is_some();
-        has_password && !self.client.is_encrypted() && !self.topology.is_local()
-    }
-}
-
-impl Topology {
-    fn is_local(&self) -> bool {
-        match self {
-            Self::Single(address) => address.is_local(),
-            Self::Sentinel { sentinels: addresses, .. } | Self::Cluster { seeds: addresses } => {
-                addresses.iter().all(Address::is_local)
-            }
-        }
-    }
 }
 
 impl fmt::Display for Topology {

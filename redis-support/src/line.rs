@@ -208,6 +208,7 @@ impl<C: Client> Line<C> {
     }
 
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+        self.shared.warn_if_exposed(&self.access, &self.address);
         let protocol = self.shared.protocol();
         match self.connect_with(protocol).await {
             Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {

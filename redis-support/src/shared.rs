@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
 
-use crate::client::{Client, Protocol};
+use crate::address::Address;
+use crate::client::{Access, Client, Protocol};
 use crate::watch::News;
 
 /// What all connections of a backend have in common.
@@ -19,6 +20,8 @@ pub(crate) struct Shared<C> {
     /// Whether the old protocol is all that they know.
     resp2: AtomicBool,
     closed: AtomicBool,
+    /// Whether it was said that a password crosses a network in the clear.
+    has_warned: AtomicBool,
 }
 
 impl<C: Client> Shared<C> {
@@ -30,8 +33,9 @@ impl<C: Client> Shared<C> {
         protocol: Protocol,
     ) -> Arc<Self> {
         let resp2 = AtomicBool::new(protocol == Protocol::Resp2);
-        let (push, closed) = (AtomicBool::new(push), AtomicBool::new(false));
-        Arc::new(Self { client, timeout, news, push, resp2, closed })
+        let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let push = AtomicBool::new(push);
+        Arc::new(Self { client, timeout, news, push, resp2, closed, has_warned })
     }
 
     /// Whether servers tell of changes, as far as is known.
@@ -62,6 +66,15 @@ impl<C: Client> Shared<C> {
     /// A server knows the old protocol only.
     pub(crate) fn knows_only_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
+    }
+
+    /// Warns, once, of a password that is about to cross a network in the clear.
+    pub(crate) fn warn_if_exposed(&self, access: &Access, address: &Address) {
+        let is_exposed =
+            access.password.is_some() && !self.client.is_encrypted() && !address.is_local();
+        if is_exposed && !self.has_warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%address, "the password crosses the network in the clear: use TLS");
+        }
     }
 
     /// Of a connection that took too long to make, or to come by.
