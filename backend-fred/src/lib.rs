@@ -39,7 +39,7 @@ mod link;
 mod error;
 
 pub use client::FredClient;
-pub use leasehold_redis_support::{Replicas, Topology};
+pub use leasehold_redis_support::Replicas;
 pub use link::FredLink;
 
 /// Locks on Redis or Valkey, with the `fred` crate. Clones share connections.

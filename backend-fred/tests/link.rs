@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
-use leasehold_fred::{FredClient, FredConfig, FredLink, Topology};
+use leasehold_fred::{FredClient, FredConfig, FredLink};
 use leasehold_redis_support::{
     Access, Address, Client, Link, Listener, NoLink, Protocol, Received, Reply, Request, Said,
-    ServerError, Tls,
+    ServerError, Tls, Topology,
 };
 use leasehold_testbed::{FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until};
 use tokio::time::{Instant, sleep, timeout};

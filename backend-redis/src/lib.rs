@@ -49,7 +49,7 @@ mod link;
 mod error;
 
 pub use client::RedisClient;
-pub use leasehold_redis_support::{Replicas, Topology};
+pub use leasehold_redis_support::Replicas;
 pub use link::RedisLink;
 
 /// Locks on Redis or Valkey, with the `redis` crate. Clones share connections.
