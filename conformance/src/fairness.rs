@@ -48,6 +48,11 @@ const MARK: &str = "acquired ";
 /// # Panics
 ///
 /// If the store fails.
+///
+/// # Cancel safety
+///
+/// Dropped, it prints no more. The acquisition under way is given up and the lock released in the background, as far as the
+/// runtime lasts; else the lease ends with its TTL.
 pub async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: usize) {
     let noted = Noted::default();
     let backend = Noting { inner: backend, noted: Arc::clone(&noted) };

@@ -46,7 +46,21 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether the connections are encrypted.
     fn is_encrypted(&self) -> bool;
 
-    /// Makes one connection to one server. It is given up from outside if that takes too long.
+    /// Makes one connection to one server, as the user that `access` names, and passes on what the server says unasked to `listener`.
+    ///
+    /// How long that may take is for the caller to decide, who drops the future then.
+    ///
+    /// # Errors
+    ///
+    /// [`NoLink::Protocol`] if the server does not know `protocol`, else [`NoLink::Failed`]: as
+    /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, as
+    /// [`Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in or is not trusted, as
+    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if the address cannot be one, as
+    /// [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it speaks another protocol.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the connection that was being made ends, and nothing is left running.
     fn connect(
         &self,
         address: &Address,
@@ -58,20 +72,45 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
 
 /// A connection to one server while it lasts. Clones share it; the last one closes it.
 ///
-/// Errors are of requests that were, or may have been, sent: all of them are
-/// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate), and the connection is given up. Nothing is ever sent twice, and dropped
-/// futures leave the connection in order.
+/// Errors are of requests that were, or may have been, sent, and the connection is given up after one. Nothing is ever sent twice.
 pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Sends one request.
+    /// Sends one request, and waits for its reply as long as the connection lasts.
+    ///
+    /// # Errors
+    ///
+    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended, or the reply makes no sense. What the server
+    /// refuses is no error but a reply.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The server may run the request; a reply that comes then is taken off the connection and given to nobody.
     fn send(&self, request: Request<'_>) -> impl Future<Output = Result<Received, Error>> + Send;
 
-    /// Sends several requests at once, to be done in this order.
+    /// Sends several requests at once, to be done in this order with none of another call between them, and waits for as many
+    /// replies.
+    ///
+    /// # Errors
+    ///
+    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended or a reply makes no sense, whichever of the
+    /// requests were done by then. What the server refuses is no error but a reply, and the requests after it are done all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The server may run any of the requests; replies that come then are taken off the connection and given to nobody.
     fn send_all(
         &self,
         requests: Vec<Request<'_>>,
     ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
 
     /// Has the server say what is published on `channel`. Only with [`Protocol::Resp3`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect`]: this is a part of connecting, and without it the connection is given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Drop the connection as well: a refusal that comes later may be taken for the reply to another request.
     fn subscribe(&self, channel: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
