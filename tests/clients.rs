@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{LockBackend, LockClient, LockKey, LockOptions, LossReason, Retry};
-use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel};
-use tokio::time::{sleep, timeout};
+use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, until};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// Longer than any test: who waits so long has been told nothing.
 const LONG: Duration = Duration::from_secs(60);
@@ -22,7 +23,21 @@ async fn clients(url: &str) -> [LockClient; 2] {
     [connect("redis").await, connect("fred").await]
 }
 
-async fn share_locks(url: &str) {
+/// The commands by which clients ask for locks.
+const SCRIPTS: [&str; 2] = ["eval", "evalsha"];
+
+/// Asks for `lock` in the background, and returns once the servers have refused it, from when on they tell of a release.
+async fn waiting<T: Send + 'static>(
+    scripts_run: &impl AsyncFn() -> u64,
+    lock: impl Future<Output = T> + Send + 'static,
+) -> JoinHandle<T> {
+    let before = scripts_run().await;
+    let waits = tokio::spawn(lock);
+    until("it was asked for", async || scripts_run().await > before).await;
+    waits
+}
+
+async fn share_locks(url: &str, scripts_run: impl AsyncFn() -> u64) {
     let clients = clients(url).await;
     assert_eq!(
         clients.each_ref().map(|client| client.backend().capabilities().name()),
@@ -30,21 +45,20 @@ async fn share_locks(url: &str) {
     );
     let [first, second] = &clients;
     for (holder, other) in [(first, second), (second, first)] {
-        mutexes(holder, other).await;
-        permits(holder, other).await;
-        a_fair_line(holder, other).await;
+        mutexes(holder, other, &scripts_run).await;
+        permits(holder, other, &scripts_run).await;
+        a_fair_line(holder, other, &scripts_run).await;
     }
 }
 
-async fn mutexes(holder: &LockClient, other: &LockClient) {
+async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let key = LockKey::new("job").unwrap();
     assert!(other.mutex("job").unwrap().try_lock().await.unwrap().is_none());
     assert_eq!(other.backend().inspect(&key).await.unwrap().holders().len(), 1);
 
     let mutex = other.mutex("job").unwrap();
-    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    sleep(Duration::from_millis(20)).await;
+    let waits = waiting(scripts_run, async move { mutex.lock().await.unwrap() }).await;
     let token = guard.token().number();
     guard.release().await.unwrap();
     let next = timeout(SOON, waits).await.expect("it is told").unwrap();
@@ -55,33 +69,30 @@ async fn mutexes(holder: &LockClient, other: &LockClient) {
     assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), LossReason::Vanished);
 }
 
-async fn permits(holder: &LockClient, other: &LockClient) {
+async fn permits(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let theirs = holder.semaphore("permits", 3).unwrap().acquire(2).await.unwrap();
     let semaphore = other.semaphore("permits", 3).unwrap();
     let ours = semaphore.try_acquire(1).await.unwrap().expect("one is left");
     assert!(semaphore.try_acquire(1).await.unwrap().is_none());
 
-    let waits = tokio::spawn(async move { semaphore.acquire(2).await.unwrap() });
-    sleep(Duration::from_millis(20)).await;
+    let waits = waiting(scripts_run, async move { semaphore.acquire(2).await.unwrap() }).await;
     theirs.release().await.unwrap();
     timeout(SOON, waits).await.expect("it is told").unwrap().release().await.unwrap();
     ours.release().await.unwrap();
 }
 
-async fn a_fair_line(holder: &LockClient, other: &LockClient) {
+async fn a_fair_line(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let fair = |client: &LockClient| {
         let options = client.options().fair(true);
         client.mutex("line").unwrap().with_options(options).unwrap()
     };
     let guard = fair(holder).lock().await.unwrap();
     let first = fair(other);
-    let first = tokio::spawn(async move { first.lock().await.unwrap() });
+    let first = waiting(scripts_run, async move { first.lock().await.unwrap() }).await;
     let key = LockKey::new("line").unwrap();
-    sleep(Duration::from_millis(50)).await;
     // Who comes last does not overtake, though it is the one that is told by its own client.
     let last = fair(holder);
-    let last = tokio::spawn(async move { last.lock().await.unwrap() });
-    sleep(Duration::from_millis(50)).await;
+    let last = waiting(scripts_run, async move { last.lock().await.unwrap() }).await;
     guard.release().await.unwrap();
 
     let first = timeout(SOON, first).await.expect("it is told").unwrap();
@@ -95,19 +106,26 @@ async fn a_fair_line(holder: &LockClient, other: &LockClient) {
 async fn on_one_server() {
     let redis = Redis::start().await;
 
-    share_locks(&redis.url()).await;
+    share_locks(&redis.url(), async || redis.calls(&SCRIPTS).await).await;
 }
 
 #[tokio::test]
 async fn on_the_server_that_sentinels_name() {
     let redis = RedisSentinel::start().await;
 
-    share_locks(&redis.url()).await;
+    share_locks(&redis.url(), async || redis.calls(0, &SCRIPTS).await).await;
 }
 
 #[tokio::test]
 async fn on_a_cluster() {
     let redis = ClusterOptions::new().replicas(0).start().await;
 
-    share_locks(&redis.url()).await;
+    let scripts_run = async || {
+        let mut scripts = 0;
+        for node in 0..redis.nodes() {
+            scripts += redis.calls(node, &SCRIPTS).await;
+        }
+        scripts
+    };
+    share_locks(&redis.url(), scripts_run).await;
 }

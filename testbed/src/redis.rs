@@ -198,6 +198,15 @@ impl Redis {
         self.server.command(command).await
     }
 
+    /// How often the server has run these commands, such as `["eval", "evalsha"]`.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn calls(&self, commands: &[&str]) -> u64 {
+        self.server.calls(commands).await
+    }
+
     async fn try_launch(&mut self) -> bool {
         let tls = self.tls_port.zip(self.certificates.as_ref());
         let mut args = self.options.server_args(self.folder.path(), self.port, tls);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{LeaseState, LockClient, LockGuard, Retry};
-use leasehold_testbed::until;
+use leasehold_testbed::{Redis, until};
 use tokio::task::JoinHandle;
 
 use crate::Backend;
@@ -24,4 +24,9 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
     assert_eq!(guard.state(), LeaseState::Held);
+}
+
+/// How many scripts the server has run, by whatever command.
+pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
+    redis.calls(&["eval", "evalsha"]).await
 }

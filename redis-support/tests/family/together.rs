@@ -10,6 +10,7 @@ use leasehold_core::{
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
 
+use super::steps::scripts_run;
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -38,17 +39,6 @@ async fn names(redis: &Redis) -> Vec<String> {
         .collect()
 }
 
-/// How many scripts the server has run.
-async fn requests(redis: &Redis) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).await;
-    let of = |name: &str| -> u64 {
-        let line = stats.lines().find_map(|line| line.strip_prefix(name));
-        let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
-        calls.map_or(0, |calls| calls.parse().unwrap())
-    };
-    of("cmdstat_eval:") + of("cmdstat_evalsha:")
-}
-
 async fn lock(client: &LockClient<Backend>, names: &[String]) -> MultiGuard {
     client.multi_lock().mutexes(names).unwrap().lock().await.unwrap()
 }
@@ -61,11 +51,11 @@ async fn a_multi_lock_that_is_free_is_one_request() {
         let keys: Vec<String> = (0..count).map(|n| format!("{n:02}")).collect();
         // Once for the server to know the scripts.
         lock(&client, &keys).await.release().await.unwrap();
-        let before = requests(&redis).await;
+        let before = scripts_run(&redis).await;
 
         let guard = lock(&client, &keys).await;
 
-        assert_eq!(requests(&redis).await - before, expected, "{count} keys");
+        assert_eq!(scripts_run(&redis).await - before, expected, "{count} keys");
         assert_eq!(names(&redis).await.len(), count);
         guard.release().await.unwrap();
         assert_eq!(names(&redis).await, Vec::<String>::new());
@@ -80,11 +70,11 @@ async fn a_multi_lock_that_is_held_is_refused_by_one_request() {
     let _held = other.mutex("c").unwrap().lock().await.unwrap();
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
     assert!(whole.try_lock().await.unwrap().is_none());
-    let before = requests(&redis).await;
+    let before = scripts_run(&redis).await;
 
     assert!(whole.try_lock().await.unwrap().is_none());
 
-    assert_eq!(requests(&redis).await - before, 1);
+    assert_eq!(scripts_run(&redis).await - before, 1);
     assert_eq!(names(&redis).await, ["lock:c"]);
 }
 

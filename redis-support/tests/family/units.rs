@@ -10,6 +10,7 @@ use leasehold_core::{
 };
 use leasehold_testbed::Redis;
 
+use super::steps::scripts_run;
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -129,15 +130,6 @@ async fn what_is_known_of_holders_and_waiters_goes_with_them() {
 async fn each_operation_is_one_request() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
-    let calls = async || -> u64 {
-        let stats = redis.command(&["INFO", "commandstats"]).await;
-        let of = |name: &str| -> u64 {
-            let line = stats.lines().find_map(|line| line.strip_prefix(name));
-            let calls = line.and_then(|line| line.split(['=', ',']).nth(1));
-            calls.map_or(0, |calls| calls.parse().unwrap())
-        };
-        of("cmdstat_eval:") + of("cmdstat_evalsha:")
-    };
     // Once for the server to know the scripts.
     let (held, waits) = (permits(2, 3), permits(2, 3));
     let all = async || {
@@ -148,11 +140,11 @@ async fn each_operation_is_one_request() {
         backend.release(&held).await.unwrap();
     };
     all().await;
-    let before = calls().await;
+    let before = scripts_run(&redis).await;
 
     all().await;
 
-    assert_eq!(calls().await - before, 5);
+    assert_eq!(scripts_run(&redis).await - before, 5);
 }
 
 #[tokio::test]

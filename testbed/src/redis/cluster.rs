@@ -211,6 +211,15 @@ impl RedisCluster {
         self.members[i].node.server.insist(command).await
     }
 
+    /// How often a node has run these commands, such as `["eval", "evalsha"]`.
+    ///
+    /// # Panics
+    ///
+    /// If the node does not answer.
+    pub async fn calls(&self, i: usize, commands: &[&str]) -> u64 {
+        self.members[i].node.server.calls(commands).await
+    }
+
     /// The proxies, one for each node. None, unless it was started with them.
     pub fn proxies(&self) -> Vec<&FaultProxy> {
         self.members.iter().filter_map(|member| member.node.proxy()).collect()

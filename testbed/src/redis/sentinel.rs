@@ -204,6 +204,15 @@ impl RedisSentinel {
         self.nodes[i].server.insist(command).await
     }
 
+    /// How often a server has run these commands, such as `["eval", "evalsha"]`.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn calls(&self, i: usize, commands: &[&str]) -> u64 {
+        self.nodes[i].server.calls(commands).await
+    }
+
     /// Sends one command to a sentinel, as [`command`](Self::command).
     ///
     /// # Panics

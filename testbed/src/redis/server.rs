@@ -134,6 +134,16 @@ impl Server {
         reply.expect("the server answers").expect("the server answers")
     }
 
+    /// How often it has run these commands.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub(super) async fn calls(&self, commands: &[&str]) -> u64 {
+        let stats = self.insist(&["INFO", "commandstats"]).await;
+        commands.iter().map(|command| calls_in(&stats, command)).sum()
+    }
+
     /// Sends one command, and again if the server closes the connection instead of answering.
     ///
     /// It does that to all when it is told to copy another.
@@ -181,6 +191,13 @@ impl Server {
     fn process(&self) -> &Process {
         self.process.as_ref().expect("the server was not killed")
     }
+}
+
+/// How often a command was run, by the reply to `INFO commandstats`.
+fn calls_in(stats: &str, command: &str) -> u64 {
+    let name = format!("cmdstat_{command}:calls=");
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&name)?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("it is a number"))
 }
 
 fn is_closed(error: &io::Error) -> bool {
