@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, Timing, suite};
 use leasehold_core::{Description, Holder, LockKey};
@@ -54,9 +55,7 @@ impl Cluster {
             |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
         match disturbance {
             Disturbance::Disconnect => {
-                set_weather(Weather::Reset);
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                set_weather(Weather::Fair);
+                join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
             }
             Disturbance::BlackHole => set_weather(Weather::BlackHole),
             Disturbance::Pause => etcd.pause(),

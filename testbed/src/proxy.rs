@@ -1,7 +1,9 @@
 //! A TCP proxy that does to traffic what networks do.
 
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -59,8 +61,12 @@ impl Weather {
 pub struct FaultProxy {
     address: SocketAddr,
     weather: watch::Sender<Weather>,
+    connections: Connections,
     task: AbortHandle,
 }
+
+/// The open connections, each of which listens: they are reset when something is said.
+type Connections = Arc<Mutex<watch::Sender<()>>>;
 
 impl FaultProxy {
     /// Starts a proxy in front of `server`, on the runtime of the caller.
@@ -72,8 +78,10 @@ impl FaultProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
         let address = listener.local_addr().expect("it is bound");
         let (weather, forecast) = watch::channel(Weather::Fair);
-        let task = tokio::spawn(accept(listener, server.into(), forecast)).abort_handle();
-        Self { address, weather, task }
+        let connections = Connections::default();
+        let accepting = accept(listener, server.into(), forecast, Arc::clone(&connections));
+        let task = tokio::spawn(accepting).abort_handle();
+        Self { address, weather, connections, task }
     }
 
     /// Its address, to be used in the place of the server's.
@@ -85,6 +93,14 @@ impl FaultProxy {
     pub fn set_weather(&self, weather: Weather) {
         self.weather.send_replace(weather);
     }
+
+    /// Resets all open connections, and returns when none of them is left. New ones may be made at once.
+    pub async fn disconnect(&self) {
+        let reset =
+            mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));
+        reset.send_replace(());
+        reset.closed().await;
+    }
 }
 
 impl Drop for FaultProxy {
@@ -93,17 +109,28 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn accept(listener: TcpListener, server: String, weather: watch::Receiver<Weather>) {
+async fn accept(
+    listener: TcpListener,
+    server: String,
+    weather: watch::Receiver<Weather>,
+    connections: Connections,
+) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
             continue;
         };
+        let reset = connections.lock().unwrap_or_else(PoisonError::into_inner).subscribe();
         // It ends with its connection, or when the proxy has gone and the weather with it.
-        tokio::spawn(connect(client, server.clone(), weather.clone()));
+        tokio::spawn(connect(client, server.clone(), weather.clone(), reset));
     }
 }
 
-async fn connect(mut client: TcpStream, server: String, mut weather: watch::Receiver<Weather>) {
+async fn connect(
+    mut client: TcpStream,
+    server: String,
+    mut weather: watch::Receiver<Weather>,
+    mut reset: watch::Receiver<()>,
+) {
     let forecast = weather.clone();
     let passing = async {
         let mut server = TcpStream::connect(server).await?;
@@ -116,14 +143,18 @@ async fn connect(mut client: TcpStream, server: String, mut weather: watch::Rece
             end = pass(from_server, to_client, forecast.clone(), Way::Reply) => end,
         }
     };
-    let reset = tokio::select! {
+    let is_reset = tokio::select! {
         _ = passing => false,
         storm = weather.wait_for(|weather| *weather == Weather::Reset) => storm.is_ok(),
+        reset = reset.changed() => reset.is_ok(),
     };
-    if reset {
+    if is_reset {
         // Closed without lingering, the connection is reset instead of ended.
         drop(client.set_zero_linger());
     }
+    drop(client);
+    // Only now: whoever resets connections waits for it.
+    drop(reset);
 }
 
 /// Passes on one direction until it ends.
@@ -242,6 +273,20 @@ mod tests {
         let error = timeout(SOON, stream.read_u8()).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         let mut new = TcpStream::connect(proxy.address()).await.unwrap();
+        assert!(say(&mut new, b"hello").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_disconnected_is_gone_and_may_come_again() {
+        let (proxy, mut stream) = echo().await;
+        say(&mut stream, b"hello").await.unwrap();
+
+        timeout(SOON, proxy.disconnect()).await.unwrap();
+
+        assert_eq!(stream.try_write(b"hello").unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        let mut new = TcpStream::connect(proxy.address()).await.unwrap();
+        assert_eq!(say(&mut new, b"hello").await.unwrap(), b"hello");
+        proxy.disconnect().await;
         assert!(say(&mut new, b"hello").await.is_err());
     }
 }

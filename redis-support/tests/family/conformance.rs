@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_conformance::{Disturbance, Need};
 use leasehold_core::{Description, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Layout};
@@ -43,6 +44,9 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 
     fn set_weather(&self, weather: Weather);
 
+    /// Resets all connections.
+    async fn disconnect(&self);
+
     async fn pause(&self);
 
     async fn resume(&self);
@@ -76,6 +80,10 @@ impl Servers for Single {
 
     fn set_weather(&self, weather: Weather) {
         self.proxy.set_weather(weather);
+    }
+
+    async fn disconnect(&self) {
+        self.proxy.disconnect().await;
     }
 
     async fn pause(&self) {
@@ -121,6 +129,10 @@ impl Servers for Sentinels {
         redis.set_weather(weather);
     }
 
+    async fn disconnect(&self) {
+        join_all(self.redis.read().await.proxies().into_iter().map(FaultProxy::disconnect)).await;
+    }
+
     async fn pause(&self) {
         self.redis.read().await.pause(0);
     }
@@ -163,6 +175,10 @@ impl Servers for Cluster {
         redis.set_weather(weather);
     }
 
+    async fn disconnect(&self) {
+        join_all(self.redis.read().await.proxies().into_iter().map(FaultProxy::disconnect)).await;
+    }
+
     async fn pause(&self) {
         let redis = self.redis.read().await;
         (0..redis.nodes()).for_each(|node| redis.pause(node));
@@ -198,11 +214,7 @@ pub(crate) async fn connect<C: Client>(servers: &impl Servers) -> Backend<C> {
 
 pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
     match disturbance {
-        Disturbance::Disconnect => {
-            servers.set_weather(Weather::Reset);
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            servers.set_weather(Weather::Fair);
-        }
+        Disturbance::Disconnect => servers.disconnect().await,
         Disturbance::BlackHole => servers.set_weather(Weather::BlackHole),
         Disturbance::Pause => servers.pause().await,
         Disturbance::Restart => servers.restart().await,
