@@ -1,7 +1,6 @@
 //! The connection itself: what the shared part of the Redis family relies on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
@@ -11,7 +10,7 @@ use leasehold_redis_support::{
     ServerError, Tls, Topology,
 };
 use leasehold_testbed::{FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 const SECRET: &str = "S3CR3T-CANARY";
 
@@ -186,13 +185,13 @@ async fn news_is_passed_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_news_was_missed_anything_may_have_changed() {
     let redis = Redis::start().await;
-    let (heard, waits) = (Heard::default(), Arc::new(AtomicBool::new(true)));
+    let heard = Heard::default();
+    // Who listens waits until this is dropped.
+    let (busy, ends) = mpsc::channel::<()>();
     let listener: Listener = {
-        let (listener, waits) = (heard.listener(), Arc::clone(&waits));
+        let (listener, ends) = (heard.listener(), Mutex::new(ends));
         Arc::new(move |said| {
-            while waits.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            assert!(ends.lock().unwrap().recv().is_err());
             listener(said);
         })
     };
@@ -203,7 +202,7 @@ async fn where_news_was_missed_anything_may_have_changed() {
     for n in 0..1_000 {
         ask(&link, &["SET", &format!("k{n}"), "v"]).await.unwrap();
     }
-    waits.store(false, Ordering::Relaxed);
+    drop(busy);
 
     until("it is told", async || heard.any(|said| matches!(said, Said::AllChanged))).await;
 }
@@ -213,7 +212,10 @@ async fn the_end_is_told_at_once_and_what_was_asked_is_asked_no_more() {
     let mut redis = Redis::start().await;
     let heard = Heard::default();
     let link = connect(&redis.address(), &heard).await;
-    sleep(Duration::from_millis(50)).await;
+    // What is told is told in order.
+    link.subscribe("channel").await.unwrap();
+    redis.command(&["PUBLISH", "channel", "x"]).await;
+    until("a message is told", async || heard.any(|said| matches!(said, Said::Published))).await;
     assert!(!heard.is_closed());
 
     redis.kill();
@@ -249,8 +251,7 @@ async fn what_is_under_way_when_the_connection_breaks_fails_and_is_not_sent_agai
         tokio::spawn(async move { link.send_all(vec![Request::Words(&["INCR", "n"]); 20]).await });
     until("all have arrived", async || redis.command(&["GET", "n"]).await.ends_with("40")).await;
 
-    proxy.set_weather(Weather::Reset);
-    sleep(Duration::from_millis(20)).await;
+    proxy.disconnect().await;
     proxy.set_weather(Weather::Fair);
 
     for asked in asked {
