@@ -9,7 +9,9 @@ use leasehold_redis_support::{
     Access, Address, Client, Link, Listener, NoLink, Protocol, Received, Reply, Request, Said,
     ServerError, Tls, Topology,
 };
-use leasehold_testbed::{FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until};
+use leasehold_testbed::{
+    FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until, until_some,
+};
 use tokio::time::{Instant, timeout};
 
 const SECRET: &str = "S3CR3T-CANARY";
@@ -422,14 +424,10 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     let _sentinel = Process::start("redis-server", args, &log).unwrap();
     let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
     let (client, heard, watcher) = (plain(), Heard::default(), access(Some("watcher"), SECRET));
-    let mut link = None;
-    until("the sentinel is up", async || {
-        let listener = heard.listener();
-        link = client.connect(&address, &watcher, Protocol::Resp3, listener).await.ok();
-        link.is_some()
+    let link = until_some("the sentinel is up", async || {
+        client.connect(&address, &watcher, Protocol::Resp3, heard.listener()).await.ok()
     })
     .await;
-    let link = link.unwrap();
 
     link.subscribe("+switch-master").await.unwrap();
     let Ok(Reply::Array(parts)) = ask(&link, &["SENTINEL", "MASTER", "main"]).await else {

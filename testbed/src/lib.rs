@@ -20,4 +20,4 @@ pub use proxy::{FaultProxy, Weather};
 pub use redis::{
     ClusterOptions, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
 };
-pub use until::until;
+pub use until::{until, until_some};

@@ -7,37 +7,59 @@ use tokio::time::{sleep, timeout};
 /// What takes longer than this will never be. Leases of tests are shorter.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Short beside what is waited for, long beside what a look costs.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Waits until `condition` holds.
 ///
 /// # Panics
 ///
 /// If it does not after twenty seconds; `what` says then what is missing.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub async fn until<F>(what: &str, mut condition: impl FnMut() -> F)
+where
+    F: Future<Output = bool>,
+{
+    until_some(what, || {
+        let holds = condition();
+        async { holds.await.then_some(()) }
+    })
+    .await;
+}
+
+/// Waits until `look` finds something, and returns it.
+///
+/// # Panics
+///
+/// If it does not after twenty seconds; `what` says then what is missing.
+pub async fn until_some<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
     let waiting = async {
-        while !condition().await {
-            sleep(Duration::from_millis(5)).await;
+        loop {
+            if let Some(found) = look().await {
+                return found;
+            }
+            sleep(PAUSE).await;
         }
     };
-    timeout(PATIENCE, waiting)
-        .await
-        .unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"));
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[tokio::test]
     async fn what_takes_a_while_is_waited_for() {
-        let mut looks = 0;
+        let looks = Cell::new(0);
 
-        until("looked at three times", async || {
-            looks += 1;
-            looks == 3
-        })
-        .await;
+        until("looked at three times", async || looks.replace(looks.get() + 1) == 2).await;
+        let found = until_some("a fourth look", async || Some(looks.get())).await;
 
-        assert_eq!(looks, 3);
+        assert_eq!(found, 3);
     }
 
     #[tokio::test(start_paused = true)]

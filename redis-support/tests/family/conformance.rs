@@ -12,7 +12,6 @@ use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
     Weather,
 };
-use tokio::runtime::Handle;
 use tokio::sync::RwLock;
 
 use rights::{DOCUMENTED, OF_CLUSTERS};
@@ -112,7 +111,7 @@ pub(crate) struct Sentinels {
 impl Servers for Sentinels {
     async fn start() -> Self {
         let redis = SentinelOptions::new().acl(NOBODY).acl(user("")).down_after(NO_FAILOVER);
-        let redis = wait(redis.proxied().start());
+        let redis = redis.proxied().start().await;
         Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }
 
@@ -157,7 +156,7 @@ impl Servers for Cluster {
     async fn start() -> Self {
         let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER);
         let options = options.acl(NOBODY).acl(user(OF_CLUSTERS)).proxied();
-        let redis = wait(options.start());
+        let redis = options.start().await;
         Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }
 
@@ -167,7 +166,7 @@ impl Servers for Cluster {
 
     async fn command(&self, key: &str, command: &[&str]) -> String {
         let redis = self.redis.read().await;
-        wait(async { redis.command(redis.owner_of(key).await, command).await })
+        redis.command(redis.owner_of(key).await, command).await
     }
 
     fn set_weather(&self, weather: Weather) {
@@ -195,11 +194,6 @@ impl Servers for Cluster {
             redis.restart(node).await;
         }
     }
-}
-
-/// Waits for what happens to servers. The compiler does not see that it may go on in another thread, and here it need not.
-fn wait<T>(what: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| Handle::current().block_on(what))
 }
 
 /// What all servers can stand.

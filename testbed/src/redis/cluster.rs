@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::certificates::Certificates;
 use crate::proxy::{FaultProxy, Weather};
-use crate::until::until;
+use crate::until::{until, until_some};
 
 use super::server::Login;
 use member::Member;
@@ -98,13 +98,7 @@ impl RedisCluster {
     /// If there is none for long.
     pub async fn owner_of(&self, key: &str) -> usize {
         let slot = self.slot_of(key).await;
-        let mut owner = None;
-        until("a node has the slot", async || {
-            owner = self.owner(slot).await;
-            owner.is_some()
-        })
-        .await;
-        owner.expect("it was waited for")
+        until_some("a node has the slot", async || self.owner(slot).await).await
     }
 
     /// Waits until a node other than `i` has a key's slot and takes commands, and returns it.
@@ -114,16 +108,11 @@ impl RedisCluster {
     /// If there is none for long.
     pub async fn until_owned_by_another(&self, key: &str, i: usize) -> usize {
         let slot = self.slot_of(key).await;
-        let mut owner = None;
-        until("another node has the slot", async || {
-            owner = self.owner(slot).await.filter(|owner| *owner != i);
-            match owner {
-                Some(owner) => self.is_content(owner).await,
-                None => false,
-            }
+        until_some("another node has the slot", async || {
+            let owner = self.owner(slot).await.filter(|owner| *owner != i)?;
+            self.is_content(owner).await.then_some(owner)
         })
-        .await;
-        owner.expect("it was waited for")
+        .await
     }
 
     /// A replica of a node, among those that run.
@@ -132,19 +121,15 @@ impl RedisCluster {
     ///
     /// If it has none for long.
     pub async fn replica_of(&self, i: usize) -> usize {
-        let mut replica = None;
-        until("the node has a replica", async || {
-            replica = None;
-            for (j, view) in self.views().await {
+        until_some("the node has a replica", async || {
+            let is_replica = |view: &View| {
                 let primary = view.own().and_then(|own| own.primary.as_deref());
-                if primary == Some(&*self.members[i].id) {
-                    replica = Some(j);
-                }
-            }
-            replica.is_some()
+                primary == Some(&*self.members[i].id)
+            };
+            let views = self.views().await;
+            views.iter().rfind(|(_, view)| is_replica(view)).map(|(j, _)| *j)
         })
-        .await;
-        replica.expect("it was waited for")
+        .await
     }
 
     /// Makes a replica the primary in the place of its own, and waits until it is.

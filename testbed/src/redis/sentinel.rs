@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::certificates::Certificates;
 use crate::proxy::{FaultProxy, Weather};
-use crate::until::until;
+use crate::until::{until, until_some};
 
 use super::node::Node;
 use super::server::Login;
@@ -92,15 +92,12 @@ impl RedisSentinel {
     ///
     /// If they do not for long.
     pub async fn primary(&self) -> usize {
-        let mut primary = None;
-        until("most sentinels name one primary", async || {
+        until_some("most sentinels name one primary", async || {
             let named = self.named_primaries().await;
             let votes = |i: usize| named.iter().filter(|named| **named == Some(i)).count();
-            primary = (0..self.nodes.len()).find(|i| votes(*i) * 2 > named.len());
-            primary.is_some()
+            (0..self.nodes.len()).find(|i| votes(*i) * 2 > named.len())
         })
-        .await;
-        primary.expect("it was waited for")
+        .await
     }
 
     /// Lets the sentinels choose another primary, and waits until all that run name it and it says so too.
