@@ -165,6 +165,18 @@ cases! { $
         a_plain_mutex_never_enters_again [68];
         joined_calls_of_one_owner_share_the_lock [];
     }
+    hand_over {
+        a_lease_passes_to_the_next_task_without_a_request [];
+        spare_tokens_are_nobody_elses [];
+        who_leaves_with_the_lease_in_hand_passes_it_on [];
+        the_last_who_leaves_gives_the_lease_back [];
+        a_lost_lease_is_not_passed_on [] needs ForceRelease;
+        a_loss_is_only_the_present_holders [] needs ForceRelease;
+        other_processes_get_their_turn [];
+        a_former_owner_does_not_enter_again [];
+        without_it_every_holder_asks_the_store [];
+        who_wants_another_lease_asks_the_store [];
+    }
     waiting {
         a_release_wakes_who_waits [70] needs Push;
         a_forced_release_wakes_who_waits [70] needs Push, ForceRelease;

@@ -1,5 +1,6 @@
 //! Operations as calls of scripts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
@@ -8,11 +9,12 @@ use crate::layout::Layout;
 use crate::script::Script;
 
 /// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
+/// Clones share them.
 #[derive(Clone)]
 pub struct Call {
     script: Script,
-    keys: Vec<String>,
-    args: Vec<String>,
+    keys: Arc<[String]>,
+    args: Arc<[String]>,
     /// How many of the keys it cannot do without: the first.
     essential: usize,
 }
@@ -41,7 +43,12 @@ impl Call {
         match lease.share() {
             Share::Whole => {
                 keys.push(own_news);
-                Self { script: Script::Acquire, keys, args: acquire_args(claim), essential: ALL }
+                Self {
+                    script: Script::Acquire,
+                    keys: keys.into(),
+                    args: acquire_args(claim).into(),
+                    essential: ALL,
+                }
             }
             Share::Units { units, limit } => {
                 keys.push(of.units);
@@ -54,7 +61,12 @@ impl Call {
                     description(lease),
                     place,
                 ];
-                Self { script: Script::AcquireUnits, keys, args, essential: ALL }
+                Self {
+                    script: Script::AcquireUnits,
+                    keys: keys.into(),
+                    args: args.into(),
+                    essential: ALL,
+                }
             }
         }
     }
@@ -74,7 +86,12 @@ impl Call {
             keys.extend([of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke]);
             args.extend([value(lease), millis(lease.ttl()), lease.id().secret()]);
         }
-        Some(Self { script: Script::AcquireAll, keys, args, essential: ALL })
+        Some(Self {
+            script: Script::AcquireAll,
+            keys: keys.into(),
+            args: args.into(),
+            essential: ALL,
+        })
     }
 
     /// The call that renews.
@@ -83,19 +100,20 @@ impl Call {
         match lease.share() {
             Share::Whole => Self {
                 script: Script::Renew,
-                keys: vec![of.lock, of.revoke],
-                args: vec![value(lease), millis(lease.ttl())],
+                keys: [of.lock, of.revoke].into(),
+                args: [value(lease), millis(lease.ttl())].into(),
                 essential: 1,
             },
             Share::Units { units, .. } => Self {
                 script: Script::RenewUnits,
-                keys: vec![of.held, of.units, of.news, of.revoke],
-                args: vec![
+                keys: [of.held, of.units, of.news, of.revoke].into(),
+                args: [
                     lease.id().secret(),
                     millis(lease.ttl()),
                     units.to_string(),
                     description(lease),
-                ],
+                ]
+                .into(),
                 essential: 2,
             },
         }
@@ -107,14 +125,14 @@ impl Call {
         match lease.share() {
             Share::Whole => Self {
                 script: Script::Release,
-                keys: vec![of.lock, of.queue, of.places, of.news],
-                args: vec![value(lease), lease.id().secret()],
+                keys: [of.lock, of.queue, of.places, of.news].into(),
+                args: [value(lease), lease.id().secret()].into(),
                 essential: 1,
             },
             Share::Units { .. } => Self {
                 script: Script::ReleaseUnits,
-                keys: vec![of.held, of.units, of.queue, of.places, of.news],
-                args: vec![lease.id().secret()],
+                keys: [of.held, of.units, of.queue, of.places, of.news].into(),
+                args: [lease.id().secret()].into(),
                 essential: 2,
             },
         }
@@ -124,29 +142,34 @@ impl Call {
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news];
-        Self { script: Script::Inspect, keys, args: Vec::new(), essential: ALL }
+        Self { script: Script::Inspect, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.fence, of.held, of.units, of.news, of.revoke];
-        Self { script: Script::ForceRelease, keys, args: Vec::new(), essential: ALL }
+        Self { script: Script::ForceRelease, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
         let keys = vec![of.lock, of.held, of.revoke];
-        Self { script: Script::Revoke, keys, args: Vec::new(), essential: ALL }
+        Self { script: Script::Revoke, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
     /// The same with only those keys that are there as long as the lease is in force, if there are others: what it does for them
     /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         let keys = self.keys.get(..self.essential).filter(|keys| keys.len() < self.keys.len())?;
-        let (keys, args) = (keys.to_vec(), self.args.clone());
+        let (keys, args) = (keys.into(), Arc::clone(&self.args));
         Some(Self { script: self.script, keys, args, essential: self.essential })
+    }
+
+    /// How many bytes it has, nearly.
+    pub(crate) fn size(&self) -> usize {
+        self.keys.iter().chain(&*self.args).map(String::len).sum()
     }
 
     /// The script.

@@ -27,6 +27,7 @@ mod config;
 
 mod backend;
 
+mod group;
 mod line;
 mod server;
 mod servers;

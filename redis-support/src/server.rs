@@ -13,6 +13,7 @@ use crate::address::Address;
 use crate::call::Call;
 use crate::client::{Access, Client, Received, Request};
 use crate::error::ServerError;
+use crate::group::Group;
 use crate::line::{Line, Role};
 use crate::shared::Shared;
 
@@ -22,6 +23,7 @@ const MAX_LANES: usize = 16;
 /// A server that has locks.
 pub(crate) struct Server<C: Client> {
     line: Arc<Line<C>>,
+    group: Arc<Group<C>>,
     shared: Arc<Shared<C>>,
     lanes: Lanes<C>,
 }
@@ -40,8 +42,10 @@ impl<C: Client> Lanes<C> {
 
 impl<C: Client> Server<C> {
     pub(crate) fn new(address: Address, access: Access, shared: &Arc<Shared<C>>) -> Arc<Self> {
+        let line = Line::new(address, access, Role::Store, shared);
         Arc::new(Self {
-            line: Line::new(address, access, Role::Store, shared),
+            group: Group::new(&line),
+            line,
             shared: Arc::clone(shared),
             lanes: Lanes { permits: Semaphore::new(MAX_LANES), idle: Mutex::default() },
         })
@@ -69,16 +73,14 @@ impl<C: Client> Server<C> {
         self.line.command(words).await
     }
 
-    /// Runs one script.
+    /// Runs one script, in one round trip with those of other callers.
     pub(crate) async fn call(&self, call: &Call) -> Result<Received, Error> {
-        self.call_all(&[call]).await.map(only)
+        self.group.run(call).await
     }
 
     /// Runs many scripts in one round trip.
     pub(crate) async fn call_all(&self, calls: &[&Call]) -> Result<Vec<Received>, Error> {
-        let groups: Vec<_> = calls.iter().map(|call| [Request::ByHash(call)]).collect();
-        let replies = run(&self.line, &groups, Duration::ZERO).await?;
-        Ok(replies.into_iter().flatten().collect())
+        call_all(&self.line, calls).await
     }
 
     /// Runs one script for a key that is on its way to this server.
@@ -140,6 +142,27 @@ impl<C: Client> Drop for UsedLane<'_, C> {
             // So does the news of what was asked for on it.
             self.server.shared.news.interrupted();
         }
+    }
+}
+
+/// Runs many scripts in one round trip.
+pub(crate) async fn call_all<C: Client>(
+    line: &Arc<Line<C>>,
+    calls: &[&Call],
+) -> Result<Vec<Received>, Error> {
+    let groups: Vec<_> = calls.iter().map(|call| [Request::ByHash(call)]).collect();
+    let replies = run(line, &groups, Duration::ZERO).await?;
+    Ok(replies.into_iter().flatten().collect())
+}
+
+/// What failed a whole batch failed each of its parts.
+pub(crate) fn spread(
+    replies: Result<Vec<Received>, Error>,
+    count: usize,
+) -> Vec<Result<Received, Error>> {
+    match replies {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::config::{Replicas, Topology};
 use crate::reply::Reply;
-use crate::server::Server;
+use crate::server::{Server, spread};
 use crate::shared::Shared;
 
 use cluster::Cluster;
@@ -143,14 +143,6 @@ pub(crate) struct Acknowledged {
 /// So many replicas that they and their primary are more than half of all.
 fn majority(replicas: u32) -> u32 {
     replicas.div_ceil(2)
-}
-
-/// What failed a whole batch failed each of its parts.
-fn spread(replies: Result<Vec<Received>, Error>, count: usize) -> Vec<Result<Received, Error>> {
-    match replies {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
-    }
 }
 
 /// A way of asking one server.

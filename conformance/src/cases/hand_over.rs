@@ -1,0 +1,251 @@
+//! A lease passes from task to task of one process without asking the store, where that can reserve tokens.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use leasehold_core::fault::FaultBackend;
+use leasehold_core::{
+    Attempt, Claim, LockBackend, LockClient, LockGuard, LockOptions, Operation, OwnerId,
+};
+use tokio::task::JoinSet;
+
+use crate::harness::Harness;
+use crate::scene::Scene;
+
+/// Whether the store reserves tokens for those whom a lease is passed on to.
+async fn reserves_tokens<H: Harness>(scene: &Scene<H>) -> bool {
+    let (key, backend) = (scene.key(), scene.backend().await);
+    let claim = Claim::new(scene.lease(&key)).with_spare_tokens(8);
+    // Of a key's first grant some stores know too little.
+    for _ in 0..2 {
+        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+            panic!("nobody holds it");
+        };
+        backend.release(claim.lease()).await.unwrap();
+        if grant.spare_tokens() > 0 {
+            return true;
+        }
+    }
+    false
+}
+
+fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+    scene.options().ttl(scene.ttl() * 20)
+}
+
+fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
+    let faults = client.backend().faults();
+    faults.calls(Operation::Acquire) + faults.calls(Operation::Release)
+}
+
+pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request<H: Harness>(
+    scene: &Scene<H>,
+) {
+    let (reserves, key) = (reserves_tokens(scene).await, scene.key());
+    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    // One grant, of which nothing is known yet in some stores.
+    mutex.lock().await.unwrap().release().await.unwrap();
+    let mut guard = mutex.lock().await.unwrap();
+    let before = calls(&client);
+
+    for _ in 0..3 {
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
+        let token = guard.token().clone();
+        guard.release().await.unwrap();
+        guard = next.await.unwrap();
+        assert!(token < *guard.token(), "each holder has a larger token");
+    }
+
+    if reserves {
+        assert_eq!(calls(&client), before, "the store was not asked");
+    }
+    assert!(scene.witness(&key).await.is_some());
+    let last = guard.token().clone();
+    guard.release().await.unwrap();
+    assert!(scene.witness(&key).await.is_none());
+    let other = scene.client().await;
+    let guard = other.mutex(&key).unwrap().lock().await.unwrap();
+    assert!(
+        last < *guard.token(),
+        "the next grant has a larger token than all who passed the lease on"
+    );
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn spare_tokens_are_nobody_elses<H: Harness>(scene: &Scene<H>) {
+    let (key, backend) = (scene.key(), scene.backend().await);
+    let mut last = 0;
+    for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
+        let claim = Claim::new(scene.lease(&key)).with_spare_tokens(spare);
+        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+            panic!("nobody holds it");
+        };
+        assert!(grant.token() > last, "{} after {last}", grant.token());
+        assert!(grant.spare_tokens() <= spare);
+        last = grant.token() + u64::from(grant.spare_tokens());
+        backend.release(claim.lease()).await.unwrap();
+    }
+}
+
+pub(crate) async fn who_leaves_with_the_lease_in_hand_passes_it_on<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut leaves = Vec::new();
+    for _ in 0..3 {
+        let mut leaving = Box::pin(mutex.lock());
+        assert!((&mut leaving).now_or_never().is_none());
+        leaves.push(leaving);
+    }
+    let mut stays = Box::pin(mutex.lock());
+    assert!((&mut stays).now_or_never().is_none());
+
+    guard.release().await.unwrap();
+    drop(leaves);
+
+    stays.await.unwrap().release().await.unwrap();
+    scene.until_free(&key, Duration::ZERO).await;
+}
+
+pub(crate) async fn the_last_who_leaves_gives_the_lease_back<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut leaves = Box::pin(mutex.lock());
+    assert!((&mut leaves).now_or_never().is_none());
+
+    guard.release().await.unwrap();
+    drop(leaves);
+
+    scene.until_free(&key, Duration::ZERO).await;
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+pub(crate) async fn a_lost_lease_is_not_passed_on<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+    let lost = tokio::time::timeout(scene.ttl() * 2, guard.lost()).await;
+    lost.expect("it is told, or looks");
+    let token = guard.token().clone();
+    drop(guard);
+
+    let guard = next.await.unwrap();
+    assert!(guard.is_held() && token < *guard.token());
+    assert!(scene.witness(&key).await.is_some(), "it is a lease of its own");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn a_loss_is_only_the_present_holders<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client().await;
+    let mutex = client.mutex(&key).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut former = Box::pin(guard.lost());
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+
+    let operator = scene.client().await;
+    operator.admin().force_release(&key, "conformance").await.unwrap();
+
+    let lost = tokio::time::timeout(scene.ttl() * 2, guard.lost()).await;
+    lost.expect("it is told, or looks");
+    assert!((&mut former).now_or_never().is_none(), "who has released has lost nothing");
+}
+
+pub(crate) async fn other_processes_get_their_turn<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (busy, other) =
+        (scene.client_with(long(scene)).await, scene.client_with(long(scene)).await);
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let mutex = busy.mutex(&key).unwrap();
+        tasks.spawn(async move {
+            loop {
+                let guard = mutex.lock().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+
+    let mutex = other.mutex(&key).unwrap();
+    for _ in 0..5 {
+        let served = mutex.try_lock_for(scene.ttl() * 10).await.unwrap();
+        served.expect("nobody keeps a lock for ever").release().await.unwrap();
+    }
+    tasks.shutdown().await;
+}
+
+pub(crate) async fn a_former_owner_does_not_enter_again<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let client = scene.client_with(long(scene)).await;
+    let mutex = client.reentrant_mutex(&key).unwrap();
+    let (first, second) = (OwnerId::new(), OwnerId::new());
+    let guard = first.scope(mutex.lock()).await.unwrap();
+    let mut next = Box::pin(second.scope(mutex.lock()));
+    assert!((&mut next).now_or_never().is_none());
+
+    guard.release().await.unwrap();
+    let guard: LockGuard = next.await.unwrap();
+
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none(), "it is the other's now");
+    let again = second.scope(mutex.try_lock()).await.unwrap().expect("it is its own");
+    assert_eq!(again.token(), guard.token());
+    guard.release().await.unwrap();
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none());
+    again.release().await.unwrap();
+    let guard = first.scope(mutex.try_lock()).await.unwrap().expect("it is free");
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn without_it_every_holder_asks_the_store<H: Harness>(scene: &Scene<H>) {
+    for apart in [
+        long(scene).hand_over(false),
+        long(scene).max_hold(scene.ttl() * 10),
+        long(scene).lock_delay(scene.ttl()),
+    ] {
+        let key = scene.key();
+        let (client, faults) = scene.faulty_with(apart).await;
+        let mutex = client.mutex(&key).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
+        let before = faults.calls(Operation::Acquire);
+
+        guard.release().await.unwrap();
+        next.await.unwrap().release().await.unwrap();
+
+        assert!(faults.calls(Operation::Acquire) > before);
+    }
+}
+
+pub(crate) async fn who_wants_another_lease_asks_the_store<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (client, faults) = scene.faulty_with(long(scene)).await;
+    let mutex = client.mutex(&key).unwrap();
+    let longer = mutex.clone().with_options(scene.options().ttl(scene.ttl() * 40)).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(longer.lock());
+    assert!((&mut next).now_or_never().is_none());
+    let before = faults.calls(Operation::Acquire);
+
+    guard.release().await.unwrap();
+    let guard = next.await.unwrap();
+
+    assert!(faults.calls(Operation::Acquire) > before);
+    assert!(guard.remaining() > scene.ttl() * 20);
+    guard.release().await.unwrap();
+}
