@@ -22,6 +22,7 @@ pub(crate) struct Fake {
     delays: Arc<Mutex<HashMap<String, Duration>>>,
     listeners: Arc<Mutex<Vec<(String, Listener)>>>,
     links: Arc<Mutex<Vec<Weak<()>>>>,
+    round_trips: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Fake {
@@ -54,6 +55,11 @@ impl Fake {
     /// How many connections there are.
     pub(crate) fn connections(&self) -> usize {
         self.links.lock().unwrap().iter().filter(|link| link.strong_count() > 0).count()
+    }
+
+    /// How many requests were sent at a time.
+    pub(crate) fn round_trips(&self) -> Vec<usize> {
+        self.round_trips.lock().unwrap().clone()
     }
 
     /// The address of a server as others name it.
@@ -103,7 +109,8 @@ impl Client for Fake {
         let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));
         let open = Arc::new(());
         self.links.lock().unwrap().push(Arc::downgrade(&open));
-        Ok(FakeLink { address, servers, delays, _open: open })
+        let round_trips = Arc::clone(&self.round_trips);
+        Ok(FakeLink { address, servers, delays, round_trips, _open: open })
     }
 }
 
@@ -112,6 +119,7 @@ pub(crate) struct FakeLink {
     address: String,
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
+    round_trips: Arc<Mutex<Vec<usize>>>,
     _open: Arc<()>,
 }
 
@@ -121,8 +129,8 @@ impl fmt::Debug for FakeLink {
     }
 }
 
-impl Link for FakeLink {
-    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
+impl FakeLink {
+    async fn ask(&self, request: Request<'_>) -> Result<Received, Error> {
         let mut words = vec![request.command().to_owned()];
         request.for_each_argument(|argument| words.push(argument.to_owned()));
         let answer = self.servers.lock().unwrap().get(&self.address).cloned();
@@ -138,11 +146,19 @@ impl Link for FakeLink {
             None => std::future::pending().await,
         }
     }
+}
+
+impl Link for FakeLink {
+    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
+        self.round_trips.lock().unwrap().push(1);
+        self.ask(request).await
+    }
 
     async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+        self.round_trips.lock().unwrap().push(requests.len());
         let mut replies = Vec::new();
         for request in requests {
-            replies.push(self.send(request).await?);
+            replies.push(self.ask(request).await?);
         }
         Ok(replies)
     }

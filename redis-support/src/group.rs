@@ -161,3 +161,165 @@ impl<C: Client> Drop for Departures<C> {
 fn abandoned() -> Error {
     Error::new(ErrorKind::Indeterminate, "the runtime that ran it has ended, outcome unknown")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use futures_util::future::join_all;
+    use leasehold_core::LockKey;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::task::yield_now;
+
+    use super::*;
+    use crate::client::{Access, Protocol};
+    use crate::error::ServerError;
+    use crate::fake::Fake;
+    use crate::layout::Layout;
+    use crate::line::Role;
+    use crate::reply::Reply;
+    use crate::shared::Shared;
+    use crate::watch::News;
+
+    const TIMEOUT: Duration = Duration::from_millis(500);
+    const SLOW: Duration = Duration::from_millis(10);
+
+    /// The group of one server, which takes its time, and refuses what is named `bad`.
+    fn group() -> (Arc<Group<Fake>>, Fake) {
+        let fake = Fake::default();
+        fake.serve("h:1", |words| match words[0].as_str() {
+            "CLIENT" => Some(Ok(Reply::Other)),
+            _ if words[3].contains("bad") => Some(Err(ServerError::new("OOM", "no memory"))),
+            _ => Some(Ok(Reply::Int(1))),
+        });
+        fake.delay("h:1", SLOW);
+        let news = Arc::new(News::new(Layout::default()));
+        let shared = Shared::new(fake.clone(), TIMEOUT, news, true, Protocol::Resp3);
+        let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
+        (Group::new(&line), fake)
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn call(name: &str) -> Call {
+        Call::inspect(&Layout::default(), &LockKey::new(name).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_come_meanwhile_leave_together() {
+        let (group, fake) = group();
+        group.line.connect().await.unwrap();
+        let calls: Vec<Call> = (0..10).map(|n| call(&format!("k{n}"))).collect();
+
+        for reply in join_all(calls.iter().map(|call| group.run(call))).await {
+            assert_eq!(reply.unwrap(), Ok(Reply::Int(1)));
+        }
+
+        // One to ask for news.
+        assert_eq!(fake.round_trips(), [1, 1, 9]);
+        assert!(group.state().waiting.is_empty() && !group.state().departs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_after_the_other_goes_at_once_and_alone() {
+        let (group, fake) = group();
+        for _ in 0..3 {
+            group.run(&call("k")).await.unwrap().unwrap();
+        }
+
+        assert_eq!(fake.round_trips(), [1, 1, 1, 1]);
+        assert_eq!(group.state().alone, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_leave_together_than_may() {
+        let (group, fake) = group();
+        let calls: Vec<Call> = (0..300).map(|n| call(&format!("k{n}"))).collect();
+
+        join_all(calls.iter().map(|call| group.run(call))).await;
+
+        assert_eq!(fake.round_trips().iter().sum::<usize>(), 301);
+        assert_eq!(fake.round_trips().into_iter().max(), Some(MAX_CALLS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_fails_alone() {
+        let (group, _fake) = group();
+        let calls = ["a", "bad", "c", "bad", "e"].map(call);
+
+        let replies = join_all(calls.iter().map(|call| group.run(call))).await;
+
+        let refused: Vec<bool> = replies.into_iter().map(|reply| reply.unwrap().is_err()).collect();
+        assert_eq!(refused, [false, true, false, true, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_breaks_tells_all() {
+        let (group, fake) = group();
+        group.line.connect().await.unwrap();
+        let calls = ["a", "b", "c"].map(call);
+        fake.remove("h:1");
+
+        let replies = join_all(calls.iter().map(|call| group.run(call))).await;
+
+        for reply in replies {
+            let kind = reply.unwrap_err().kind();
+            assert!(matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable), "{kind:?}");
+        }
+        assert!(!group.state().departs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_is_polled_no_more_keeps_nobody_waiting() {
+        let (group, _fake) = group();
+        group.line.connect().await.unwrap();
+        let (stuck, other) = (call("stuck"), call("other"));
+        let mut stuck = Box::pin(group.run(&stuck));
+        assert!((&mut stuck).now_or_never().is_none());
+
+        group.run(&other).await.unwrap().unwrap();
+
+        stuck.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_while_waiting_is_not_sent() {
+        let (group, fake) = group();
+        group.line.connect().await.unwrap();
+        let calls = ["first", "second", "gone", "stays"].map(call);
+        let mut waiting: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
+        for call in &mut waiting {
+            assert!(call.now_or_never().is_none());
+        }
+
+        drop(waiting.remove(2));
+        join_all(waiting).await;
+
+        assert_eq!(fake.round_trips(), [1, 1, 2]);
+    }
+
+    #[test]
+    fn a_runtime_that_ends_tells_those_who_wait() {
+        let (group, _fake) = group();
+        let (first, second, third) = (call("first"), call("second"), call("third"));
+        let ends = runtime();
+        let mut alone = Box::pin(group.run(&first));
+        let mut waits = Box::pin(group.run(&second));
+        ends.block_on(async {
+            assert!((&mut alone).now_or_never().is_none());
+            assert!((&mut waits).now_or_never().is_none());
+            yield_now().await;
+        });
+        drop(ends);
+
+        let other = runtime();
+        let told = other.block_on(waits);
+        drop(alone);
+
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
+        assert_eq!(other.block_on(group.run(&third)).unwrap(), Ok(Reply::Int(1)));
+    }
+}
