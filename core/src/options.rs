@@ -168,7 +168,8 @@ impl LockOptions {
     }
 
     /// Whether callers are served first come, first served across all processes, by a queue in the
-    /// store. Default: each process has its own queue, and between them the store decides.
+    /// store. Default: each process has its own queue, and passes a mutex on among its callers for 20 ms before others have
+    /// their turn; between them the store decides.
     ///
     /// Nobody passes those who stand in the queue, fair or not, except clients other than Leasehold. A waiter that dies
     /// holds up those behind it for at most [`LockOptions::PLACE_TTL`], and one that gives up for
