@@ -1,5 +1,6 @@
 //! Waiting for what will be so.
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
@@ -14,8 +15,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// If it does not after twenty seconds; `what` says then what is missing.
-pub async fn until<F>(what: &str, mut condition: impl FnMut() -> F)
+/// If it does not after twenty seconds; `what` says then what is missing, and is asked for it only then.
+pub async fn until<F>(what: impl fmt::Display, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
@@ -30,8 +31,8 @@ where
 ///
 /// # Panics
 ///
-/// If it does not after twenty seconds; `what` says then what is missing.
-pub async fn until_some<T, F>(what: &str, mut look: impl FnMut() -> F) -> T
+/// If it does not after twenty seconds; `what` says then what is missing, and is asked for it only then.
+pub async fn until_some<T, F>(what: impl fmt::Display, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {

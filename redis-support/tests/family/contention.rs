@@ -1,12 +1,13 @@
 //! Clients that contend for one lock while servers fail, and what they saw.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{LockClient, LockOptions};
-use leasehold_testbed::until;
+use leasehold_core::{Error, LockClient, LockOptions};
+use leasehold_testbed::until_some;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -21,6 +22,8 @@ pub(crate) struct Contention {
     count: usize,
     over: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// What failed a client last, and when.
+    failures: Arc<Mutex<HashMap<usize, (Instant, Error)>>>,
 }
 
 /// Somebody believed to hold the lock from here to there.
@@ -35,17 +38,26 @@ struct Seen {
 impl Contention {
     /// Lets so many clients contend for the lock `name`, and returns when all take turns.
     pub(crate) async fn start(url: &str, name: &str, count: usize, ttl: Duration) -> Self {
-        let mut contention =
-            Self { clients: JoinSet::new(), count, over: Arc::default(), seen: Arc::default() };
+        let mut contention = Self {
+            clients: JoinSet::new(),
+            count,
+            over: Arc::default(),
+            seen: Arc::default(),
+            failures: Arc::default(),
+        };
         for client in 0..count {
             let backend = Backend::connect(url).await.unwrap();
             let options = LockOptions::new().ttl(ttl).outage_wait(Duration::from_secs(30));
             let locks = LockClient::builder(backend).options(options).build().unwrap();
             let mutex = locks.mutex(name).unwrap();
             let (over, seen) = (Arc::clone(&contention.over), Arc::clone(&contention.seen));
+            let failures = Arc::clone(&contention.failures);
+            let note = move |error: &Error| {
+                failures.lock().unwrap().insert(client, (Instant::now(), error.repeated()));
+            };
             contention.clients.spawn(async move {
                 while !over.load(Ordering::Relaxed) {
-                    let guard = mutex.lock().await.unwrap();
+                    let guard = mutex.lock().await.inspect_err(&note).unwrap();
                     let from = Instant::now();
                     let token = guard.token().number();
                     tokio::select! {
@@ -53,7 +65,7 @@ impl Contention {
                         _ = guard.lost() => {}
                     }
                     let to = Instant::now();
-                    match guard.release().await {
+                    match guard.release().await.inspect_err(&note) {
                         Err(error) if error.is_retryable() || error.loss().is_some() => {}
                         released => released.unwrap(),
                     }
@@ -71,8 +83,8 @@ impl Contention {
 
     /// Waits until each of them has got the lock after `since`, and says when the last did so first.
     pub(crate) async fn until_all_have_held_since(&self, since: Instant) -> Instant {
-        until("each of them is served", async || self.all_have_held_since(since).is_some()).await;
-        self.all_have_held_since(since).expect("it was waited for")
+        until_some(Served { contention: self, since }, async || self.all_have_held_since(since))
+            .await
     }
 
     fn all_have_held_since(&self, since: Instant) -> Option<Instant> {
@@ -91,6 +103,30 @@ impl Contention {
         let mut seen = self.seen.lock().unwrap().clone();
         seen.sort_by_key(|seen| seen.from);
         History(seen)
+    }
+}
+
+/// That all clients are served, and how far that is so at the moment.
+struct Served<'a> {
+    contention: &'a Contention,
+    since: Instant,
+}
+
+impl fmt::Display for Served<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { contention, since } = *self;
+        let (seen, failures) =
+            (contention.seen.lock().unwrap(), contention.failures.lock().unwrap());
+        write!(f, "each client is served within {:?}", since.elapsed())?;
+        for client in 0..contention.count {
+            let own = seen.iter().filter(|seen| seen.client == client);
+            let (all, late) = (own.clone().count(), own.filter(|seen| seen.from > since).count());
+            write!(f, "\nclient {client}: {late} times, {all} with those before")?;
+            if let Some((at, error)) = failures.get(&client) {
+                write!(f, "; failed {:?} ago: {error}", at.elapsed())?;
+            }
+        }
+        Ok(())
     }
 }
 
