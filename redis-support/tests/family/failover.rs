@@ -69,6 +69,20 @@ impl Store {
         }
     }
 
+    fn isolate(&self, node: usize) {
+        match self {
+            Self::Sentinel(redis) => redis.isolate(node),
+            Self::Cluster(redis) => redis.isolate(node),
+        }
+    }
+
+    fn heal(&self) {
+        match self {
+            Self::Sentinel(redis) => redis.heal(),
+            Self::Cluster(redis) => redis.heal(),
+        }
+    }
+
     fn kill(&mut self, node: usize) {
         match self {
             Self::Sentinel(redis) => redis.kill(node),
@@ -188,6 +202,14 @@ async fn a_primary_that_is_killed_stops_nobody_for_long(store: Store) {
 
 async fn a_primary_that_hangs_stops_nobody_for_long(store: Store) {
     contended(store, |store, primary| store.pause(primary), Store::resume).await;
+}
+
+/// Only with Sentinel: nodes of a cluster reach each other past what cuts off their clients, and replace nobody.
+#[tokio::test]
+async fn a_primary_that_is_isolated_stops_nobody_for_long() {
+    let store = Store::Sentinel(SentinelOptions::new().proxied().start().await);
+
+    contended(store, |store, primary| store.isolate(primary), |store, _primary| store.heal()).await;
 }
 
 async fn a_lock_that_no_replica_has_is_lost_by_its_deadline_and_the_next_token_is_larger(
