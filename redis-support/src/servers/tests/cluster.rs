@@ -1,0 +1,253 @@
+//! Many servers, each with a part of the keys.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU16;
+
+use super::*;
+use crate::servers::cluster::MAX_REDIRECTIONS;
+use crate::slot;
+
+/// Three servers of which each has every third of the slots, until it is said otherwise of the key's.
+struct Cluster {
+    store: Store,
+    owner: Arc<AtomicU16>,
+}
+
+const PORTS: [u16; 3] = [1, 2, 3];
+
+impl Cluster {
+    fn new() -> Self {
+        let seeds = PORTS.map(Fake::address).to_vec();
+        let store = Store::new(Topology::Cluster { seeds });
+        let cluster = Self { store, owner: Arc::new(AtomicU16::new(1)) };
+        PORTS.into_iter().for_each(|port| cluster.serve(port, |_| done()));
+        cluster
+    }
+
+    fn serve(
+        &self,
+        port: u16,
+        to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static,
+    ) {
+        let owner = Arc::clone(&self.owner);
+        self.store.serve(port, move |_| Some(Ok(map(owner.load(Ordering::Relaxed)))), to_scripts);
+    }
+
+    /// Another server has the key's slot, and the servers know it.
+    fn give_to(&self, owner: u16) {
+        self.owner.store(owner, Ordering::Relaxed);
+    }
+
+    async fn call(&self) -> Result<i64, ErrorKind> {
+        outcome(self.store.servers.call(&call()).await)
+    }
+}
+
+fn key_slot() -> i64 {
+    i64::from(slot::of(call().keys()[0].as_bytes()))
+}
+
+/// The reply to `CLUSTER SLOTS`: the key's slot is with `owner`, those before with the second, those after with the third.
+fn map(owner: u16) -> Reply {
+    let range = |first: i64, last: i64, port: u16| {
+        let server = Reply::Array(vec![bytes("h"), Reply::Int(i64::from(port)), bytes("id")]);
+        Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
+    };
+    let slot = key_slot();
+    Reply::Array(vec![range(slot + 1, 16_383, 3), range(slot, slot, owner), range(0, slot - 1, 2)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn asks_who_has_the_key_once() {
+    let cluster = Cluster::new();
+
+    for _ in 0..3 {
+        assert_eq!(cluster.call().await, Ok(1));
+    }
+    assert_eq!(cluster.store.called(), [1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn follows_where_it_is_sent_and_stays_there() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.give_to(2);
+    let moved = format!("{} h:2", key_slot());
+    cluster.serve(1, move |_| refused("MOVED", moved.clone()));
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1, 1, 2, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn asks_where_a_key_is_moving_to_and_goes_on_asking_where_it_was() {
+    let cluster = Cluster::new();
+    let ask = format!("{} h:3", key_slot());
+    cluster.serve(1, move |_| refused("ASK", ask.clone()));
+
+    for _ in 0..2 {
+        assert_eq!(cluster.call().await, Ok(1));
+    }
+    // Once to be told, once to say that we were told, once to call.
+    assert_eq!(cluster.store.called(), [1, 3, 3, 1, 3, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn brings_the_source_of_a_script_to_where_its_key_is_moving() {
+    let cluster = Cluster::new();
+    let ask = format!("{} h:3", key_slot());
+    cluster.serve(1, move |_| refused("ASK", ask.clone()));
+    cluster.serve(3, learns());
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.commands()[1..], ["ASKING", "EVALSHA", "ASKING", "EVAL"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_moved_keys_are_unavailable() {
+    let cluster = Cluster::new();
+    cluster.serve(1, |_| refused("TRYAGAIN", "Multiple keys request during rehashing of slot"));
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_half_moved_keys_only_those_are_asked_for_that_must_be_there() {
+    let cluster = Cluster::new();
+    let ask = format!("{} h:3", key_slot());
+    // The number of keys comes after the script.
+    cluster.serve(1, move |words| match words[2].as_str() {
+        "1" => refused("ASK", ask.clone()),
+        _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
+    });
+    cluster.serve(3, |words| match words {
+        [asking] if asking == "ASKING" => done(),
+        [_, _, count, ..] if count == "1" => done(),
+        _ => refused("TRYAGAIN", "Multiple keys request during rehashing of slot"),
+    });
+
+    assert_eq!(cluster.call().await, Ok(1));
+    let results = cluster.store.servers.call_all(&[call()]).await;
+    assert_eq!(results.into_iter().map(outcome).collect::<Vec<_>>(), [Ok(1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_send_in_circles_are_left() {
+    let cluster = Cluster::new();
+    for (port, other) in [(1, 2), (2, 1)] {
+        let moved = format!("{} h:{other}", key_slot());
+        cluster.serve(port, move |_| refused("MOVED", moved.clone()));
+    }
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
+    assert_eq!(cluster.store.called().len(), MAX_REDIRECTIONS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_server_is_left_as_soon_as_others_know_better() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    let mut watch = cluster.store.watch();
+    cluster.store.serve(1, |_| None, |_| None);
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Indeterminate));
+    cluster.give_to(3);
+    let asked_at = Instant::now();
+    assert_eq!(cluster.call().await, Ok(1));
+
+    assert_eq!(asked_at.elapsed(), Duration::ZERO);
+    assert_eq!(cluster.store.called(), [1, 1, 3]);
+    assert!(is_told(&mut watch).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_server_is_unavailable_until_another_takes_over() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.store.fake.remove("h:1");
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Indeterminate), "it may have been sent");
+    assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
+    cluster.give_to(2);
+    assert_eq!(cluster.call().await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_is_there() {
+    let cluster = Cluster::new();
+    PORTS.into_iter().for_each(|port| cluster.store.fake.remove(&format!("h:{port}")));
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
+}
+
+/// A reply that takes long, and meanwhile the key's slot goes to `owner`.
+async fn slow_reply(owner: u16) -> Result<i64, ErrorKind> {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    let slow = Arc::clone(&cluster.owner);
+    cluster.serve(1, move |_| {
+        slow.store(owner, Ordering::Relaxed);
+        done()
+    });
+    cluster.store.fake.delay("h:1", SLOW);
+    cluster.call().await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_replaced_server_says_late_is_not_believed() {
+    assert_eq!(slow_reply(2).await, Err(ErrorKind::Indeterminate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_owner_says_late_is_believed() {
+    assert_eq!(slow_reply(1).await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_server_fails_its_part_of_a_batch_and_no_other() {
+    let cluster = Cluster::new();
+    let keys = (0..16).map(|n| LockKey::new(format!("k{n}")).unwrap());
+    let calls: Vec<Call> = keys.chain([key()]).map(|key| call_of(&key)).collect();
+    cluster.store.serve(2, |_| None, |_| None);
+
+    let results = cluster.store.servers.call_all(&calls).await;
+
+    let mut by_owner = BTreeMap::<bool, Vec<_>>::new();
+    for (call, result) in calls.iter().zip(results) {
+        let is_hung = i64::from(slot::of(call.keys()[0].as_bytes())) < key_slot();
+        by_owner.entry(is_hung).or_default().push(outcome(result));
+    }
+    assert!(by_owner[&true].iter().all(|result| *result == Err(ErrorKind::Indeterminate)));
+    assert!(by_owner[&false].iter().all(|result| *result == Ok(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_fails_at_once_where_all_servers_hang() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    PORTS.into_iter().for_each(|port| cluster.store.serve(port, |_| None, |_| None));
+    let calls: Vec<Call> = (0..100).map(|_| call()).collect();
+
+    for tries in 1..=2 {
+        let asked_at = Instant::now();
+        let results = cluster.store.servers.call_all(&calls).await;
+        assert!(results.into_iter().all(|result| outcome(result).is_err()));
+        assert_eq!(asked_at.elapsed(), TIMEOUT, "{tries}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_batch_are_sent_on_one_by_one() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    let moved = format!("{} h:2", key_slot());
+    cluster.serve(1, move |_| refused("MOVED", moved.clone()));
+    cluster.give_to(2);
+
+    let results = cluster.store.servers.call_all(&[call(), call()]).await;
+
+    for result in results {
+        assert_eq!(outcome(result), Ok(1));
+    }
+}

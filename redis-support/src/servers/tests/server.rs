@@ -1,0 +1,112 @@
+//! One server, and what it is sent.
+
+use super::*;
+use crate::client::Said;
+
+fn store(to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static) -> Store {
+    let store = Store::new(Topology::Single(Fake::address(1)));
+    store.serve(1, |_| None, to_scripts);
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_of_a_script_when_it_does_not_know_it() {
+    let store = store(learns());
+
+    for _ in 0..2 {
+        assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+    }
+    assert_eq!(store.commands(), ["EVALSHA", "EVAL", "EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_once_for_a_whole_batch() {
+    let store = store(learns());
+
+    for result in store.servers.call_all(&[call(), call()]).await {
+        assert_eq!(outcome(result), Ok(1));
+    }
+    let sent = store.commands();
+    assert_eq!(sent.iter().filter(|command| *command == "EVAL").count(), 1, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_together_with_what_waits_for_replicas() {
+    let store = store(learns());
+
+    let answer = store.servers.call_and_wait(&call(), Replicas::AtLeast(1), TIMEOUT).await;
+
+    let answer = answer.unwrap();
+    assert_eq!((answer.received, answer.replicas.unwrap()), (Ok(Reply::Int(1)), 1));
+    assert_eq!(store.commands(), ["EVALSHA", "WAIT", "EVAL", "WAIT"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_no_replicas_if_none_are_wanted() {
+    let store = store(|_| done());
+
+    let answer = store.servers.call_and_wait(&call(), Replicas::None, TIMEOUT).await.unwrap();
+
+    assert_eq!((answer.replicas.unwrap(), answer.enough), (0, 0));
+    assert_eq!(store.commands(), ["EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
+    let store = store(|_| None);
+    let connections = || store.fake.listeners("h:1").len();
+
+    for expected in [1, 1, 1, 2] {
+        let asked_at = Instant::now();
+        assert_eq!(outcome(store.servers.call(&call()).await), Err(ErrorKind::Indeterminate));
+        assert_eq!(asked_at.elapsed(), TIMEOUT);
+        assert_eq!(connections(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_closes_the_connection_has_everybody_look_again() {
+    let store = store(|_| done());
+    store.servers.connect().await.unwrap();
+    let mut watch = store.watch();
+
+    store.fake.listeners("h:1").iter().for_each(|listener| listener(Said::Closed));
+
+    assert!(is_told(&mut watch).await);
+    assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+    assert_eq!(store.fake.listeners("h:1").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_connected_to_by_what_was_closed_meanwhile() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 2);
+    let close = async {
+        tokio::time::sleep(TIMEOUT / 4).await;
+        store.close();
+    };
+
+    let (connected, ()) = tokio::join!(store.servers.connect(), close);
+
+    assert_eq!(connected.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(store.fake.connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_waited_for_replicas_is_left_if_all_was_closed_meanwhile() {
+    let store = store(|_| done());
+    let call = call();
+    let wait = || store.servers.call_and_wait(&call, Replicas::AtLeast(1), TIMEOUT);
+    wait().await.unwrap();
+    assert_eq!(store.fake.connections(), 1);
+    store.fake.delay("h:1", TIMEOUT / 2);
+    let close = async {
+        tokio::time::sleep(TIMEOUT / 4).await;
+        store.close();
+    };
+
+    let (answer, ()) = tokio::join!(wait(), close);
+
+    assert_eq!(answer.unwrap().received, Ok(Reply::Int(1)));
+    assert_eq!(store.fake.connections(), 0);
+}
