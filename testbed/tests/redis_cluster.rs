@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testbed::{ClusterOptions, RedisCluster, until};
+use leasehold_testbed::{ClusterOptions, RedisCluster, RedisOptions, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -117,13 +117,9 @@ async fn who_is_isolated_does_not_answer_clients() {
 
 #[tokio::test]
 async fn users_and_tls_are_in_force_and_let_nodes_in() {
-    let cluster = ClusterOptions::new()
-        .acl("user default off")
-        .acl("user locker on >secret ~lock:* +@all")
-        .tls()
-        .proxied()
-        .start()
-        .await;
+    let nodes = RedisOptions::new().acl("user default off");
+    let nodes = nodes.acl("user locker on >secret ~lock:* +@all");
+    let cluster = ClusterOptions::new().nodes(nodes.tls()).proxied().start().await;
     assert!(cluster.url().starts_with("rediss-cluster://127.0.0.1:"));
     assert!(cluster.certificates().authority().exists());
     let (owner, slot) = (cluster.owner_of("k").await, cluster.slot_of("k").await);
@@ -140,8 +136,12 @@ async fn users_and_tls_are_in_force_and_let_nodes_in() {
 
 #[tokio::test]
 async fn one_node_may_be_a_cluster() {
-    let cluster =
-        ClusterOptions::new().primaries(1).replicas(0).args(["--maxmemory", "100mb"]).start().await;
+    let cluster = ClusterOptions::new()
+        .primaries(1)
+        .replicas(0)
+        .nodes(RedisOptions::new().args(["--maxmemory", "100mb"]))
+        .start()
+        .await;
 
     assert_eq!(cluster.command(0, &["SET", "k", "v"]).await, "+OK");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testbed::{RedisSentinel, SentinelOptions, until};
+use leasehold_testbed::{RedisOptions, RedisSentinel, SentinelOptions, until};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -86,14 +86,10 @@ async fn who_is_isolated_is_replaced_and_comes_back() {
 
 #[tokio::test]
 async fn users_passwords_and_tls_are_in_force_and_let_servers_in() {
-    let redis = SentinelOptions::new()
-        .acl("user default off")
-        .acl("user locker on >secret ~lock:* +@all")
-        .sentinel_password("sesame")
-        .tls()
-        .fast()
-        .start()
-        .await;
+    let nodes = RedisOptions::new().acl("user default off");
+    let nodes = nodes.acl("user locker on >secret ~lock:* +@all");
+    let redis =
+        SentinelOptions::new().nodes(nodes.tls()).sentinel_password("sesame").fast().start().await;
     assert!(redis.url().starts_with("rediss-sentinel://127.0.0.1:"));
     assert!(redis.certificates().authority().exists());
 

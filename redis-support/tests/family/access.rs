@@ -206,7 +206,10 @@ mod with_sentinel {
 
     async fn redis_with(rules: &str, of_sentinels: &str) -> RedisSentinel {
         let user = format!("user locker on >{SECRET} {rules}");
-        let redis = SentinelOptions::new().acl("user default off").acl(user).start().await;
+        let redis = SentinelOptions::new()
+            .nodes(RedisOptions::new().acl("user default off").acl(user))
+            .start()
+            .await;
         for sentinel in 0..3 {
             let password = format!(">{SECRET}");
             let mut command = vec!["ACL", "SETUSER", "watcher", "on", &password];
@@ -273,7 +276,10 @@ mod in_a_cluster {
 
     async fn redis_with(rules: &str) -> leasehold_testbed::RedisCluster {
         let user = format!("user locker on >{SECRET} {DOCUMENTED} {rules}");
-        ClusterOptions::new().acl("user default off").acl(user).start().await
+        ClusterOptions::new()
+            .nodes(RedisOptions::new().acl("user default off").acl(user))
+            .start()
+            .await
     }
 
     fn url(redis: &leasehold_testbed::RedisCluster, parameters: &str) -> String {
@@ -386,7 +392,7 @@ mod tls {
 
     #[tokio::test]
     async fn is_spoken_with_sentinels_and_the_servers_that_they_name() {
-        let redis = SentinelOptions::new().tls().start().await;
+        let redis = SentinelOptions::new().nodes(RedisOptions::new().tls()).start().await;
         let url = format!("{}?ca={}", redis.url(), redis.certificates().authority().display());
         let client = LockClient::new(Backend::connect(&url).await.unwrap());
         client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -405,7 +411,8 @@ mod tls {
 
     #[tokio::test]
     async fn is_spoken_with_all_servers_of_a_cluster() {
-        let redis = ClusterOptions::new().replicas(0).tls().start().await;
+        let redis =
+            ClusterOptions::new().replicas(0).nodes(RedisOptions::new().tls()).start().await;
         let authority = redis.certificates().authority();
         let one = format!("rediss-cluster://{}?ca={}", redis.node_address(0), authority.display());
         let client = LockClient::new(Backend::connect(&one).await.unwrap());

@@ -24,7 +24,10 @@ fn user(more_rights: &str) -> String {
     format!("user locker on >secret {DOCUMENTED} {more_rights}")
 }
 
-const NOBODY: &str = "user default off";
+/// Servers that let in nobody else.
+fn nodes(more_rights: &str) -> RedisOptions {
+    RedisOptions::new().acl("user default off").acl(user(more_rights))
+}
 
 fn as_user(url: &str) -> String {
     url.replace("://", "://locker:secret@")
@@ -110,7 +113,7 @@ pub(crate) struct Sentinels {
 #[async_trait]
 impl Servers for Sentinels {
     async fn start() -> Self {
-        let redis = SentinelOptions::new().acl(NOBODY).acl(user("")).down_after(NO_FAILOVER);
+        let redis = SentinelOptions::new().nodes(nodes("")).down_after(NO_FAILOVER);
         let redis = redis.proxied().start().await;
         Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }
@@ -155,7 +158,7 @@ pub(crate) struct Cluster {
 impl Servers for Cluster {
     async fn start() -> Self {
         let options = ClusterOptions::new().replicas(0).node_timeout(NO_FAILOVER);
-        let options = options.acl(NOBODY).acl(user(OF_CLUSTERS)).proxied();
+        let options = options.nodes(nodes(OF_CLUSTERS)).proxied();
         let redis = options.start().await;
         Self { url: as_user(&redis.url()), redis: RwLock::new(redis) }
     }

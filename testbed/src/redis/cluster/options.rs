@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::certificates::TlsClients;
-
+use super::super::RedisOptions;
 use super::super::settings::NodeOptions;
 use super::RedisCluster;
 
@@ -50,26 +49,13 @@ impl ClusterOptions {
         self
     }
 
-    /// Adds arguments of `redis-server` for every node, such as `["--maxmemory", "1mb"]`.
-    #[must_use]
-    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.node.args.extend(args.into_iter().map(Into::into));
-        self
-    }
-
-    /// Adds a line of the ACL file of every node, such as `user default off`.
+    /// Sets how each node is started; by default, plainly.
     ///
-    /// There is then also a user of the testbed's own, as whom replicas come.
+    /// If it has users, there is also one of the testbed's own, as whom replicas come. If it speaks TLS, all nodes speak nothing else,
+    /// also with each other.
     #[must_use]
-    pub fn acl(mut self, line: impl Into<String>) -> Self {
-        self.node.acl.push(line.into());
-        self
-    }
-
-    /// All nodes speak only TLS, also with each other, with certificates made on the spot.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.node.tls = Some(TlsClients::NeedNoCertificate);
+    pub fn nodes(mut self, options: RedisOptions) -> Self {
+        self.node = options.node;
         self
     }
 
@@ -86,7 +72,7 @@ impl ClusterOptions {
     ///
     /// # Panics
     ///
-    /// If it cannot be started, see [`RedisOptions::start`](crate::RedisOptions::start). It takes Redis 7.0.
+    /// If it cannot be started, see [`RedisOptions::start`]. It takes Redis 7.0.
     pub async fn start(self) -> RedisCluster {
         for _ in 0..10 {
             if let Some(cluster) = RedisCluster::launch(self.clone()).await {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::certificates::TlsClients;
-
+use super::super::RedisOptions;
 use super::super::settings::NodeOptions;
 use super::RedisSentinel;
 
@@ -64,19 +63,13 @@ impl SentinelOptions {
         self
     }
 
-    /// Adds arguments of `redis-server` for the servers that hold data, such as `["--min-replicas-to-write", "1"]`.
-    #[must_use]
-    pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
-        self.node.args.extend(args.into_iter().map(Into::into));
-        self
-    }
-
-    /// Adds a line of the ACL file of the servers that hold data, such as `user default off`.
+    /// Sets how each of the servers that hold data is started; by default, plainly.
     ///
-    /// There is then also a user of the testbed's own, as whom replicas and sentinels come.
+    /// If it has users, there is also one of the testbed's own, as whom replicas and sentinels come. If it speaks TLS, all speak
+    /// nothing else, also with each other.
     #[must_use]
-    pub fn acl(mut self, line: impl Into<String>) -> Self {
-        self.node.acl.push(line.into());
+    pub fn nodes(mut self, options: RedisOptions) -> Self {
+        self.node = options.node;
         self
     }
 
@@ -84,13 +77,6 @@ impl SentinelOptions {
     #[must_use]
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.sentinel_password = Some(password.into());
-        self
-    }
-
-    /// All speak only TLS, also with each other, with certificates made on the spot.
-    #[must_use]
-    pub fn tls(mut self) -> Self {
-        self.node.tls = Some(TlsClients::NeedNoCertificate);
         self
     }
 
@@ -105,7 +91,7 @@ impl SentinelOptions {
     ///
     /// # Panics
     ///
-    /// If they cannot be started, see [`RedisOptions::start`](crate::RedisOptions::start).
+    /// If they cannot be started, see [`RedisOptions::start`].
     pub async fn start(self) -> RedisSentinel {
         for _ in 0..10 {
             if let Some(redis) = RedisSentinel::launch(self.clone()).await {
