@@ -4,78 +4,104 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::Args;
+use crate::args::Args;
+use crate::measure::Measure;
+use crate::outcome::Outcome;
+use crate::target::Target;
 
 /// One way to do something.
 #[async_trait]
 pub(crate) trait Contestant: Send {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> String;
 
-    /// Does it many times, and tells how long each took.
-    async fn round(&mut self) -> Vec<Duration>;
+    /// Does it for as long as `turn` says or takes, and tells what it measured.
+    async fn round(&mut self, turn: Turn) -> Round;
 }
 
-/// Lets the contestants take turns, of which the first one is what the others are compared with, and prints what came of it.
-pub(crate) async fn run(title: &str, args: &Args, mut contestants: Vec<Box<dyn Contestant>>) {
-    contestants.retain(|contestant| contestant.name().contains(&args.only));
-    if contestants.is_empty() {
-        return;
+/// A contestant's turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// From 1; 0 is for connections, caches and sessions, and its figures are not used.
+    pub(crate) round: u32,
+    /// For how long.
+    pub(crate) time: Duration,
+    /// Whose turn it is.
+    contestant: usize,
+}
+
+impl Turn {
+    pub(crate) fn is_warm_up(&self) -> bool {
+        self.round == 0
     }
-    let rounds = args.rounds;
-    let mut medians = vec![Vec::new(); contestants.len()];
-    let mut all = vec![Vec::new(); contestants.len()];
-    // The first round is for connections, caches and sessions.
-    for round in 0..=rounds {
-        for (contestant, (medians, all)) in
-            contestants.iter_mut().zip(medians.iter_mut().zip(&mut all))
-        {
-            let times = contestant.round().await;
-            if round > 0 {
-                medians.push(percentile(&times, 50));
-                all.extend(times);
-            }
+
+    /// What keys begin with that nobody used before.
+    pub(crate) fn prefix(&self) -> String {
+        format!("bench/{:02}/{:02}", self.round, self.contestant)
+    }
+}
+
+/// What was measured in one turn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Round(Vec<(Measure, f64)>);
+
+impl Round {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub(crate) fn with(mut self, measure: Measure, figure: impl Into<Option<f64>>) -> Self {
+        self.0.extend(figure.into().map(|figure| (measure, figure)));
+        self
+    }
+
+    pub(crate) fn figure(&self, measure: Measure) -> Option<f64> {
+        self.0.iter().find(|(of, _)| *of == measure).map(|(_, figure)| *figure)
+    }
+
+    pub(crate) fn measures(&self) -> impl Iterator<Item = Measure> {
+        self.0.iter().map(|(measure, _)| *measure)
+    }
+}
+
+/// What contestants compete in.
+pub(crate) struct Contest {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    /// The first one is what the others are compared with.
+    pub(crate) contestants: Vec<Box<dyn Contestant>>,
+    pub(crate) targets: Vec<Target>,
+    /// Not where every turn is a fresh process that takes minutes.
+    pub(crate) warms_up: bool,
+}
+
+impl Contest {
+    pub(crate) fn new(name: impl Into<String>, title: impl Into<String>) -> Self {
+        let (name, title) = (name.into(), title.into());
+        Self { name, title, contestants: Vec::new(), targets: Vec::new(), warms_up: true }
+    }
+
+    /// Adds a contestant, if he is wanted.
+    pub(crate) fn add(&mut self, args: &Args, contestant: impl Contestant + 'static) {
+        if contestant.name().contains(&args.only) {
+            self.contestants.push(Box::new(contestant));
         }
     }
 
-    println!("{title}, {rounds} rounds, medians of a round in microseconds");
-    println!(
-        "{:<44} {:>9} {:>9} {:>9} {:>9}  of the first's speed",
-        "", "median", "min", "max", "p99"
-    );
-    let floor = medians[0].clone();
-    for (contestant, (medians, all)) in contestants.iter().zip(medians.iter().zip(&all)) {
-        let ratios: Vec<f64> = floor
-            .iter()
-            .zip(medians)
-            .map(|(floor, own)| floor.as_secs_f64() / own.as_secs_f64())
-            .collect();
-        println!(
-            "{:<44} {:>9.0} {:>9.0} {:>9.0} {:>9.0}  {:.2} ({:.2} to {:.2})",
-            contestant.name(),
-            micros(percentile(medians, 50)),
-            micros(percentile(medians, 0)),
-            micros(percentile(medians, 100)),
-            micros(percentile(all, 99)),
-            middle(&ratios),
-            ratios.iter().copied().fold(f64::INFINITY, f64::min),
-            ratios.iter().copied().fold(0.0, f64::max),
-        );
+    /// Lets the contestants take turns.
+    pub(crate) async fn run(mut self, args: &Args) -> Outcome {
+        let mut rounds = vec![Vec::new(); self.contestants.len()];
+        for round in u32::from(!self.warms_up)..=args.rounds {
+            eprintln!("{}: round {round} of {}", self.name, args.rounds);
+            let time = if round == 0 { args.time() / 3 } else { args.time() };
+            for (i, contestant) in self.contestants.iter_mut().enumerate() {
+                let figures = contestant.round(Turn { round, time, contestant: i }).await;
+                if round > 0 {
+                    rounds[i].push(figures);
+                }
+            }
+        }
+        let names = self.contestants.iter().map(|contestant| contestant.name());
+        Outcome::new(self.name, self.title, names.zip(rounds).collect(), &self.targets)
     }
-    println!();
-}
-
-fn percentile(times: &[Duration], percent: usize) -> Duration {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    times[(times.len() - 1) * percent / 100]
-}
-
-fn middle(ratios: &[f64]) -> f64 {
-    let mut ratios = ratios.to_vec();
-    ratios.sort_by(f64::total_cmp);
-    ratios[(ratios.len() - 1) / 2]
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
 }

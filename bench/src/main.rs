@@ -1,48 +1,70 @@
 //! Measures locks beside what they are made of, and beside others: side by side in one run, on servers of its own.
+#![forbid(unsafe_code)]
+
+mod args;
 
 mod contest;
-mod etcd;
+mod measure;
+mod outcome;
+mod report;
+mod target;
 
-use clap::{Parser, ValueEnum};
+mod lockers;
+mod scenario;
 
-/// Measures locks, side by side in one run, on servers that it starts itself.
-#[derive(Debug, Parser)]
-struct Args {
-    /// What to measure. Without any, everything.
-    scenarios: Vec<Scenario>,
-    /// How often each contestant is measured, in turns.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Only contestants with this in their names, for a profiler.
-    #[arg(long, default_value = "")]
-    only: String,
-}
+mod child;
+mod machine;
+mod store;
 
-/// What can be measured.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Scenario {
-    /// Lock and release on etcd with nobody else about, beside two hand-written transactions.
-    EtcdLock,
-    /// From one client's release to the other's lock on etcd, beside the server's own Lock RPC.
-    EtcdHandOver,
-}
+use std::process::ExitCode;
 
-#[tokio::main]
-async fn main() {
+use clap::Parser;
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Args;
+use crate::report::Report;
+
+fn main() -> ExitCode {
     let args = Args::parse();
-    // In a task, like what users do: the runtime's own thread would have to be woken for each reply.
-    tokio::spawn(run(args)).await.expect("no scenario panics");
+    let runtime = runtime(args.workers);
+    match &args.child {
+        Some(plan) => runtime.block_on(child::run(plan)),
+        None => runtime.block_on(measure_unless_stopped(args)),
+    }
 }
 
-async fn run(args: Args) {
-    let scenarios = match &args.scenarios[..] {
-        [] => Scenario::value_variants(),
-        chosen => chosen,
-    };
-    for scenario in scenarios {
-        match scenario {
-            Scenario::EtcdLock => etcd::lock(&args).await,
-            Scenario::EtcdHandOver => etcd::hand_over(&args).await,
+fn runtime(workers: usize) -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(workers).enable_all().build().expect("a process can have threads")
+}
+
+/// Measures, and stops servers and children however that ends: they go when what measures is dropped.
+async fn measure_unless_stopped(args: Args) -> ExitCode {
+    let mut interrupted = signal(SignalKind::interrupt()).expect("signals can be waited for");
+    let mut terminated = signal(SignalKind::terminate()).expect("signals can be waited for");
+    // In a task, like what users do: the runtime's own thread would have to be woken for each reply.
+    let mut measuring = tokio::spawn(measure(args));
+    tokio::select! {
+        measured = &mut measuring => match measured {
+            Ok(()) => return ExitCode::SUCCESS,
+            // What it was is printed already.
+            Err(_panicked) => return ExitCode::FAILURE,
+        },
+        _ = interrupted.recv() => {}
+        _ = terminated.recv() => {}
+    }
+    measuring.abort();
+    // An error is what was asked for.
+    drop(measuring.await);
+    ExitCode::FAILURE
+}
+
+async fn measure(args: Args) {
+    let mut report = Report::new(&args);
+    for scenario in args.scenarios() {
+        for outcome in scenario.run(&args).await {
+            report.add(outcome);
         }
     }
 }

@@ -1,0 +1,144 @@
+//! Who can lock: what locks are made of, we, and others.
+
+mod async_redis_lock;
+mod distributed_lock;
+mod fred_floor;
+mod leasehold;
+mod local;
+mod redis_floor;
+mod redis_lock;
+mod rslock;
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold_core::{LockClient, MemoryBackend};
+use leasehold_fred::FredBackend;
+use leasehold_redis::RedisBackend;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
+use serde::{Deserialize, Serialize};
+
+/// How long a store keeps a lock that nobody renews: our default.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// One client of one store.
+pub(crate) trait Locker: Send + Sync + 'static {
+    type Lock: Lock;
+
+    /// The lock of that name. No I/O.
+    fn lock(&self, key: &str) -> Self::Lock;
+
+    /// The same lock for so many tasks.
+    fn locks(&self, key: &str, count: usize) -> Vec<Self::Lock> {
+        (0..count).map(|_| self.lock(key)).collect()
+    }
+}
+
+/// What one task locks.
+pub(crate) trait Lock: Send + Sync + 'static {
+    /// Waits for the lock, does `work`, and waits until the lock is given back.
+    fn turn<W>(&self, work: W) -> impl Future<Output = W::Output> + Send
+    where
+        W: Future<Output: Send + 'static> + Send + 'static;
+}
+
+/// Does something with a locker, whatever its type.
+pub(crate) trait Visitor: Send {
+    type Output;
+
+    fn visit<L: Locker>(self, locker: L) -> impl Future<Output = Self::Output> + Send;
+}
+
+/// Who can lock.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) enum Who {
+    RedisFloor,
+    Redis,
+    RedisErased,
+    FredFloor,
+    Fred,
+    Rslock,
+    RslockEager,
+    AsyncRedisLock,
+    RedisLock,
+    DistributedLock,
+    Memory,
+    Tokio,
+}
+
+impl Who {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::RedisFloor => "SET NX and EVALSHA, redis",
+            Self::Redis => "leasehold, redis",
+            Self::RedisErased => "leasehold, redis, dyn",
+            Self::FredFloor => "SET NX and EVALSHA, fred",
+            Self::Fred => "leasehold, fred",
+            Self::Rslock => "rslock",
+            Self::RslockEager => "rslock, retries within 5 ms",
+            Self::AsyncRedisLock => "async-redis-lock",
+            Self::RedisLock => "redis-lock",
+            Self::DistributedLock => "distributed-lock-redis",
+            Self::Memory => "leasehold, memory",
+            Self::Tokio => "tokio::sync::Mutex",
+        }
+    }
+
+    /// Connects to the server at `url`, if this one needs a server.
+    ///
+    /// Boxed, since the compiler cannot tell of all these types together that they may be sent to other threads.
+    pub(crate) fn visit<'a, V>(self, url: &'a str, visitor: V) -> BoxFuture<'a, V::Output>
+    where
+        V: Visitor + 'a,
+    {
+        Box::pin(self.visit_with(url, visitor))
+    }
+
+    async fn visit_with<V: Visitor>(self, url: &str, visitor: V) -> V::Output {
+        match self {
+            Self::RedisFloor => visitor.visit(redis_floor::RedisFloor::connect(url).await).await,
+            Self::Redis => visitor.visit(redis_client(url).await).await,
+            Self::RedisErased => visitor.visit(redis_client(url).await.erase()).await,
+            Self::FredFloor => visitor.visit(fred_floor::FredFloor::connect(url).await).await,
+            Self::Fred => {
+                let backend = FredBackend::connect(url).await.expect("the server is up");
+                visitor.visit(LockClient::new(backend)).await
+            }
+            Self::Rslock => visitor.visit(rslock::Rslock::new(url)).await,
+            Self::RslockEager => visitor.visit(rslock::Rslock::eager(url)).await,
+            Self::AsyncRedisLock => {
+                visitor.visit(async_redis_lock::AsyncRedisLock::connect(url).await).await
+            }
+            Self::RedisLock => visitor.visit(redis_lock::RedisLock::connect(url).await).await,
+            Self::DistributedLock => {
+                visitor.visit(distributed_lock::DistributedLock::connect(url).await).await
+            }
+            Self::Memory => visitor.visit(LockClient::new(MemoryBackend::new())).await,
+            Self::Tokio => visitor.visit(local::Local).await,
+        }
+    }
+}
+
+async fn redis_client(url: &str) -> LockClient<RedisBackend> {
+    LockClient::new(RedisBackend::connect(url).await.expect("the server is up"))
+}
+
+/// A client of the `redis` crate whose requests are sent at once, which they are not by default.
+pub(crate) fn native_redis(url: &str) -> Client {
+    let info = url.into_connection_info().expect("it is a server's URL");
+    let tcp = TcpSettings::default().set_nodelay(true);
+    Client::open(info.set_tcp_settings(tcp)).expect("it is a server's URL")
+}
+
+/// The same, with nothing in the way of requests: no timers, and room for all of them.
+pub(crate) async fn native_connection(url: &str) -> MultiplexedConnection {
+    let unhindered = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(1_024);
+    let client = native_redis(url);
+    let connection = client.get_multiplexed_async_connection_with_config(&unhindered).await;
+    connection.expect("the server is up")
+}

@@ -1,0 +1,25 @@
+//! We.
+
+use leasehold_core::{LockBackend, LockClient, Mutex};
+
+use super::{Lock, Locker};
+
+impl<B: LockBackend + ?Sized> Locker for LockClient<B> {
+    type Lock = Mutex;
+
+    fn lock(&self, key: &str) -> Mutex {
+        self.mutex(key).expect("it is a good key")
+    }
+}
+
+impl Lock for Mutex {
+    async fn turn<W>(&self, work: W) -> W::Output
+    where
+        W: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let guard = self.lock().await.expect("the server is up");
+        let done = work.await;
+        guard.release().await.expect("the server is up");
+        done
+    }
+}

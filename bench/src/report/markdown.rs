@@ -1,0 +1,57 @@
+//! For the guide: tables between marks that say which scenario they are of.
+
+use std::fmt::Write;
+
+use crate::measure::{Spread, show};
+use crate::outcome::Outcome;
+
+/// What came of a contest, to be pasted.
+pub(super) fn tables(outcome: &Outcome) -> String {
+    let mut text = format!("<!-- bench: {} -->\n\n", outcome.scenario);
+    figures(&mut text, outcome).expect("text grows");
+    targets(&mut text, outcome).expect("text grows");
+    text + "<!-- end -->\n"
+}
+
+fn figures(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    write!(text, "| {} rounds |", outcome.rounds)?;
+    for (i, figures) in outcome.figures.iter().enumerate() {
+        write!(text, " {} |", figures.measure.heading())?;
+        if i == 0 {
+            write!(text, " of the first's |")?;
+        }
+    }
+    writeln!(text, "\n| --- |{}", " --- |".repeat(outcome.figures.len() + 1))?;
+    for (i, name) in outcome.contestants.iter().enumerate() {
+        write!(text, "| {name} |")?;
+        for (n, figures) in outcome.figures.iter().enumerate() {
+            let row = &figures.rows[i];
+            write!(text, " {} |", range(row.spread))?;
+            if n == 0 {
+                write!(text, " {} |", range(row.advantage))?;
+            }
+        }
+        writeln!(text)?;
+    }
+    writeln!(text)
+}
+
+fn targets(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
+    if outcome.targets.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "| target | | | measured | reached |\n| --- | --- | --- | --- | --- |")?;
+    for verdict in &outcome.targets {
+        let (who, what, bound) = (verdict.who, &verdict.what, &verdict.bound);
+        let (measured, word) = (range(verdict.measured), verdict.word());
+        writeln!(text, "| {who} | {what} | {bound} | {measured} | {word} |")?;
+    }
+    writeln!(text)
+}
+
+fn range(spread: Option<Spread>) -> String {
+    let Some(Spread { median, min, max }) = spread else {
+        return "–".to_owned();
+    };
+    format!("{} ({} to {})", show(median), show(min), show(max))
+}

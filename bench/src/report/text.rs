@@ -1,0 +1,43 @@
+//! For a terminal.
+
+use std::fmt::Write;
+
+use crate::measure::{Spread, show};
+use crate::outcome::{Figures, Outcome};
+
+/// What came of a contest, to be read.
+pub(super) fn tables(outcome: &Outcome) -> String {
+    let mut text = format!("{}: {}, {} rounds\n", outcome.scenario, outcome.title, outcome.rounds);
+    for figures in &outcome.figures {
+        table(&mut text, outcome, figures);
+    }
+    for verdict in &outcome.targets {
+        let measured = verdict.measured.map_or_else(|| "–".to_owned(), range);
+        let (who, what, bound) = (verdict.who, &verdict.what, &verdict.bound);
+        writeln!(text, "  target: {who}: {what}: {bound}: {measured}: {}", verdict.word())
+            .expect("text grows");
+    }
+    text
+}
+
+fn table(text: &mut String, outcome: &Outcome, figures: &Figures) {
+    let heading = figures.measure.heading();
+    let mut line = |cells: [&str; 6]| {
+        let [name, median, min, max, advantage, range] = cells;
+        let line = format!("  {name:<40} {median:>11} {min:>11} {max:>11} {advantage:>9}  {range}");
+        writeln!(text, "{}", line.trim_end()).expect("text grows");
+    };
+    line([&heading, "median", "min", "max", "of first's", ""]);
+    for (name, row) in outcome.contestants.iter().zip(&figures.rows) {
+        let Some(spread) = row.spread else { continue };
+        let [median, min, max] = [spread.median, spread.min, spread.max].map(show);
+        let advantage = row.advantage.map(|advantage| show(advantage.median));
+        let spread = row.advantage.map(|one| format!("({} to {})", show(one.min), show(one.max)));
+        let [advantage, spread] = [advantage, spread].map(Option::unwrap_or_default);
+        line([name, &median, &min, &max, &advantage, &spread]);
+    }
+}
+
+fn range(spread: Spread) -> String {
+    format!("{} ({} to {})", show(spread.median), show(spread.min), show(spread.max))
+}

@@ -1,0 +1,62 @@
+//! What can be measured.
+
+pub(crate) mod crowd;
+pub(crate) mod hand_over;
+pub(crate) mod held;
+
+mod cycle;
+mod etcd_hand_over;
+mod etcd_keep_alive;
+mod etcd_lock;
+mod hot;
+mod many;
+mod memory;
+mod one;
+
+use clap::ValueEnum;
+
+use crate::args::Args;
+use crate::outcome::Outcome;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Redis, one task with one key: lock and release.
+    RedisOne,
+    /// Redis, 64 and 512 tasks with a key each: lock and release.
+    RedisMany,
+    /// Redis, 64 tasks of one process with one key: lock and release.
+    RedisHot,
+    /// Redis, two processes with one key: from the beginning of a release to the other's lock.
+    RedisHandOver,
+    /// Redis, 200 waiters in four processes with one key: what a hand-over costs.
+    RedisCrowd,
+    /// Redis, 100,000 leases: what holding them costs.
+    RedisHeld,
+    /// In memory, one task with one key: lock and release.
+    Memory,
+    /// etcd, one task with one key: lock and release.
+    EtcdLock,
+    /// etcd, two clients with one key: from the beginning of a release to the other's lock.
+    EtcdHandOver,
+    /// etcd, one lock and 1,000: how often the server hears of them.
+    EtcdKeepAlive,
+}
+
+impl Scenario {
+    /// Measures it, on servers of its own.
+    pub(crate) async fn run(self, args: &Args) -> Vec<Outcome> {
+        match self {
+            Self::RedisOne => vec![one::run(args).await],
+            Self::RedisMany => many::run(args).await,
+            Self::RedisHot => vec![hot::run(args).await],
+            Self::RedisHandOver => vec![hand_over::run(args).await],
+            Self::RedisCrowd => vec![crowd::run(args).await],
+            Self::RedisHeld => vec![held::run(args).await],
+            Self::Memory => vec![memory::run(args).await],
+            Self::EtcdLock => etcd_lock::run(args).await,
+            Self::EtcdHandOver => vec![etcd_hand_over::run(args).await],
+            Self::EtcdKeepAlive => vec![etcd_keep_alive::run(args).await],
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Many waiters in several processes that want one key on Redis: what a hand-over costs, and whether anybody is left
+//! without.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use leasehold_testbed::Redis;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::args::Args;
+use crate::child::{Child, Plan as ChildPlan, Word, Workers};
+use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::lockers::{Lock, Locker, Visitor, Who};
+use crate::machine;
+use crate::measure::Measure;
+use crate::outcome::Outcome;
+use crate::store::Store;
+use crate::target::{Bound, Target};
+
+const SENT: Measure = Measure::less("commands sent per hand-over", "");
+const RUN: Measure = Measure::less("commands run per hand-over", "");
+const CPU: Measure = Measure::less("CPU per hand-over", "ms");
+const CPU_OF_SERVER: Measure = Measure::less("of it the server's", "ms");
+const LEFT_WITHOUT: Measure = Measure::less("left without", "");
+const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
+
+const PROCESSES: usize = 4;
+
+/// Waited for, not computed: what CPU is used is used for handing over.
+const WORK: Duration = Duration::from_millis(5);
+
+const WHO: [Who; 6] =
+    [Who::Redis, Who::Fred, Who::Rslock, Who::RslockEager, Who::AsyncRedisLock, Who::RedisLock];
+
+/// How many there are, and what they do.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Size {
+    tasks_of_a_process: usize,
+    /// How often each wants the lock.
+    locks_of_a_task: usize,
+    /// Who has not had it by then is left without.
+    patience: Duration,
+}
+
+const FULL: Size =
+    Size { tasks_of_a_process: 50, locks_of_a_task: 3, patience: Duration::from_secs(30) };
+
+const QUICK: Size =
+    Size { tasks_of_a_process: 3, locks_of_a_task: 1, patience: Duration::from_secs(30) };
+
+pub(super) async fn run(args: &Args) -> Outcome {
+    let redis = Arc::new(Redis::start().await);
+    let size = args.scale(FULL, QUICK);
+    let title = format!(
+        "Redis, {} waiters in {PROCESSES} processes, one key, 5 ms of work",
+        PROCESSES * size.tasks_of_a_process
+    );
+    let mut contest = Contest::new("redis-crowd", title);
+    for who in WHO {
+        let (store, workers) = (Store::new(&redis), Workers::of(args));
+        contest.add(args, Crowd { who, store, workers, size });
+    }
+    let who = [Who::Redis, Who::Fred].map(Who::name);
+    let targets = who.map(|who| {
+        let at_most = |measure, bound| Target::new(who, measure, Bound::AtMost(bound));
+        [at_most(RUN, 10.0), at_most(CPU, 0.4), at_most(LEFT_WITHOUT, 0.0)]
+    });
+    contest.targets = targets.into_iter().flatten().collect();
+    contest.run(args).await
+}
+
+struct Crowd {
+    who: Who,
+    store: Store,
+    workers: Workers,
+    size: Size,
+}
+
+#[async_trait]
+impl Contestant for Crowd {
+    fn name(&self) -> String {
+        self.who.name().to_owned()
+    }
+
+    async fn round(&mut self, turn: Turn) -> Round {
+        // To warm up, a few are enough.
+        let size = if turn.is_warm_up() { QUICK } else { self.size };
+        let plan = ChildPlan::Crowd(Plan {
+            who: self.who,
+            url: self.store.url(),
+            key: format!("{}/crowd", turn.prefix()),
+            size,
+        });
+        let mut children = Vec::new();
+        for _ in 0..PROCESSES {
+            children.push(Child::start(&self.workers, &plan).await);
+        }
+        if turn.is_warm_up() {
+            self.store.watch(all_at_once(children)).await;
+            return Round::new();
+        }
+        let (commands, cpu) = (self.store.count().await, self.store.cpu_time().await);
+        let began = Instant::now();
+        let reports = all_at_once(children).await;
+        let elapsed = began.elapsed();
+        let cpu_of_server = self.store.cpu_time().await.saturating_sub(cpu);
+        let commands = self.store.count().await.since(commands);
+
+        let hand_overs: usize = reports.iter().map(|report| report.locks).sum();
+        let without: usize = reports.iter().map(|report| report.left_without).sum();
+        let cpu = cpu_of_server + reports.iter().map(|report| report.cpu).sum::<Duration>();
+        let per_hand_over = |figure: f64| figure / hand_overs as f64;
+        let millis = |time: Duration| per_hand_over(time.as_secs_f64() * 1e3);
+        Round::new()
+            .with(HAND_OVERS, hand_overs as f64 / elapsed.as_secs_f64())
+            .with(SENT, commands.sent.map(|sent| per_hand_over(sent as f64)))
+            .with(RUN, per_hand_over(commands.all as f64))
+            .with(CPU, millis(cpu))
+            .with(CPU_OF_SERVER, millis(cpu_of_server))
+            .with(LEFT_WITHOUT, without as f64)
+    }
+}
+
+async fn all_at_once(mut children: Vec<Child>) -> Vec<Report> {
+    for child in &mut children {
+        child.go().await;
+    }
+    join_all(children.into_iter().map(Child::report)).await
+}
+
+/// Asked of each process.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Plan {
+    who: Who,
+    url: String,
+    key: String,
+    size: Size,
+}
+
+/// What came of it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    locks: usize,
+    left_without: usize,
+    cpu: Duration,
+}
+
+impl Plan {
+    pub(crate) async fn run(self, word: Word) -> Report {
+        let url = self.url.clone();
+        let who = self.who;
+        who.visit(&url, Waiting { plan: self, word }).await
+    }
+}
+
+struct Waiting {
+    plan: Plan,
+    word: Word,
+}
+
+impl Visitor for Waiting {
+    type Output = Report;
+
+    async fn visit<L: Locker>(self, locker: L) -> Report {
+        let Self { plan: Plan { key, size, .. }, word } = self;
+        // What only the first lock needs, such as scripts.
+        locker.lock(&format!("{key}/first")).turn(ready(())).await;
+        let locks = locker.locks(&key, size.tasks_of_a_process);
+        word.wait().await;
+        let cpu = machine::cpu_time();
+        let give_up = Instant::now() + size.patience;
+        let mut tasks = JoinSet::new();
+        for lock in locks {
+            tasks.spawn(wait_in_turn(lock, size.locks_of_a_task, give_up));
+        }
+        let counts = tasks.join_all().await;
+        Report {
+            locks: counts.iter().sum(),
+            left_without: counts.iter().filter(|count| **count == 0).count(),
+            cpu: machine::cpu_time().saturating_sub(cpu),
+        }
+    }
+}
+
+/// Takes the lock so many times; says how often it got it before it was time to give up.
+async fn wait_in_turn(lock: impl Lock, times: usize, give_up: Instant) -> usize {
+    for count in 0..times {
+        // A sleep that is not in a block would begin before the lock is had.
+        let turn = lock.turn(async { sleep(WORK).await });
+        if timeout_at(give_up, turn).await.is_err() {
+            return count;
+        }
+    }
+    times
+}

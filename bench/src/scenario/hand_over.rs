@@ -1,0 +1,246 @@
+//! Two processes that want one key on Redis: how long after the one begins to give it back the other has it.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use leasehold_testbed::Redis;
+use redis::aio::MultiplexedConnection;
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::args::Args;
+use crate::child::{Child, Plan as ChildPlan, Word, Workers};
+use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::lockers::{Lock, Locker, Visitor, Who, native_connection};
+use crate::machine;
+use crate::measure::{Measure, percentile};
+use crate::outcome::Outcome;
+use crate::target::{Bound, Target};
+
+/// How often the other process gets it next, and not again the one that had it.
+const PASSED_ON: Measure = Measure::more("passed on", "");
+
+const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
+
+const PING: &str = "PING, redis";
+
+/// Waited for, not computed: so cores are free for what is measured.
+const WORK: Duration = Duration::from_millis(1);
+
+const WHO: [Who; 6] =
+    [Who::Redis, Who::Fred, Who::Rslock, Who::RslockEager, Who::AsyncRedisLock, Who::RedisLock];
+
+pub(super) async fn run(args: &Args) -> Outcome {
+    let redis = Arc::new(Redis::start().await);
+    let title = "Redis, two processes, one key, 1 ms of work: from the release to the other's lock";
+    let mut contest = Contest::new("redis-hand-over", title);
+    contest.add(args, Ping::connect(&redis.url()).await);
+    for who in WHO {
+        let (redis, workers) = (Arc::clone(&redis), Workers::of(args));
+        contest.add(args, Pair { who, redis, workers });
+    }
+    contest.targets = targets();
+    contest.run(args).await
+}
+
+fn targets() -> Vec<Target> {
+    let who = [Who::Redis, Who::Fred].map(Who::name);
+    let of = who.map(|who| {
+        let beside_ping = |measure, bound| {
+            Target::new(who, measure, Bound::AtMost(bound)).beside_its(PING, Measure::P50)
+        };
+        [
+            beside_ping(Measure::P50, 3.0),
+            beside_ping(Measure::P99, 12.0),
+            Target::new(who, PASSED_ON, Bound::AtLeast(0.99)),
+        ]
+    });
+    of.into_iter().flatten().collect()
+}
+
+/// The shortest way to the server and back.
+struct Ping(MultiplexedConnection);
+
+impl Ping {
+    async fn connect(url: &str) -> Self {
+        Self(native_connection(url).await)
+    }
+}
+
+#[async_trait]
+impl Contestant for Ping {
+    fn name(&self) -> String {
+        PING.to_owned()
+    }
+
+    async fn round(&mut self, turn: Turn) -> Round {
+        let (began, mut times) = (Instant::now(), Vec::new());
+        while began.elapsed() < turn.time {
+            let asked = Instant::now();
+            let pong: String =
+                redis::cmd("PING").query_async(&mut self.0).await.expect("the server is up");
+            times.push(asked.elapsed());
+            assert_eq!(pong, "PONG");
+        }
+        Round::new()
+            .with(Measure::P50, percentile(&mut times, 50))
+            .with(Measure::P99, percentile(&mut times, 99))
+    }
+}
+
+/// Two processes.
+struct Pair {
+    who: Who,
+    redis: Arc<Redis>,
+    workers: Workers,
+}
+
+#[async_trait]
+impl Contestant for Pair {
+    fn name(&self) -> String {
+        self.who.name().to_owned()
+    }
+
+    async fn round(&mut self, turn: Turn) -> Round {
+        let plan = ChildPlan::HandOver(Plan {
+            who: self.who,
+            url: self.redis.url(),
+            key: format!("{}/pair", turn.prefix()),
+            time: turn.time,
+        });
+        let mut one = Child::start(&self.workers, &plan).await;
+        let mut other = Child::start(&self.workers, &plan).await;
+        one.go().await;
+        other.go().await;
+        let (one, other) = tokio::join!(one.report(), other.report());
+        measured([one, other])
+    }
+}
+
+/// Asked of each of two processes: to lock, work and release, again and again.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Plan {
+    who: Who,
+    url: String,
+    key: String,
+    time: Duration,
+}
+
+/// What a process saw.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    /// From when until when it wanted the lock.
+    from: Duration,
+    until: Duration,
+    held: Vec<Held>,
+}
+
+/// From when until when a process had the lock: until it began to give it back.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Held {
+    from: Duration,
+    until: Duration,
+}
+
+impl Plan {
+    pub(crate) async fn run(self, word: Word) -> Report {
+        let url = self.url.clone();
+        let who = self.who;
+        who.visit(&url, Holding { plan: self, word }).await
+    }
+}
+
+struct Holding {
+    plan: Plan,
+    word: Word,
+}
+
+impl Visitor for Holding {
+    type Output = Report;
+
+    async fn visit<L: Locker>(self, locker: L) -> Report {
+        let Self { plan, word } = self;
+        let lock = locker.lock(&plan.key);
+        // What only the first lock needs, such as scripts.
+        locker.lock(&format!("{}/first", plan.key)).turn(ready(())).await;
+        word.wait().await;
+        let from = machine::now();
+        let until = from + plan.time;
+        let mut held = Vec::new();
+        while machine::now() < until {
+            let turn = lock.turn(async {
+                let from = machine::now();
+                sleep(WORK).await;
+                Held { from, until: machine::now() }
+            });
+            held.push(turn.await);
+        }
+        Report { from, until, held }
+    }
+}
+
+/// Puts together what both processes saw, as long as both wanted the lock.
+fn measured([one, other]: [Report; 2]) -> Round {
+    let both = one.from.max(other.from)..one.until.min(other.until);
+    let [one, other] = [one.held, other.held].map(Vec::into_iter);
+    let mut all: Vec<(usize, Held)> =
+        one.map(|held| (0, held)).chain(other.map(|held| (1, held))).collect();
+    all.sort_by_key(|(_, held)| held.from);
+    all.retain(|(_, held)| both.contains(&held.from));
+
+    let mut times = Vec::new();
+    for pair in all.windows(2) {
+        let [(before, had), (after, has)] = pair else { unreachable!("a window has two") };
+        assert!(had.until <= has.from, "two processes had the lock at once");
+        if before != after {
+            times.push(has.from - had.until);
+        }
+    }
+    let releases = all.len().saturating_sub(1);
+    let passed_on = (releases > 0).then(|| times.len() as f64 / releases as f64);
+    let elapsed = both.end.saturating_sub(both.start);
+    Round::new()
+        .with(Measure::P50, percentile(&mut times, 50))
+        .with(Measure::P99, percentile(&mut times, 99))
+        .with(PASSED_ON, passed_on)
+        .with(HAND_OVERS, times.len() as f64 / elapsed.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report<const N: usize>(held: [[u64; 2]; N]) -> Report {
+        let micros = Duration::from_micros;
+        let held = held.map(|[from, until]| Held { from: micros(from), until: micros(until) });
+        Report { from: micros(0), until: micros(100), held: held.to_vec() }
+    }
+
+    #[test]
+    fn only_what_goes_to_the_other_is_handed_over() {
+        let one = report([[0, 10], [20, 30], [50, 60], [110, 120]]);
+        let other = report([[35, 40], [62, 70]]);
+
+        let round = measured([one, other]);
+
+        // After 5, 10 and 2. The last lock of the one came when the other did not want it any more.
+        assert_eq!(round.figure(Measure::P50), Some(5.0));
+        assert_eq!(round.figure(PASSED_ON), Some(0.75));
+    }
+
+    #[test]
+    fn a_lock_that_one_process_keeps_to_itself_is_never_passed_on() {
+        let round = measured([report([[0, 10], [20, 30]]), report([[110, 120]])]);
+
+        assert_eq!(round.figure(PASSED_ON), Some(0.0));
+        assert_eq!(round.figure(Measure::P50), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "at once")]
+    fn two_holders_at_once_are_noticed() {
+        measured([report([[0, 10], [20, 30]]), report([[5, 12], [31, 33]])]);
+    }
+}

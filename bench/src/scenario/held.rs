@@ -1,0 +1,258 @@
+//! Many leases that are held on Redis: what that costs, and whether any is lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{LockBackend, LockClient, LockGuard, LockOptions};
+use leasehold_fred::FredBackend;
+use leasehold_redis::RedisBackend;
+use leasehold_testbed::Redis;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::args::Args;
+use crate::child::{Child, Plan as ChildPlan, Word, Workers};
+use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::lockers::native_redis;
+use crate::machine;
+use crate::measure::Measure;
+use crate::outcome::Outcome;
+use crate::store::Store;
+use crate::target::{Bound, Target};
+
+const CPU: Measure = Measure::less("CPU of the client", "% of a core");
+const CPU_OF_SERVER: Measure = Measure::less("CPU of the server", "% of a core");
+const MEMORY: Measure = Measure::less("memory per lease", "bytes");
+const LOST: Measure = Measure::less("lost", "");
+const TASKS: Measure = Measure::less("tasks", "");
+const ACQUIRED: Measure = Measure::more("acquired per second", "/s");
+
+/// How many, and how long.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Size {
+    leases: usize,
+    ttl: Duration,
+    hold: Duration,
+}
+
+const FULL: Size =
+    Size { leases: 100_000, ttl: Duration::from_secs(30), hold: Duration::from_secs(60) };
+
+const QUICK: Size =
+    Size { leases: 500, ttl: Duration::from_secs(3), hold: Duration::from_millis(1_200) };
+
+/// Long enough for what was dropped to be given back.
+const UNTIL_QUIET: Duration = Duration::from_millis(200);
+
+/// So many tasks acquire the leases. They have ended when it is measured what it takes to hold them.
+const ACQUIRERS: usize = 128;
+
+/// Who holds.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+enum Who {
+    Redis,
+    Fred,
+    AsyncRedisLock,
+}
+
+impl Who {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "leasehold, redis",
+            Self::Fred => "leasehold, fred",
+            Self::AsyncRedisLock => "async-redis-lock",
+        }
+    }
+}
+
+pub(super) async fn run(args: &Args) -> Outcome {
+    let redis = Arc::new(Redis::start().await);
+    let size = args.scale(FULL, QUICK);
+    let Size { leases, ttl, hold } = size;
+    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
+    let mut contest = Contest::new("redis-held", title);
+    contest.warms_up = false;
+    for who in [Who::Redis, Who::Fred, Who::AsyncRedisLock] {
+        let (store, workers) = (Store::new(&redis), Workers::of(args));
+        contest.add(args, Holders { who, store, workers, size });
+    }
+    let who = [Who::Redis, Who::Fred].map(Who::name);
+    let targets = who.map(|who| {
+        let at_most = |measure, bound| Target::new(who, measure, Bound::AtMost(bound));
+        [at_most(LOST, 0.0), at_most(CPU, 1.2), at_most(MEMORY, 700.0), at_most(TASKS, 1.0)]
+    });
+    contest.targets = targets.into_iter().flatten().collect();
+    contest.run(args).await
+}
+
+/// A process that holds them.
+struct Holders {
+    who: Who,
+    store: Store,
+    workers: Workers,
+    size: Size,
+}
+
+#[async_trait]
+impl Contestant for Holders {
+    fn name(&self) -> String {
+        self.who.name().to_owned()
+    }
+
+    async fn round(&mut self, turn: Turn) -> Round {
+        let Self { who, size, .. } = *self;
+        let plan = ChildPlan::Held(Plan {
+            who,
+            url: self.store.url(),
+            prefix: format!("{}/held", turn.prefix()),
+            size,
+        });
+        let mut child = Child::start(&self.workers, &plan).await;
+        // It is ready when it holds all of them.
+        let cpu = self.store.cpu_time().await;
+        child.go().await;
+        let report: Report = child.report().await;
+        let cpu_of_server = self.store.cpu_time().await.saturating_sub(cpu);
+        self.store.clear().await;
+
+        let leases = size.leases as f64;
+        let percent = |time: Duration| 100.0 * time.as_secs_f64() / report.held.as_secs_f64();
+        Round::new()
+            .with(CPU, percent(report.cpu))
+            .with(CPU_OF_SERVER, percent(cpu_of_server))
+            .with(MEMORY, report.memory.map(|memory| memory as f64 / leases))
+            .with(LOST, report.lost as f64)
+            .with(TASKS, report.tasks as f64)
+            .with(ACQUIRED, leases / report.acquiring.as_secs_f64())
+    }
+}
+
+/// Asked of the process.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Plan {
+    who: Who,
+    url: String,
+    prefix: String,
+    size: Size,
+}
+
+/// What came of it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Report {
+    acquiring: Duration,
+    memory: Option<u64>,
+    tasks: usize,
+    held: Duration,
+    cpu: Duration,
+    lost: usize,
+}
+
+impl Plan {
+    pub(crate) async fn run(self, word: Word) -> Report {
+        let url = self.url.clone();
+        match self.who {
+            Who::Redis => {
+                let backend = RedisBackend::connect(&url).await.expect("the server is up");
+                let client = client(backend, self.size.ttl);
+                self.hold(client, word).await
+            }
+            Who::Fred => {
+                let backend = FredBackend::connect(&url).await.expect("the server is up");
+                let client = client(backend, self.size.ttl);
+                self.hold(client, word).await
+            }
+            Who::AsyncRedisLock => {
+                let locker = async_redis_lock::Locker::from_client(native_redis(&url)).await;
+                let ttl = self.size.ttl;
+                let options = async_redis_lock::Options::new().timeout(None).ttl(ttl);
+                let options = options.extend(ttl / 3);
+                self.hold((locker.expect("the server is up"), options), word).await
+            }
+        }
+    }
+
+    async fn hold<K: Keeper>(self, keeper: K, word: Word) -> Report {
+        // What only the first leases need, such as scripts and tasks. One is held on to, and what it takes is counted with
+        // the others.
+        let first = acquire(&keeper, &format!("{}/first", self.prefix), ACQUIRERS).await;
+        let _one = first.into_iter().flatten().next();
+        sleep(UNTIL_QUIET).await;
+
+        let (memory, tasks) = (machine::memory(), tasks_alive());
+        let began = Instant::now();
+        let kept = acquire(&keeper, &self.prefix, self.size.leases).await;
+        let acquiring = began.elapsed();
+        let memory = machine::memory().zip(memory).map(|(now, before)| now.saturating_sub(before));
+        word.wait().await;
+
+        let (began, cpu) = (Instant::now(), machine::cpu_time());
+        sleep(self.size.hold).await;
+        let (held, cpu) = (began.elapsed(), machine::cpu_time().saturating_sub(cpu));
+        let lost = kept.iter().flatten().filter(|kept| !K::is_held(kept)).count();
+        let tasks = tasks_alive().saturating_sub(tasks) + 1;
+        Report { acquiring, memory, tasks, held, cpu, lost }
+    }
+}
+
+fn tasks_alive() -> usize {
+    Handle::current().metrics().num_alive_tasks()
+}
+
+fn client<B: LockBackend>(backend: B, ttl: Duration) -> LockClient<B> {
+    let options = LockOptions::new().ttl(ttl);
+    LockClient::builder(backend).options(options).build().expect("such leases are possible")
+}
+
+/// Who holds leases, and renews them by himself.
+trait Keeper: Clone + Send + Sync + 'static {
+    type Kept: Send + 'static;
+
+    fn acquire(&self, key: String) -> impl Future<Output = Self::Kept> + Send;
+
+    fn is_held(kept: &Self::Kept) -> bool;
+}
+
+impl<B: LockBackend> Keeper for LockClient<B> {
+    type Kept = LockGuard;
+
+    async fn acquire(&self, key: String) -> LockGuard {
+        let mutex = self.mutex(key).expect("it is a good key");
+        mutex.lock().await.expect("the server is up")
+    }
+
+    fn is_held(kept: &LockGuard) -> bool {
+        kept.is_held()
+    }
+}
+
+impl Keeper for (async_redis_lock::Locker, async_redis_lock::Options) {
+    type Kept = async_redis_lock::Lock;
+
+    async fn acquire(&self, key: String) -> async_redis_lock::Lock {
+        let (locker, options) = self;
+        locker.acquire_with_options(options, key).await.expect("the server is up")
+    }
+
+    fn is_held(kept: &async_redis_lock::Lock) -> bool {
+        !kept.is_lost()
+    }
+}
+
+/// The leases by who acquired them, so that nothing moves afterwards.
+async fn acquire<K: Keeper>(keeper: &K, prefix: &str, count: usize) -> Vec<Vec<K::Kept>> {
+    let mut tasks = JoinSet::new();
+    for first in 0..ACQUIRERS {
+        let (keeper, prefix) = (keeper.clone(), prefix.to_owned());
+        tasks.spawn(async move {
+            let mut kept = Vec::with_capacity(count.div_ceil(ACQUIRERS));
+            for number in (first..count).step_by(ACQUIRERS) {
+                kept.push(keeper.acquire(format!("{prefix}/{number:06}")).await);
+            }
+            kept
+        });
+    }
+    tasks.join_all().await
+}

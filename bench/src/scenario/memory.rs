@@ -1,0 +1,19 @@
+//! One task with one key in memory: what our own code costs.
+
+use super::cycle::{self, Keys};
+use crate::args::Args;
+use crate::contest::Contest;
+use crate::lockers::Who;
+use crate::measure::Measure;
+use crate::outcome::Outcome;
+use crate::target::{Bound, Target};
+
+pub(super) async fn run(args: &Args) -> Outcome {
+    let title = "In memory, one task, one key: lock and release";
+    let mut contest = Contest::new("memory", title);
+    let who = [Who::Tokio, Who::Memory];
+    cycle::add(&mut contest, args, &who, (1, Keys::OwnAndUntimed), || None).await;
+    let target = Target::new(Who::Memory.name(), Measure::TIME, Bound::AtMost(2.0));
+    contest.targets = vec![target];
+    contest.run(args).await
+}
