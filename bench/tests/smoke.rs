@@ -1,0 +1,95 @@
+//! The bench runs, and measures all that it says. Of how fast anything is, nothing is said here.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs the bench, as short as it can be.
+fn measured(scenarios: &[&str]) -> Vec<Value> {
+    let folder = tempfile::tempdir().expect("temporary folders can be made");
+    let json = folder.path().join("figures.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_leasehold-bench"))
+        .args(scenarios)
+        .args(["--quick", "--rounds", "1", "--markdown", "--json"])
+        .arg(&json)
+        .arg("--svg")
+        .arg(folder.path())
+        .output()
+        .expect("the bench can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let tables = String::from_utf8(output.stdout).expect("it is text");
+    let all: Value = serde_json::from_slice(&fs::read(json).expect("it was written")).unwrap();
+    assert_eq!(all["quick"], true);
+    let outcomes = all["outcomes"].as_array().expect("there are some").clone();
+    for outcome in &outcomes {
+        let name = outcome["scenario"].as_str().expect("it is text");
+        assert!(tables.contains(&format!("<!-- bench: {name} -->")), "{tables}");
+        let plot = fs::read_to_string(folder.path().join(format!("{name}.svg")));
+        assert!(plot.expect("it was drawn").contains("</svg>"));
+    }
+    outcomes
+}
+
+/// The figures of all who were measured by this.
+fn figures(outcome: &Value, measure: &str) -> Vec<f64> {
+    let all = outcome["figures"].as_array().expect("there are some");
+    let of = all.iter().find(|figures| figures["measure"]["name"] == measure);
+    let rows = of.unwrap_or_else(|| panic!("no {measure}: {outcome}"))["rows"].as_array();
+    rows.expect("there are some")
+        .iter()
+        .filter_map(|row| row["spread"]["median"].as_f64())
+        .collect()
+}
+
+fn assert_complete(outcome: &Value, measure: &str) {
+    let figures = figures(outcome, measure);
+    let contestants = outcome["contestants"].as_array().expect("there are some");
+    assert_eq!(figures.len(), contestants.len(), "{measure}: {outcome}");
+    assert!(figures.iter().all(|figure| *figure > 0.0), "{measure}: {figures:?}");
+}
+
+#[test]
+fn a_lock_is_measured_beside_all_others() {
+    let [memory, one] = &measured(&["memory", "redis-one"])[..] else {
+        panic!("two were asked for")
+    };
+
+    assert_complete(memory, "time per lock");
+    for measure in ["locks per second", "p50", "p99"] {
+        assert_complete(one, measure);
+    }
+    assert_eq!(one["targets"].as_array().map(Vec::len), Some(4));
+}
+
+#[test]
+fn a_hot_key_is_measured_with_what_the_server_hears_of_it() {
+    let [hot] = &measured(&["redis-hot"])[..] else { panic!("one was asked for") };
+
+    assert_complete(hot, "locks per second");
+    // The first has no server, and hears of nothing.
+    assert!(figures(hot, "requests per lock").iter().skip(1).all(|requests| *requests > 0.0));
+}
+
+#[test]
+fn processes_measure_together() {
+    let outcomes = measured(&["redis-hand-over", "redis-crowd", "--only", "leasehold"]);
+
+    let [hand_over, crowd] = &outcomes[..] else { panic!("two were asked for") };
+    assert_complete(hand_over, "passed on");
+    for measure in ["commands sent per hand-over", "CPU per hand-over"] {
+        assert_complete(crowd, measure);
+    }
+    assert_eq!(figures(crowd, "left without"), [0.0, 0.0]);
+}
+
+#[test]
+fn leases_are_held_and_counted() {
+    let [held] = &measured(&["redis-held", "--only", "leasehold"])[..] else {
+        panic!("one was asked for")
+    };
+
+    assert_eq!(figures(held, "lost"), [0.0, 0.0]);
+    assert_complete(held, "memory per lease");
+}
