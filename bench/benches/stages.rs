@@ -45,7 +45,7 @@ fn queue(criterion: &mut Criterion) {
                 let began = Instant::now();
                 let mut waiters = JoinSet::new();
                 for _ in 0..WAITERS {
-                    // Rounded up, so that a turn looks shorter than it is rather than the other way, by little.
+                    // Each has as many turns; of what is more than asked for, the time is taken off.
                     waiters.spawn(lock_and_release(mutex.clone(), times.div_ceil(WAITERS)));
                 }
                 waiters.join_all().await;
