@@ -28,10 +28,13 @@ use crate::report::Report;
 fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = runtime(args.workers);
-    match &args.child {
+    let code = match &args.child {
         Some(plan) => runtime.block_on(child::run(plan)),
         None => runtime.block_on(measure_unless_stopped(args)),
-    }
+    };
+    // A contestant that never waits for anything would be waited for.
+    runtime.shutdown_background();
+    code
 }
 
 fn runtime(workers: usize) -> Runtime {
