@@ -1,46 +1,22 @@
-//! First come, first served, across processes: 16 clients in 4 of them.
+//! First come, first served, across processes.
 
-use std::env;
-use std::process::Command;
-
-use leasehold_conformance::fairness;
+use leasehold_conformance::fairness::Contest;
 use leasehold_core::LockOptions;
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::Etcd;
 
-const PROCESSES: usize = 4;
-const CLIENTS: usize = 4;
-/// Acquisitions of each client, those that it cancels not counted.
-const ROUNDS: usize = 20;
-
-/// Set in the processes that the test starts: where the server is.
-const SERVER: &str = "LEASEHOLD_FAIR_TEST_SERVER";
+const CONTEST: Contest = Contest::new(20);
 
 /// What a process of the test runs; nothing when it is called as a test of its own.
 #[tokio::test]
 async fn a_process() {
-    let Ok(url) = env::var(SERVER) else { return };
-    let mut clients = tokio::task::JoinSet::new();
-    for _ in 0..CLIENTS {
-        let backend = EtcdBackend::connect(&url).await.unwrap();
-        clients.spawn(fairness::take_turns(backend, LockOptions::new(), ROUNDS));
-    }
-    clients.join_all().await;
-}
-
-fn process(url: &str) -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "a_process", "--nocapture"]).env(SERVER, url);
-    command
+    let connect = async |url: String| EtcdBackend::connect(&url).await.unwrap();
+    CONTEST.take_turns(LockOptions::new(), connect).await;
 }
 
 #[tokio::test]
 async fn nobody_is_served_before_one_whose_place_was_acknowledged_before_it_asked() {
     let server = Etcd::start().await;
-    let processes: Vec<Command> = (0..PROCESSES).map(|_| process(&server.url())).collect();
 
-    let acquired =
-        tokio::task::spawn_blocking(|| fairness::assert_first_come_first_served(processes));
-
-    assert_eq!(acquired.await.unwrap(), PROCESSES * CLIENTS * ROUNDS);
+    CONTEST.assert_first_come_first_served("a_process", &server.url()).await;
 }

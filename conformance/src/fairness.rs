@@ -1,30 +1,27 @@
 //! First come, first served, across processes.
 //!
-//! A test starts its own program several times, each with clients that [`take_turns`], and hands them to
-//! [`assert_first_come_first_served`]:
+//! A test starts its own program several times, and has each of these processes run another test, in which clients
+//! [`take_turns`](Contest::take_turns):
 //!
 //! ```no_run
-//! use std::process::Command;
-//!
-//! use leasehold_conformance::fairness;
+//! use leasehold_conformance::fairness::Contest;
 //! use leasehold_core::{LockOptions, MemoryBackend};
 //!
-//! // In each process: some clients.
+//! const CONTEST: Contest = Contest::new(20);
+//!
+//! // In each process, and nothing when it is run like any test: some clients of the server that it is told of.
 //! # async fn a_process() {
-//! let backend = MemoryBackend::new(); // or rather one that is shared
-//! fairness::take_turns(backend, LockOptions::new().fair(true), 20).await;
+//! let connect = async |server| MemoryBackend::new(); // or rather one that is shared
+//! CONTEST.take_turns(LockOptions::new().fair(true), connect).await;
 //! # }
 //!
-//! // In the test: some processes.
-//! let process = || {
-//!     let mut command = Command::new(std::env::current_exe().unwrap());
-//!     command.args(["--exact", "a_process", "--nocapture"]);
-//!     command
-//! };
-//! let acquired = fairness::assert_first_come_first_served([process(), process()]);
-//! assert_eq!(acquired, 2 * 20);
+//! // In the test: some processes that run the one above, by its full name.
+//! # async fn test() {
+//! CONTEST.assert_first_come_first_served("fair::a_process", "redis://127.0.0.1").await;
+//! # }
 //! ```
 
+use std::env;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,23 +34,85 @@ use leasehold_core::{
     Attempt, Capabilities, Claim, Error, KeyWatch, Lease, LockBackend, LockClient, LockKey,
     LockOptions, Release, Renewal,
 };
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
 /// What a client prints before what it notes of an acquisition.
 const MARK: &str = "acquired ";
 
-/// Acquires and releases one lock `rounds` times, gives up some more acquisitions at odd moments, and prints when each
-/// was asked for, when the store acknowledged that, and with what token it was granted.
-///
-/// # Panics
-///
-/// If the store fails.
-///
-/// # Cancel safety
-///
-/// Dropped, it prints no more. The acquisition under way is given up and the lock released in the background, as far as the
-/// runtime lasts; else the lease ends with its TTL.
-pub async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: usize) {
+/// Set in the processes that a test starts: which server they use.
+const SERVER: &str = "LEASEHOLD_FAIRNESS_SERVER";
+
+const PROCESSES: usize = 4;
+
+/// Of each process.
+const CLIENTS: usize = 4;
+
+/// Sixteen clients in four processes, all of which want one lock.
+#[derive(Clone, Copy, Debug)]
+pub struct Contest {
+    rounds: usize,
+}
+
+impl Contest {
+    /// Each client acquires the lock so often, what it cancels not counted.
+    pub const fn new(rounds: usize) -> Self {
+        Self { rounds }
+    }
+
+    /// What each process runs: connects its clients to the server that it was told of, and has them take turns. Nothing, if
+    /// [`assert_first_come_first_served`](Self::assert_first_come_first_served) did not start it.
+    ///
+    /// Each client acquires and releases the lock, gives up some more acquisitions at odd moments, and prints when each was
+    /// asked for, when the store acknowledged that, and with what token it was granted.
+    ///
+    /// # Panics
+    ///
+    /// If the store fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it prints no more. Acquisitions under way are given up and the lock released in the background, as far as the
+    /// runtime lasts; else the lease ends with its TTL.
+    pub async fn take_turns<B: LockBackend>(
+        self,
+        options: LockOptions,
+        connect: impl AsyncFn(String) -> B,
+    ) {
+        let Ok(server) = env::var(SERVER) else { return };
+        let mut clients = JoinSet::new();
+        for _ in 0..CLIENTS {
+            clients.spawn(take_turns(connect(server.clone()).await, options.clone(), self.rounds));
+        }
+        clients.join_all().await;
+    }
+
+    /// Runs the processes to their end, each of them this very program with `test`, the name of a test that
+    /// [takes turns](Self::take_turns) on `server`.
+    ///
+    /// # Panics
+    ///
+    /// If one fails, or if somebody was served before one whose place had been acknowledged before it asked.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, it leaves the processes running to their end.
+    pub async fn assert_first_come_first_served(self, test: &str, server: &str) {
+        let process = || {
+            let program = env::current_exe().expect("a test knows its program");
+            let mut command = Command::new(program);
+            command.args(["--exact", test, "--nocapture"]).env(SERVER, server);
+            command
+        };
+        let processes: Vec<_> = (0..PROCESSES).map(|_| process()).collect();
+        let acquired = spawn_blocking(|| run(processes)).await.expect("processes can be run");
+        let count = acquired.len();
+        assert_eq!(count, PROCESSES * CLIENTS * self.rounds);
+        assert_eq!(inversions(acquired), 0, "of {count} acquisitions");
+    }
+}
+
+async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: usize) {
     let noted = Noted::default();
     let backend = Noting { inner: backend, noted: Arc::clone(&noted) };
     let client = LockClient::builder(backend).options(options).build();
@@ -83,30 +142,28 @@ pub async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds
     client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
 }
 
-/// Runs `processes` to their end and returns how many acquisitions their clients printed.
-///
-/// # Panics
-///
-/// If one fails, or if somebody was served before one whose place had been acknowledged before it asked.
-pub fn assert_first_come_first_served(processes: impl IntoIterator<Item = Command>) -> usize {
+/// Runs processes to their end and returns what their clients printed.
+fn run(processes: Vec<Command>) -> Vec<Acquired> {
     let running: Vec<_> = processes.into_iter().map(Process::start).collect();
     let readers: Vec<_> =
         running.into_iter().map(|process| thread::spawn(|| process.acquired())).collect();
-    let mut acquired: Vec<Acquired> = readers
+    readers
         .into_iter()
         .flat_map(|reader| reader.join().expect("what a process prints can be read"))
-        .collect();
+        .collect()
+}
 
+/// How many were asked for after a later grant had been acknowledged.
+fn inversions(mut acquired: Vec<Acquired>) -> usize {
     // From the last grant on: none may have been acknowledged before an earlier one was asked for.
     acquired.sort_by_key(|acquired| acquired.token);
     let mut earliest_acknowledged = u64::MAX;
     let mut inversions = 0;
     for Acquired { sent, acknowledged, .. } in acquired.iter().rev() {
-        inversions += u32::from(earliest_acknowledged < *sent);
+        inversions += usize::from(earliest_acknowledged < *sent);
         earliest_acknowledged = earliest_acknowledged.min(*acknowledged);
     }
-    assert_eq!(inversions, 0, "of {} acquisitions", acquired.len());
-    acquired.len()
+    inversions
 }
 
 /// Since the same moment in all processes of a machine.
