@@ -7,7 +7,7 @@ use leasehold_core::{
     Patience, Retry, Share,
 };
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
+    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather,
 };
 
 use super::rights::{DOCUMENTED, OF_CLUSTERS};
@@ -329,6 +329,8 @@ mod in_a_cluster {
 
 #[cfg(feature = "tls")]
 mod tls {
+    use leasehold_testbed::until;
+
     use super::*;
 
     fn trusting(redis: &Redis) -> String {
