@@ -53,6 +53,7 @@ pub struct Faults(Arc<Switches>);
 struct Switches {
     pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
     calls: Mutex<HashMap<Operation, usize>>,
+    ended: Mutex<HashMap<Operation, usize>>,
     news: Mutex<News>,
     scripted: KeyWatches,
 }
@@ -131,6 +132,11 @@ impl Faults {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
+    /// How many calls of `operation` have ended, those that failed included.
+    pub fn ended(&self, operation: Operation) -> usize {
+        lock(&self.0.ended).get(&operation).copied().unwrap_or_default()
+    }
+
     fn next(&self, operation: Operation, key: &LockKey) -> Option<Fault> {
         *lock(&self.0.calls).entry(operation).or_default() += 1;
         let mut pending = lock(&self.0.pending);
@@ -175,6 +181,20 @@ impl<B: LockBackend> FaultBackend<B> {
 
     /// Makes `call`, with what it is to suffer.
     async fn suffer<T, F>(
+        &self,
+        operation: Operation,
+        key: &LockKey,
+        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let outcome = self.begin(operation, key, call).await;
+        *lock(&self.faults.0.ended).entry(operation).or_default() += 1;
+        outcome
+    }
+
+    async fn begin<T, F>(
         &self,
         operation: Operation,
         key: &LockKey,

@@ -85,11 +85,9 @@ pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();
-    let attempts = faults.calls(Operation::Acquire);
+    let attempts = faults.ended(Operation::Acquire);
     let task = tokio::spawn(lock);
-    let waits = async || faults.calls(Operation::Acquire) > attempts;
+    let waits = async || faults.ended(Operation::Acquire) > attempts;
     scene.until("it waits", Duration::ZERO, waits).await;
-    // The attempt was made; give its refusal time to come back.
-    scene.pass(Duration::from_millis(20)).await;
     task
 }
