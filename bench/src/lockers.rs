@@ -1,7 +1,6 @@
 //! Who can lock: what locks are made of, we, and others.
 
 mod async_redis_lock;
-mod distributed_lock;
 mod fred_floor;
 mod leasehold;
 mod local;
@@ -63,7 +62,6 @@ pub(crate) enum Who {
     RslockEager,
     AsyncRedisLock,
     RedisLock,
-    DistributedLock,
     Memory,
     Tokio,
 }
@@ -80,7 +78,6 @@ impl Who {
             Self::RslockEager => "rslock, retries within 5 ms",
             Self::AsyncRedisLock => "async-redis-lock",
             Self::RedisLock => "redis-lock",
-            Self::DistributedLock => "distributed-lock-redis",
             Self::Memory => "leasehold, memory",
             Self::Tokio => "tokio::sync::Mutex",
         }
@@ -112,9 +109,6 @@ impl Who {
                 visitor.visit(async_redis_lock::AsyncRedisLock::connect(url).await).await
             }
             Self::RedisLock => visitor.visit(redis_lock::RedisLock::connect(url).await).await,
-            Self::DistributedLock => {
-                visitor.visit(distributed_lock::DistributedLock::connect(url).await).await
-            }
             Self::Memory => visitor.visit(LockClient::new(MemoryBackend::new())).await,
             Self::Tokio => visitor.visit(local::Local).await,
         }

@@ -36,38 +36,34 @@ impl Call {
 
     /// The call that attempts to acquire.
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
-        let of = layout.places(claim.key());
-        let lease = claim.lease();
-        let own_news = Layout::news_for(&of.news, lease);
-        let mut keys = vec![of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke];
+        let (of, lease) = (layout.places(claim.key()), claim.lease());
+        let [lock, fence, held] = [of.lock(), of.fence(), of.held()];
+        let [queue, places, news, revoke] = [of.queue(), of.places(), of.news(), of.revoke()];
         match lease.share() {
             Share::Whole => {
-                keys.push(own_news);
+                let id = lease.id().secret();
+                let own_news = of.news_for(&id);
                 Self {
                     script: Script::Acquire,
-                    keys: keys.into(),
-                    args: acquire_args(claim).into(),
+                    keys: [lock, fence, held, queue, places, news, revoke, own_news].into(),
+                    args: acquire_args(claim, id).into(),
                     essential: ALL,
                 }
             }
-            Share::Units { units, limit } => {
-                keys.push(of.units);
-                let place = millis(claim.place().unwrap_or_default());
-                let args = vec![
+            Share::Units { units, limit } => Self {
+                script: Script::AcquireUnits,
+                keys: [lock, fence, held, queue, places, news, revoke, of.units()].into(),
+                args: [
                     lease.id().secret(),
                     millis(lease.ttl()),
                     units.to_string(),
                     limit.to_string(),
                     description(lease),
-                    place,
-                ];
-                Self {
-                    script: Script::AcquireUnits,
-                    keys: keys.into(),
-                    args: args.into(),
-                    essential: ALL,
-                }
-            }
+                    millis(claim.place().unwrap_or_default()),
+                ]
+                .into(),
+                essential: ALL,
+            },
         }
     }
 
@@ -83,7 +79,15 @@ impl Call {
         let (mut keys, mut args) = (Vec::new(), Vec::new());
         for claim in claims {
             let (of, lease) = (layout.places(claim.key()), claim.lease());
-            keys.extend([of.lock, of.fence, of.held, of.queue, of.places, of.news, of.revoke]);
+            keys.extend([
+                of.lock(),
+                of.fence(),
+                of.held(),
+                of.queue(),
+                of.places(),
+                of.news(),
+                of.revoke(),
+            ]);
             args.extend([value(lease), millis(lease.ttl()), lease.id().secret()]);
         }
         Some(Self {
@@ -100,13 +104,13 @@ impl Call {
         match lease.share() {
             Share::Whole => Self {
                 script: Script::Renew,
-                keys: [of.lock, of.revoke].into(),
+                keys: [of.lock(), of.revoke()].into(),
                 args: [value(lease), millis(lease.ttl())].into(),
                 essential: 1,
             },
             Share::Units { units, .. } => Self {
                 script: Script::RenewUnits,
-                keys: [of.held, of.units, of.news, of.revoke].into(),
+                keys: [of.held(), of.units(), of.news(), of.revoke()].into(),
                 args: [
                     lease.id().secret(),
                     millis(lease.ttl()),
@@ -125,13 +129,13 @@ impl Call {
         match lease.share() {
             Share::Whole => Self {
                 script: Script::Release,
-                keys: [of.lock, of.queue, of.places, of.news].into(),
+                keys: [of.lock(), of.queue(), of.places(), of.news()].into(),
                 args: [value(lease), lease.id().secret()].into(),
                 essential: 1,
             },
             Share::Units { .. } => Self {
                 script: Script::ReleaseUnits,
-                keys: [of.held, of.units, of.queue, of.places, of.news].into(),
+                keys: [of.held(), of.units(), of.queue(), of.places(), of.news()].into(),
                 args: [lease.id().secret()].into(),
                 essential: 2,
             },
@@ -141,21 +145,21 @@ impl Call {
     /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
-        let keys = vec![of.lock, of.fence, of.held, of.units, of.news];
+        let keys = vec![of.lock(), of.fence(), of.held(), of.units(), of.news()];
         Self { script: Script::Inspect, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
-        let keys = vec![of.lock, of.fence, of.held, of.units, of.news, of.revoke];
+        let keys = vec![of.lock(), of.fence(), of.held(), of.units(), of.news(), of.revoke()];
         Self { script: Script::ForceRelease, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let of = layout.places(key);
-        let keys = vec![of.lock, of.held, of.revoke];
+        let keys = vec![of.lock(), of.held(), of.revoke()];
         Self { script: Script::Revoke, keys: keys.into(), args: [].into(), essential: ALL }
     }
 
@@ -198,16 +202,16 @@ impl std::fmt::Debug for Call {
 }
 
 /// The arguments of a claim of a whole key.
-fn acquire_args(claim: &Claim) -> Vec<String> {
+fn acquire_args(claim: &Claim, id: String) -> [String; 6] {
     let lease = claim.lease();
     let (place, patience) = match claim.patience() {
         Patience::Waits => (Call::PLACE, Call::PATIENCE),
         _ => (claim.place().unwrap_or_default(), Duration::ZERO),
     };
-    vec![
+    [
         value(lease),
         millis(lease.ttl()),
-        lease.id().secret(),
+        id,
         millis(place),
         millis(patience),
         claim.spare_tokens().to_string(),

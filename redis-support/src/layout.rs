@@ -1,6 +1,6 @@
 //! Where things lie in the server.
 
-use leasehold_core::{Error, ErrorKind, Lease, LockKey};
+use leasehold_core::{Error, ErrorKind, LockKey};
 
 use crate::slot;
 
@@ -53,27 +53,11 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
-    /// All keys of the server in which something of `key` may lie.
-    pub(crate) fn places(&self, key: &LockKey) -> Places {
+    /// The keys of the server in which something of `key` may lie.
+    pub(crate) fn places<'a>(&'a self, key: &'a LockKey) -> Places<'a> {
         let lock = self.lock(key);
         let tag = slot::tag(slot::of(lock.as_bytes()));
-        let of = |part: &str| format!("{}~{part}:{{{tag}}}{key}", self.prefix);
-        Places {
-            // One counter per slot, and not per key: they may stay for ever without becoming many.
-            fence: format!("{}~fence:{{{tag}}}", self.prefix),
-            held: of("held"),
-            units: of("units"),
-            queue: of("queue"),
-            places: of("places"),
-            news: of(Self::NEWS),
-            revoke: of(Self::REVOKE),
-            lock,
-        }
-    }
-
-    /// The key of the `news` that are for one claim alone.
-    pub(crate) fn news_for(news: &str, lease: &Lease) -> String {
-        format!("{news}#{}", lease.id().secret())
+        Places { prefix: &self.prefix, tag, key: key.as_str(), lock }
     }
 
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
@@ -107,15 +91,65 @@ pub(crate) enum Concerns {
 
 /// The keys of the server in which something of a lock may lie, all in one hash slot.
 #[derive(Debug)]
-pub(crate) struct Places {
-    pub(crate) lock: String,
-    pub(crate) fence: String,
-    pub(crate) held: String,
-    pub(crate) units: String,
-    pub(crate) queue: String,
-    pub(crate) places: String,
-    pub(crate) news: String,
-    pub(crate) revoke: String,
+pub(crate) struct Places<'a> {
+    prefix: &'a str,
+    tag: &'static str,
+    key: &'a str,
+    lock: String,
+}
+
+impl Places<'_> {
+    pub(crate) fn lock(&self) -> String {
+        self.lock.clone()
+    }
+
+    /// One counter per slot, and not per key: they may stay for ever without becoming many.
+    pub(crate) fn fence(&self) -> String {
+        self.join(&["~fence:{", self.tag, "}"])
+    }
+
+    pub(crate) fn held(&self) -> String {
+        self.part("held")
+    }
+
+    pub(crate) fn units(&self) -> String {
+        self.part("units")
+    }
+
+    pub(crate) fn queue(&self) -> String {
+        self.part("queue")
+    }
+
+    pub(crate) fn places(&self) -> String {
+        self.part("places")
+    }
+
+    pub(crate) fn news(&self) -> String {
+        self.part(Layout::NEWS)
+    }
+
+    /// Of the news that are for one claim alone.
+    pub(crate) fn news_for(&self, id: &str) -> String {
+        self.join(&["~", Layout::NEWS, ":{", self.tag, "}", self.key, "#", id])
+    }
+
+    pub(crate) fn revoke(&self) -> String {
+        self.part(Layout::REVOKE)
+    }
+
+    fn part(&self, part: &str) -> String {
+        self.join(&["~", part, ":{", self.tag, "}", self.key])
+    }
+
+    /// Every request has several of them: this is what they take least time to write with.
+    fn join(&self, parts: &[&str]) -> String {
+        let mut key = String::with_capacity(
+            self.prefix.len() + parts.iter().map(|part| part.len()).sum::<usize>(),
+        );
+        key.push_str(self.prefix);
+        parts.iter().for_each(|part| key.push_str(part));
+        key
+    }
 }
 
 impl Default for Layout {
@@ -138,12 +172,13 @@ mod tests {
         for name in
             (0..1_000).map(|n| format!("invoice:{n}")).chain(["a{b}c".into(), "~fence".into()])
         {
-            let of = layout.places(&key(&name));
-            let others = [of.fence, of.held, of.units, of.queue, of.places, of.news, of.revoke];
+            let key = key(&name);
+            let of = layout.places(&key);
+            let others = [of.fence(), of.held(), of.units(), of.queue(), of.places(), of.news()];
 
-            assert_eq!(of.lock, layout.lock(&key(&name)));
-            for other in others {
-                assert_eq!(slot::of(of.lock.as_bytes()), slot::of(other.as_bytes()), "{other}");
+            assert_eq!(of.lock(), layout.lock(&key));
+            for other in others.into_iter().chain([of.revoke(), of.news_for("id")]) {
+                assert_eq!(slot::of(of.lock().as_bytes()), slot::of(other.as_bytes()), "{other}");
                 assert!(other.starts_with("app:lock/~"), "{other}");
             }
         }
@@ -159,16 +194,18 @@ mod tests {
     #[test]
     fn keys_lead_back_to_names() {
         let layout = Layout::default();
-        let of = layout.places(&key("a/b{}"));
+        let name = key("a/b{}");
+        let of = layout.places(&name);
         let news =
             |key: &str| layout.news(key.as_bytes()).map(|(name, news)| (name.to_owned(), news));
         let concerns = |news| Some((key("a/b{}").as_str().to_owned(), news));
 
-        assert_eq!(news(&of.lock), concerns(Concerns::Lock));
-        assert_eq!(news(&of.news), concerns(Concerns::Waiters));
-        assert_eq!(news(&of.revoke), concerns(Concerns::Holders));
-        for other in [&of.fence, &of.held, &of.units, &of.queue, &of.places] {
-            assert_eq!(news(other), None, "{other}");
+        assert_eq!(news(&of.lock()), concerns(Concerns::Lock));
+        assert_eq!(news(&of.news()), concerns(Concerns::Waiters));
+        assert_eq!(news(&of.news_for("id")), concerns(Concerns::Waiters));
+        assert_eq!(news(&of.revoke()), concerns(Concerns::Holders));
+        for other in [of.fence(), of.held(), of.units(), of.queue(), of.places()] {
+            assert_eq!(news(&other), None, "{other}");
         }
         assert_eq!(news("other:a/b"), None);
         assert_eq!(layout.news(b"lock:\xff"), None);

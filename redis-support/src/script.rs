@@ -59,7 +59,7 @@ impl Script {
     pub const fn source(self) -> &'static str {
         match self {
             Self::Acquire => {
-                script!("acquire": "time", "token", "queue", "turn", "wait_turn", "units")
+                script!("acquire": "time", "token", "acquire_alone", "queue", "turn", "wait_turn", "units")
             }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
             Self::AcquireUnits => {
@@ -67,7 +67,7 @@ impl Script {
             }
             Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
-            Self::Release => script!("release": "time", "turn"),
+            Self::Release => script!("release": "release_alone", "time", "turn"),
             Self::ReleaseUnits => script!("release_units": "time", "leave"),
             Self::Renew => script!("renew":),
             Self::RenewUnits => script!("renew_units": "time", "units"),

@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const WHO: [Who; 9] = [
+const WHO: [Who; 8] = [
     Who::RedisFloor,
     Who::Redis,
     Who::RedisErased,
@@ -22,14 +22,12 @@ const WHO: [Who; 9] = [
     Who::Rslock,
     Who::AsyncRedisLock,
     Who::RedisLock,
-    Who::DistributedLock,
 ];
 
 const PEERS: &[&str] = &[
     Who::Rslock.name(),
     Who::AsyncRedisLock.name(),
     Who::RedisLock.name(),
-    Who::DistributedLock.name(),
 ];
 
 /// How many tasks; how much faster than the floor, and how much than the best peer.

@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const WHO: [Who; 9] = [
+const WHO: [Who; 8] = [
     Who::RedisFloor,
     Who::Redis,
     Who::RedisErased,
@@ -22,7 +22,6 @@ const WHO: [Who; 9] = [
     Who::Rslock,
     Who::AsyncRedisLock,
     Who::RedisLock,
-    Who::DistributedLock,
 ];
 
 pub(super) async fn run(args: &Args) -> Outcome {

@@ -15,4 +15,5 @@ mod rights;
 mod sentinel;
 mod steps;
 mod together;
+mod turns;
 mod units;

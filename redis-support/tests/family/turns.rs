@@ -1,0 +1,171 @@
+//! Those who wait for a mutex get it in turn, and a release wakes no more of them than it must.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, Contention, Lease, LockBackend, LockClient, LockKey, Patience, Release,
+};
+use leasehold_testbed::{Redis, until};
+use tokio::time::{Instant, timeout};
+
+use super::steps::{lock, scripts_run, waiting};
+use crate::Backend;
+
+const LONG: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(5);
+
+/// How long a free key is kept for the first of those who wait.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+async fn backend(redis: &Redis) -> Backend {
+    Backend::connect(&redis.url()).await.unwrap()
+}
+
+fn claim() -> Claim {
+    Claim::new(Lease::new(&LockKey::new("job").unwrap(), LONG))
+}
+
+fn waits() -> Claim {
+    claim().with_patience(Patience::Waits)
+}
+
+async fn refusal(backend: &Backend, claim: &Claim) -> Contention {
+    match backend.try_acquire(claim).await.unwrap() {
+        Attempt::Granted(grant) => panic!("{grant:?}"),
+        Attempt::Held(contention) => contention,
+    }
+}
+
+async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
+    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+}
+
+#[tokio::test]
+async fn come_before_who_has_just_released() {
+    let redis = Redis::start().await;
+    let clients = [LockClient::new(backend(&redis).await), LockClient::new(backend(&redis).await)];
+    let mut guard = lock(&clients[0], "job").await;
+    for n in 0..20 {
+        let (holder, other) = (&clients[n % 2], &clients[(n + 1) % 2]);
+        let scripts = scripts_run(&redis).await;
+        let next = waiting(other, "job");
+        until("it waits", async || scripts_run(&redis).await > scripts).await;
+
+        guard.release().await.unwrap();
+        let again = waiting(holder, "job");
+
+        guard = timeout(SOON, next).await.expect("it is its turn").unwrap();
+        assert!(!again.is_finished());
+        again.abort();
+        assert!(again.await.is_err(), "who asks later comes later");
+        let places = "lock:~queue:{*}job";
+        until("it has left the queue", async || redis.command(&["KEYS", places]).await == "*0")
+            .await;
+    }
+    guard.release().await.unwrap();
+    assert_eq!(
+        redis.command(&["KEYS", "lock:~[^f]*"]).await,
+        "*0",
+        "nothing but the counter is left"
+    );
+}
+
+#[tokio::test]
+async fn do_not_wait_for_the_dead() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (holder, dead, next) = (claim(), waits(), waits());
+    assert!(is_granted(&backend, &holder).await);
+    for claim in [&dead, &next] {
+        assert_eq!(refusal(&backend, claim).await.place(), Some(SOON));
+    }
+
+    assert_eq!(backend.release(holder.lease()).await.unwrap(), Release::Released);
+
+    let freed = Instant::now();
+    let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
+    assert!(left <= PATIENCE, "{left:?}");
+    until("it is its turn", async || is_granted(&backend, &next).await).await;
+    assert!(freed.elapsed() < SOON, "no longer than a place is kept");
+}
+
+#[tokio::test]
+async fn give_up_their_place_at_once() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (holder, gone, next) = (claim(), waits(), waits());
+    assert!(is_granted(&backend, &holder).await);
+    for claim in [&gone, &next] {
+        refusal(&backend, claim).await;
+    }
+    backend.release(gone.lease()).await.unwrap();
+    backend.release(holder.lease()).await.unwrap();
+
+    assert!(is_granted(&backend, &next).await);
+}
+
+#[tokio::test]
+async fn who_hold_it_already_and_do_not_know_are_told() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let holder = waits();
+    assert!(is_granted(&backend, &holder).await);
+    for _ in 0..5 {
+        refusal(&backend, &waits()).await;
+    }
+
+    assert!(
+        is_granted(&backend, &holder).await,
+        "the reply to the first attempt may have been lost"
+    );
+}
+
+#[tokio::test]
+async fn are_let_in_where_there_is_no_memory_for_places() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (holder, other) = (claim(), waits());
+    assert!(is_granted(&backend, &holder).await);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    assert_eq!(refusal(&backend, &other).await.place(), None);
+    backend.release(holder.lease()).await.unwrap();
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
+
+    assert!(is_granted(&backend, &other).await);
+}
+
+/// Whether the server tells of the lock all who have named it, and not only those who have read it: before 7.2.
+async fn tells_all(redis: &Redis) -> bool {
+    let info = redis.command(&["INFO", "server"]).await;
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap());
+    (parts.next(), parts.next()) < (Some(7), Some(2))
+}
+
+#[tokio::test]
+async fn are_not_all_woken_by_a_release() {
+    const WAITERS: u64 = 20;
+
+    let redis = Redis::start().await;
+    let mut waiters = Vec::new();
+    let first = LockClient::new(backend(&redis).await);
+    let guard = lock(&first, "job").await;
+    for _ in 0..WAITERS {
+        let scripts = scripts_run(&redis).await;
+        let client = LockClient::new(backend(&redis).await);
+        waiters.push((waiting(&client, "job"), client));
+        until("it waits", async || scripts_run(&redis).await > scripts).await;
+    }
+    let before = scripts_run(&redis).await;
+
+    guard.release().await.unwrap();
+    for (waiter, _) in &mut waiters {
+        timeout(SOON, waiter).await.expect("it is its turn").unwrap().release().await.unwrap();
+    }
+
+    let scripts = scripts_run(&redis).await - before;
+    // If all were woken by each release, each would look as often as there are others before it.
+    let most = if tells_all(&redis).await { WAITERS * WAITERS } else { 8 * WAITERS };
+    assert!(scripts <= most, "{scripts} scripts for {WAITERS} hand-overs");
+}
