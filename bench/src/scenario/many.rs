@@ -24,11 +24,7 @@ const WHO: [Who; 8] = [
     Who::RedisLock,
 ];
 
-const PEERS: &[&str] = &[
-    Who::Rslock.name(),
-    Who::AsyncRedisLock.name(),
-    Who::RedisLock.name(),
-];
+const PEERS: &[&str] = &[Who::Rslock.name(), Who::AsyncRedisLock.name(), Who::RedisLock.name()];
 
 /// How many tasks; how much faster than the floor, and how much than the best peer.
 const SIZES: [(usize, f64, f64); 2] = [(64, 1.2, 1.5), (512, 1.5, 2.0)];
