@@ -1,5 +1,6 @@
 -- Nobody holds it, waits for it or asks for it: decided before anything else is set up, which takes longer than this.
-if redis.call('EXISTS', KEYS[1], KEYS[3], KEYS[4], KEYS[7]) == 0 then
+-- The lock is read only where nobody queues, see below.
+if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[7]) == 0 and redis.call('EXISTS', KEYS[1]) == 0 then
   local token, spare = number_grant(KEYS[2], clock(), tonumber(ARGV[6]))
   if not token then
     return spare
