@@ -173,6 +173,7 @@ cases! { $
         a_lost_lease_is_not_passed_on [] needs ForceRelease;
         a_loss_is_only_the_present_holders [] needs ForceRelease;
         other_processes_get_their_turn [];
+        processes_that_want_it_all_the_time_get_fair_shares [];
         a_former_owner_does_not_enter_again [];
         without_it_every_holder_asks_the_store [];
         who_wants_another_lease_asks_the_store [];

@@ -331,10 +331,15 @@ impl Request<'_> {
         }
     }
 
+    /// How many tokens it has a use for besides its own; none if its lease may not be passed on.
+    fn spare_tokens(&self) -> u32 {
+        if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
+    }
+
     /// Which lease it would take over from a caller before it.
     fn wish(&self) -> Wish {
-        let passes = self.share.is_whole() && self.options.spare_tokens() > 0;
-        Wish { options: passes.then(|| Arc::clone(self.options)), owner: self.owner }
+        let takes_over = self.spare_tokens() > 0;
+        Wish { options: takes_over.then(|| Arc::clone(self.options)), owner: self.owner }
     }
 
     /// One id per acquisition, for all its attempts.
@@ -344,11 +349,10 @@ impl Request<'_> {
             .with_tenure(options.tenure())
             .with_share(self.share)
             .with_description(options.description.clone());
-        let claim = Claim::new(lease).with_patience(match self.wait {
+        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(match self.wait {
             Wait::No => Patience::Leaves,
             Wait::Until(_) if self.queues || options.fair => Patience::Queues(options.place_ttl()),
             Wait::Until(_) => Patience::Waits,
-        });
-        if self.share.is_whole() { claim.with_spare_tokens(options.spare_tokens()) } else { claim }
+        })
     }
 }

@@ -179,7 +179,7 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    /// Makes `call`, with what it is to suffer.
+    /// Makes `call`, with what it is to suffer, and counts it when it has ended.
     async fn suffer<T, F>(
         &self,
         operation: Operation,
@@ -189,12 +189,12 @@ impl<B: LockBackend> FaultBackend<B> {
     where
         F: Future<Output = Result<T, Error>> + Send,
     {
-        let outcome = self.begin(operation, key, call).await;
+        let outcome = self.call(operation, key, call).await;
         *lock(&self.faults.0.ended).entry(operation).or_default() += 1;
         outcome
     }
 
-    async fn begin<T, F>(
+    async fn call<T, F>(
         &self,
         operation: Operation,
         key: &LockKey,

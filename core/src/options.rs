@@ -189,7 +189,7 @@ impl LockOptions {
     /// by the next renewal or by the store's news. It is for leases that are renewed and of which nothing is counted
     /// from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
     /// [`lock_delay`](Self::lock_delay) and [`fair`](Self::fair), and where both callers have the same options.
-    /// A store that cannot reserve tokens (etcd) is always asked.
+    /// A store that cannot reserve tokens is always asked.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {
         self.hand_over = hand_over;

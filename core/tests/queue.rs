@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{LockClient, LockOptions, MemoryBackend, Operation};
+use leasehold_core::{
+    Attempt, AttemptAll, Claim, Lease, LockBackend, LockClient, LockKey, LockOptions,
+    MemoryBackend, Operation, Patience,
+};
+use tokio::time::sleep;
 
 const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -84,5 +88,51 @@ mod places {
             assert!(!dead.is_finished());
             drop(next);
         }
+    }
+}
+
+mod a_waiter_of_whom_nothing_is_heard {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn holds_up_others_no_longer_than_a_free_key_is_offered() {
+        let store = MemoryBackend::with_clock(TokioClock::new());
+        let key = LockKey::new("k").unwrap();
+        let claim = || Claim::new(Lease::new(&key, ms(60_000))).with_patience(Patience::Waits);
+        let is_granted = async |claim: &Claim| {
+            matches!(store.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+        };
+        let (holder, dead, next) = (claim(), claim(), claim());
+        assert!(is_granted(&holder).await);
+        assert!(!is_granted(&dead).await && !is_granted(&next).await);
+        sleep(ms(1_000)).await;
+
+        store.release(holder.lease()).await.unwrap();
+
+        let Attempt::Held(contention) = store.try_acquire(&next).await.unwrap() else { panic!() };
+        assert_eq!(contention.retry_after(), Some(Patience::OFFER));
+        sleep(Patience::OFFER - ms(1)).await;
+        assert!(!is_granted(&next).await);
+        sleep(ms(1)).await;
+        assert!(is_granted(&next).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeps_its_place_among_those_who_ask_for_several_keys() {
+        let store = MemoryBackend::with_clock(TokioClock::new());
+        let key = LockKey::new("k").unwrap();
+        let claim = || Claim::new(Lease::new(&key, ms(1_000)));
+        let waits = claim().with_patience(Patience::Waits);
+        store.try_acquire(&claim()).await.unwrap();
+        store.try_acquire(&waits).await.unwrap();
+        // The holder's lease ends by itself, and an attempt for several keys changes nothing.
+        sleep(ms(1_000)).await;
+        let several = store.try_acquire_all(&[claim()]).await.unwrap();
+        assert!(matches!(several, AttemptAll::Held { .. }));
+
+        sleep(Patience::OFFER * 2).await;
+
+        assert!(matches!(store.try_acquire(&claim()).await.unwrap(), Attempt::Held(_)));
+        assert!(matches!(store.try_acquire(&waits).await.unwrap(), Attempt::Granted(_)));
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
+use leasehold_core::{Claim, Lease, LockKey, LockOptions, Patience, Share};
 
 use crate::layout::Layout;
 use crate::script::Script;
@@ -25,14 +25,6 @@ const ALL: usize = usize::MAX;
 impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
     pub const MAX_TOGETHER: usize = 64;
-
-    /// How long a place in the queue is kept for one who waits for a mutex and is not heard of: long enough for three
-    /// attempts over a connection that must be made anew.
-    const PLACE: Duration = Duration::from_secs(5);
-
-    /// How long a free mutex is kept for the first of those who wait: a round trip to anywhere in the world, and no longer than
-    /// others may be held up by one that is dead.
-    const PATIENCE: Duration = Duration::from_millis(250);
 
     /// The call that attempts to acquire.
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
@@ -204,8 +196,8 @@ impl std::fmt::Debug for Call {
 /// The arguments of a claim of a whole key.
 fn acquire_args(claim: &Claim, id: String) -> [String; 6] {
     let lease = claim.lease();
-    let (place, patience) = match claim.patience() {
-        Patience::Waits => (Call::PLACE, Call::PATIENCE),
+    let (place, offer) = match claim.patience() {
+        Patience::Waits => (LockOptions::PLACE_TTL, Patience::OFFER),
         _ => (claim.place().unwrap_or_default(), Duration::ZERO),
     };
     [
@@ -213,7 +205,7 @@ fn acquire_args(claim: &Claim, id: String) -> [String; 6] {
         millis(lease.ttl()),
         id,
         millis(place),
-        millis(patience),
+        millis(offer),
         claim.spare_tokens().to_string(),
     ]
 }

@@ -1,14 +1,19 @@
 //! A lease passes from task to task of one process without asking the store, where that can reserve tokens.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold_core::clock::Clock;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, LockBackend, LockClient, LockGuard, LockOptions, Operation, OwnerId,
+    Attempt, Claim, LockBackend, LockClient, LockGuard, LockOptions, Mutex, Operation, OwnerId,
+    Share,
 };
 use tokio::task::JoinSet;
 
+use super::waiting_is_queueing;
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -165,18 +170,23 @@ pub(crate) async fn a_loss_is_only_the_present_holders<H: Harness>(scene: &Scene
     assert!((&mut former).now_or_never().is_none(), "who has released has lost nothing");
 }
 
+/// Holds the lock for a millisecond.
+async fn work_under(mutex: &Mutex, clock: &dyn Clock) {
+    let guard = mutex.lock().await.unwrap();
+    clock.sleep_until(clock.now() + Duration::from_millis(1)).await;
+    guard.release().await.unwrap();
+}
+
 pub(crate) async fn other_processes_get_their_turn<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (busy, other) =
         (scene.client_with(long(scene)).await, scene.client_with(long(scene)).await);
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
-        let mutex = busy.mutex(&key).unwrap();
+        let (mutex, clock) = (busy.mutex(&key).unwrap(), scene.clock());
         tasks.spawn(async move {
             loop {
-                let guard = mutex.lock().await.unwrap();
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                guard.release().await.unwrap();
+                work_under(&mutex, &*clock).await;
             }
         });
     }
@@ -187,6 +197,34 @@ pub(crate) async fn other_processes_get_their_turn<H: Harness>(scene: &Scene<H>)
         served.expect("nobody keeps a lock for ever").release().await.unwrap();
     }
     tasks.shutdown().await;
+}
+
+pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares<H: Harness>(
+    scene: &Scene<H>,
+) {
+    const LOCKS: usize = 300;
+
+    let (key, is_fair) = (scene.key(), waiting_is_queueing(scene, Share::Whole).await);
+    let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
+    let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let mut tasks = JoinSet::new();
+    for task in 0..6 {
+        let process = task % clients.len();
+        let mutex = clients[process].mutex(&key).unwrap();
+        let (counts, clock) = (Arc::clone(&counts), scene.clock());
+        tasks.spawn(async move {
+            while counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>() < LOCKS {
+                work_under(&mutex, &*clock).await;
+                counts[process].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    tasks.join_all().await;
+
+    let [one, other] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    if is_fair {
+        assert!(one <= other * 2 && other <= one * 2, "{one} and {other}");
+    }
 }
 
 pub(crate) async fn a_former_owner_does_not_enter_again<H: Harness>(scene: &Scene<H>) {

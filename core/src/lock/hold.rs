@@ -1,8 +1,13 @@
 //! One lease as this process sees it: Held, Unsure or Lost, and how many guards share it.
 
+mod alarm;
 mod renewing;
+mod state;
 
+pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
+
+use state::{Phase, State};
 
 use std::mem;
 use std::pin::pin;
@@ -39,10 +44,9 @@ pub(crate) struct Hold {
     lease: Lease,
     /// That of the grant; each holder after the first has the next one.
     token: u64,
+    /// How many more tokens there are.
+    spare_tokens: u32,
     options: Arc<LockOptions>,
-    renewal: RenewalMode,
-    /// How much longer than its holder believes in it the store keeps the lease.
-    lock_delay: Duration,
     /// The deadline is never pushed past it.
     max_until: Instant,
     state: Mutex<State>,
@@ -59,81 +63,6 @@ pub(crate) type Place = (Instant, u64);
 /// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Term(u32);
-
-/// How a hold calls for the watchdog.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    rung_for: Mutex<Vec<Arc<Hold>>>,
-    wake: Notify,
-}
-
-impl Alarm {
-    /// Wakes the watchdog.
-    pub(crate) fn wake(&self) {
-        self.wake.notify_one();
-    }
-
-    /// Waits until somebody has called for the watchdog since the last time.
-    pub(crate) async fn heard(&self) {
-        self.wake.notified().await;
-    }
-
-    /// Those that it was rung for.
-    pub(crate) fn answer(&self) -> Vec<Arc<Hold>> {
-        mem::take(&mut *lock(&self.rung_for))
-    }
-
-    /// Makes the watchdog look at `hold` now.
-    fn ring(&self, hold: Arc<Hold>) {
-        lock(&self.rung_for).push(hold);
-        self.wake();
-    }
-}
-
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    /// What renewals ask for: the TTL to believe in, the share and the description.
-    wanted: Lease,
-    deadline: Instant,
-    /// The key stays closed until then, also after a release.
-    min_until: Instant,
-    /// The deadline cannot be pushed any further.
-    capped: bool,
-    /// When the watchdog is to look at it next.
-    due: Instant,
-    /// How many holders it has had before this one.
-    term: Term,
-    /// Who may enter again, if anybody may.
-    owner: Option<OwnerId>,
-    /// How many guards share it.
-    depth: u32,
-    /// How many more tokens there are.
-    spare_tokens: u32,
-    /// It is passed on no more after that: other processes wait as well.
-    share_ends: Option<Instant>,
-    /// It is not any more what its options ask for.
-    amended: bool,
-    /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
-    alone: bool,
-    /// A renewal is under way. Two at once could reach the store in either order.
-    renewing: bool,
-    /// There was news of the key since the last renewal began.
-    news: bool,
-    /// Somebody asks the holder to finish early.
-    asked_back: bool,
-    /// Our turn among the callers of this process, given up with the lease.
-    turn: Option<Turn>,
-    watch: KeyWatch,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
-    Held,
-    Unsure,
-    Lost(LossReason),
-    Released,
-}
 
 /// A lease as the store granted it.
 #[derive(Debug)]
@@ -188,9 +117,7 @@ impl Hold {
             term: Term::default(),
             owner,
             depth: 1,
-            spare_tokens: spare_tokens.min(options.spare_tokens()),
             share_ends: None,
-            amended: false,
             alone: false,
             renewing: false,
             news: false,
@@ -202,9 +129,8 @@ impl Hold {
         Arc::new(Self {
             lease,
             token,
+            spare_tokens: spare_tokens.min(options.spare_tokens()),
             options: Arc::clone(options),
-            renewal: options.renewal,
-            lock_delay: options.lock_delay,
             max_until,
             state: Mutex::new(state),
             changed: Notify::new(),
@@ -232,7 +158,7 @@ impl Hold {
     }
 
     pub(crate) fn lock_delay(&self) -> Duration {
-        self.lock_delay
+        self.options.lock_delay
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -259,7 +185,7 @@ impl Hold {
     /// What is to be ended in the store once nobody wants it any more.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        let kept = state.wanted.ttl() + self.lock_delay;
+        let kept = state.wanted.ttl() + self.options.lock_delay;
         let stored = state.wanted.clone().with_ttl(kept);
         Unwanted::new(&stored).closed_until(state.min_until)
     }
@@ -276,7 +202,7 @@ impl Hold {
             LossReason::Taken | LossReason::Vanished | LossReason::Shutdown => false,
             // After a deadline that passed unanswered, the store may still have it: it goes now, unless the
             // key is to stay closed for a while after a loss.
-            LossReason::Expired | LossReason::MaxHold => self.lock_delay.is_zero(),
+            LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
         }
     }
 
@@ -374,7 +300,6 @@ impl Hold {
             }
             _ => {
                 state.wanted = state.wanted.clone().with_share(share);
-                state.amended = true;
                 Ok(state.turn.take())
             }
         })
@@ -382,21 +307,22 @@ impl Hold {
 
     /// Passes it on to the next caller of this process that waits for it, if that may be.
     ///
-    /// Only a lease that is surely ours, that nobody wants back, and that will do for a while without the store: what
-    /// the next holder gets is not to be worse than a new lease.
+    /// Only a lease that is surely ours, that nobody wants back, and that is as good as a new one, of this TTL and for a while
+    /// without the store.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
-            if !is_last || state.spare_tokens == 0 || state.amended {
+            if !is_last || state.term.0 == self.spare_tokens {
                 return None;
             }
             let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
-            let doubtful = state.news || state.asked_back;
-            if doubtful || !in_time || state.deadline.since(now) < self.options.ttl / 2 {
+            let is_contested = state.news || state.asked_back;
+            let ttl = self.options.ttl;
+            let is_as_new = state.wanted.ttl() == ttl && state.deadline.since(now) >= ttl / 2;
+            if !in_time || is_contested || !is_as_new {
                 return None;
             }
             let waiter = state.turn.as_ref()?.next_who_takes_over(&self.options)?;
-            state.spare_tokens -= 1;
             state.term.0 += 1;
             let owner = mem::replace(&mut state.owner, waiter.owner());
             Some(Passed { waiter, term: state.term, owner })
@@ -465,7 +391,8 @@ impl Hold {
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<Renewing> {
         let wanted = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
-            let needless = self.renewal == RenewalMode::Off || (state.capped && !state.news);
+            let needless =
+                self.options.renewal == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
@@ -494,7 +421,6 @@ impl Hold {
                 _ if state.renewing => Ok(None),
                 _ => {
                     state.wanted = change(state.wanted.clone());
-                    state.amended = true;
                     let ttl = state.wanted.ttl().min(self.max_until.since(now));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
                     state.start_renewal();
@@ -510,7 +436,7 @@ impl Hold {
 
     /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
     pub(crate) fn listen(self: &Arc<Self>) {
-        if self.renewal == RenewalMode::Off {
+        if self.options.renewal == RenewalMode::Off {
             // The only way to look again is to renew, which was not asked for.
             return;
         }
@@ -551,71 +477,5 @@ impl Wake for Hold {
     fn wake(self: Arc<Self>) {
         let alarm = Arc::clone(&self.alarm);
         alarm.ring(self);
-    }
-}
-
-impl State {
-    fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Lost(_) | Phase::Released)
-    }
-
-    fn as_seen(&self) -> LeaseState {
-        match self.phase {
-            Phase::Held | Phase::Released => LeaseState::Held,
-            Phase::Unsure => LeaseState::Unsure,
-            Phase::Lost(reason) => LeaseState::Lost(reason),
-        }
-    }
-
-    fn loss(&self) -> Option<LossReason> {
-        match self.phase {
-            Phase::Lost(reason) => Some(reason),
-            Phase::Held | Phase::Unsure | Phase::Released => None,
-        }
-    }
-
-    fn expire(&mut self, now: Instant) {
-        if !self.is_over() && now >= self.deadline {
-            let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
-            self.phase = Phase::Lost(reason);
-        }
-    }
-
-    fn let_go(&mut self) -> (Option<Turn>, KeyWatch) {
-        (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
-    }
-
-    fn due_only_at_deadline(&self, renewal: RenewalMode) -> bool {
-        self.capped || renewal == RenewalMode::Off
-    }
-
-    fn start_renewal(&mut self) {
-        self.renewing = true;
-        self.news = false;
-        // Meanwhile only the deadline needs the watchdog.
-        self.due = self.deadline;
-    }
-
-    /// The store put `ttl` in force no earlier than `sent_at`.
-    fn renewed(&mut self, sent_at: Instant, ttl: Duration, max: Instant, renewal: RenewalMode) {
-        self.phase = Phase::Held;
-        self.alone = false;
-        self.deadline = deadline::deadline(sent_at, ttl);
-        self.capped = sent_at + self.wanted.ttl() >= max;
-        self.due = if self.due_only_at_deadline(renewal) {
-            self.deadline
-        } else {
-            deadline::renewal_due(sent_at, ttl).min(self.deadline)
-        };
-    }
-
-    /// Nobody knows what the store did.
-    fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
-        self.phase = Phase::Unsure;
-        self.due = if self.due_only_at_deadline(renewal) {
-            self.deadline
-        } else {
-            deadline::retry_due(now, self.wanted.ttl()).min(self.deadline)
-        };
     }
 }

@@ -4,7 +4,6 @@ mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use self::entry::Entry;
 use crate::backend::{
@@ -15,6 +14,7 @@ use crate::clock::Instant;
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::options::LockOptions;
 
 /// A store of leases without I/O and without a clock: time is what the caller says.
 ///
@@ -107,12 +107,6 @@ impl Op<'_> {
 }
 
 impl Machine {
-    /// How long a place is kept for one who waits for a whole key and did not ask for a place.
-    const PLACE: Duration = Duration::from_secs(5);
-
-    /// How long a free key is kept for the first of those: others are held up no longer by one that is dead.
-    const PATIENCE: Duration = Duration::from_millis(250);
-
     /// Entries that are cleared away for each that is looked at, because nothing in them is in force any more, so that
     /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
     const CLEARED_PER_LOOK: usize = 2;
@@ -143,19 +137,15 @@ impl Machine {
     }
 
     fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
-        self.at(claim.key(), now, |store, entry| match obstacle(entry, claim, now) {
-            Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
-            Some(Obstacle::Held(contention)) => {
-                if let Some(place) = claim.place() {
-                    entry.queue_up(claim, now + place, None);
-                } else if claim.patience() == Patience::Waits && claim.share().is_whole() {
-                    entry.queue_up(claim, now + Self::PLACE, Some(Self::PATIENCE));
-                    let contention = contention.with_place(Self::PLACE);
-                    return Outcome::Attempt(Attempt::Held(contention));
+        self.at(claim.key(), now, |store, entry| {
+            entry.offer(now);
+            match obstacle(entry, claim, now) {
+                Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
+                Some(Obstacle::Held(contention)) => {
+                    Outcome::Attempt(Attempt::Held(queue_up(entry, claim, contention, now)))
                 }
-                Outcome::Attempt(Attempt::Held(contention))
+                None => Outcome::Attempt(Attempt::Granted(store.grant(entry, claim, now))),
             }
-            None => Outcome::Attempt(Attempt::Granted(store.grant(entry, claim, now))),
         })
     }
 
@@ -284,14 +274,30 @@ impl Machine {
 }
 
 /// What keeps `claim` from being granted.
-fn obstacle(entry: &mut Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
+fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     if entry.is_held() && !entry.is_held_like(claim.lease()) {
         Some(Obstacle::OtherKind)
     } else if entry.admits(claim) {
         None
     } else {
-        entry.offer(now);
         Some(Obstacle::Held(contention(entry, claim, now)))
+    }
+}
+
+/// Gives a claim that is refused its place: as long as it asked for, or, if it only waits for the whole key, one that
+/// holds up others no longer than must be.
+fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
+    match claim.patience() {
+        Patience::Queues(place) => {
+            entry.queue_up(claim, now + place, None);
+            contention
+        }
+        Patience::Waits if claim.share().is_whole() => {
+            let place = LockOptions::PLACE_TTL;
+            entry.queue_up(claim, now + place, Some(Patience::OFFER));
+            contention.with_place(place)
+        }
+        Patience::Waits | Patience::Leaves => contention,
     }
 }
 

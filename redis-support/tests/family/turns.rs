@@ -14,9 +14,6 @@ use crate::Backend;
 const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 
-/// How long a free key is kept for the first of those who wait.
-const PATIENCE: Duration = Duration::from_millis(250);
-
 async fn backend(redis: &Redis) -> Backend {
     Backend::connect(&redis.url()).await.unwrap()
 }
@@ -84,7 +81,7 @@ async fn do_not_wait_for_the_dead() {
 
     let freed = Instant::now();
     let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
-    assert!(left <= PATIENCE, "{left:?}");
+    assert!(left <= Patience::OFFER, "{left:?}");
     until("it is its turn", async || is_granted(&backend, &next).await).await;
     assert!(freed.elapsed() < SOON, "no longer than a place is kept");
 }

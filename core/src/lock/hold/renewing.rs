@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Hold, Phase};
+use super::Hold;
+use super::state::Phase;
 use crate::backend::Renewal;
 use crate::clock::Instant;
 use crate::lease::{Lease, Tenure};
@@ -28,7 +29,7 @@ impl Renewing {
     pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, lease: Lease, ttl: Duration) -> Self {
         // What cannot be renewed in full will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
-        let lease = lease.with_ttl(ttl + hold.lock_delay).with_tenure(tenure);
+        let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
         Self { hold: Arc::clone(hold), lease, ttl, sent_at, settled: false }
     }
 
@@ -42,7 +43,7 @@ impl Renewing {
 
     /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
     pub(crate) fn attempt_end(&self) -> Instant {
-        match self.hold.renewal {
+        match self.hold.options.renewal {
             RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.ttl),
             RenewalMode::Off => Instant::FAR_FUTURE,
         }
@@ -57,7 +58,7 @@ impl Renewing {
     /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
     pub(crate) fn settle(mut self, renewal: Option<Renewal>, now: Instant) {
         self.settled = true;
-        let Hold { max_until, renewal: mode, .. } = *self.hold;
+        let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
         self.hold.update(now, |state| {
             state.renewing = false;
             if state.is_over() {
@@ -84,7 +85,7 @@ impl Drop for Renewing {
         if self.settled {
             return;
         }
-        let renewal = self.hold.renewal;
+        let renewal = self.hold.options.renewal;
         self.hold.update(self.sent_at, |state| {
             state.renewing = false;
             if !state.is_over() {

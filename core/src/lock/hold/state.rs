@@ -1,0 +1,128 @@
+//! What changes about a hold.
+
+use std::mem;
+use std::time::Duration;
+
+use super::Term;
+use crate::clock::Instant;
+use crate::lease::Lease;
+use crate::lock::deadline;
+use crate::lock::queue::Turn;
+use crate::loss::{LeaseState, LossReason};
+use crate::options::RenewalMode;
+use crate::owner::OwnerId;
+use crate::watch::KeyWatch;
+
+/// Changed by [`Hold::update`](super::Hold) alone, which notices a passed deadline first.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// What renewals ask for: the TTL to believe in, the share and the description.
+    pub(super) wanted: Lease,
+    pub(super) deadline: Instant,
+    /// The key stays closed until then, also after a release.
+    pub(super) min_until: Instant,
+    /// The deadline cannot be pushed any further.
+    pub(super) capped: bool,
+    /// When the watchdog is to look at it next.
+    pub(super) due: Instant,
+    /// How many holders it has had before this one.
+    pub(super) term: Term,
+    /// Who may enter again, if anybody may.
+    pub(super) owner: Option<OwnerId>,
+    /// How many guards share it.
+    pub(super) depth: u32,
+    /// It is passed on no more after that: other processes wait as well.
+    pub(super) share_ends: Option<Instant>,
+    /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
+    pub(super) alone: bool,
+    /// A renewal is under way. Two at once could reach the store in either order.
+    pub(super) renewing: bool,
+    /// There was news of the key since the last renewal began.
+    pub(super) news: bool,
+    /// Somebody asks the holder to finish early.
+    pub(super) asked_back: bool,
+    /// Our turn among the callers of this process, given up with the lease.
+    pub(super) turn: Option<Turn>,
+    pub(super) watch: KeyWatch,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    Held,
+    Unsure,
+    Lost(LossReason),
+    Released,
+}
+
+impl State {
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Lost(_) | Phase::Released)
+    }
+
+    pub(super) fn as_seen(&self) -> LeaseState {
+        match self.phase {
+            Phase::Held | Phase::Released => LeaseState::Held,
+            Phase::Unsure => LeaseState::Unsure,
+            Phase::Lost(reason) => LeaseState::Lost(reason),
+        }
+    }
+
+    pub(super) fn loss(&self) -> Option<LossReason> {
+        match self.phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Held | Phase::Unsure | Phase::Released => None,
+        }
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        if !self.is_over() && now >= self.deadline {
+            let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
+            self.phase = Phase::Lost(reason);
+        }
+    }
+
+    pub(super) fn let_go(&mut self) -> (Option<Turn>, KeyWatch) {
+        (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
+    }
+
+    pub(super) fn due_only_at_deadline(&self, renewal: RenewalMode) -> bool {
+        self.capped || renewal == RenewalMode::Off
+    }
+
+    pub(super) fn start_renewal(&mut self) {
+        self.renewing = true;
+        self.news = false;
+        // Meanwhile only the deadline needs the watchdog.
+        self.due = self.deadline;
+    }
+
+    /// The store put `ttl` in force no earlier than `sent_at`.
+    pub(super) fn renewed(
+        &mut self,
+        sent_at: Instant,
+        ttl: Duration,
+        max: Instant,
+        renewal: RenewalMode,
+    ) {
+        self.phase = Phase::Held;
+        self.alone = false;
+        self.deadline = deadline::deadline(sent_at, ttl);
+        self.capped = sent_at + self.wanted.ttl() >= max;
+        self.due = if self.due_only_at_deadline(renewal) {
+            self.deadline
+        } else {
+            deadline::renewal_due(sent_at, ttl).min(self.deadline)
+        };
+    }
+
+    /// Nobody knows what the store did.
+    pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
+        self.phase = Phase::Unsure;
+        self.due = if self.due_only_at_deadline(renewal) {
+            self.deadline
+        } else {
+            deadline::retry_due(now, self.wanted.ttl()).min(self.deadline)
+        };
+    }
+}
