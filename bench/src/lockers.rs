@@ -67,6 +67,28 @@ pub(crate) enum Who {
 }
 
 impl Who {
+    /// Whoever locks on Redis, and what that is made of, to be compared where nobody waits.
+    pub(crate) const ON_REDIS: [Self; 8] = [
+        Self::RedisFloor,
+        Self::Redis,
+        Self::RedisErased,
+        Self::FredFloor,
+        Self::Fred,
+        Self::Rslock,
+        Self::AsyncRedisLock,
+        Self::RedisLock,
+    ];
+
+    /// Those who also wait, to be compared where processes contend.
+    pub(crate) const WAITING_ON_REDIS: [Self; 6] = [
+        Self::Redis,
+        Self::Fred,
+        Self::Rslock,
+        Self::RslockEager,
+        Self::AsyncRedisLock,
+        Self::RedisLock,
+    ];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::RedisFloor => "SET NX and EVALSHA, redis",

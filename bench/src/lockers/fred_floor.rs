@@ -51,7 +51,7 @@ impl Locker for FredFloor {
     fn lock(&self, key: &str) -> Key {
         Key {
             client: self.client.clone(),
-            release: self.release.to_string(),
+            release: Arc::clone(&self.release),
             key: key.to_owned(),
             count: AtomicU64::new(0),
         }
@@ -60,7 +60,7 @@ impl Locker for FredFloor {
 
 pub(super) struct Key {
     client: Client,
-    release: String,
+    release: Arc<str>,
     key: String,
     count: AtomicU64,
 }
@@ -77,8 +77,7 @@ impl Lock for Key {
         let locked = Box::pin(self.client.custom::<Option<String>, _>(command("SET"), set)).await;
         assert!(locked.expect("the server is up").is_some(), "nobody else locks it");
         let done = work.await;
-        let delete: Vec<Value> =
-            vec![self.release.as_str().into(), 1.into(), key.into(), value.into()];
+        let delete: Vec<Value> = vec![(&*self.release).into(), 1.into(), key.into(), value.into()];
         let deleted = Box::pin(self.client.custom::<u32, _>(command("EVALSHA"), delete)).await;
         assert_eq!(deleted.expect("the server is up"), 1, "nobody else unlocks it");
         done

@@ -34,9 +34,6 @@ const PROCESSES: usize = 4;
 /// Waited for, not computed: what CPU is used is used for handing over.
 const WORK: Duration = Duration::from_millis(5);
 
-const WHO: [Who; 6] =
-    [Who::Redis, Who::Fred, Who::Rslock, Who::RslockEager, Who::AsyncRedisLock, Who::RedisLock];
-
 /// How many there are, and what they do.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Size {
@@ -61,7 +58,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
         PROCESSES * size.tasks_of_a_process
     );
     let mut contest = Contest::new("redis-crowd", title);
-    for who in WHO {
+    for who in Who::WAITING_ON_REDIS {
         let (store, workers) = (Store::new(&redis), Workers::of(args));
         contest.add(args, Crowd { who, store, workers, size });
     }

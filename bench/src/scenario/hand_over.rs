@@ -29,15 +29,12 @@ const PING: &str = "PING, redis";
 /// Waited for, not computed: so cores are free for what is measured.
 const WORK: Duration = Duration::from_millis(1);
 
-const WHO: [Who; 6] =
-    [Who::Redis, Who::Fred, Who::Rslock, Who::RslockEager, Who::AsyncRedisLock, Who::RedisLock];
-
 pub(super) async fn run(args: &Args) -> Outcome {
     let redis = Arc::new(Redis::start().await);
     let title = "Redis, two processes, one key, 1 ms of work: from the release to the other's lock";
     let mut contest = Contest::new("redis-hand-over", title);
     contest.add(args, Ping::connect(&redis.url()).await);
-    for who in WHO {
+    for who in Who::WAITING_ON_REDIS {
         let (redis, workers) = (Arc::clone(&redis), Workers::of(args));
         contest.add(args, Pair { who, redis, workers });
     }

@@ -13,17 +13,6 @@ use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const WHO: [Who; 8] = [
-    Who::RedisFloor,
-    Who::Redis,
-    Who::RedisErased,
-    Who::FredFloor,
-    Who::Fred,
-    Who::Rslock,
-    Who::AsyncRedisLock,
-    Who::RedisLock,
-];
-
 const PEERS: &[&str] = &[Who::Rslock.name(), Who::AsyncRedisLock.name(), Who::RedisLock.name()];
 
 /// How many tasks; how much faster than the floor, and how much than the best peer.
@@ -36,7 +25,7 @@ pub(super) async fn run(args: &Args) -> Vec<Outcome> {
         let title = format!("Redis, {tasks} tasks, a key each: lock and release");
         let mut contest = Contest::new(format!("redis-many-{tasks}"), title);
         let store = || Some(Store::new(&redis));
-        cycle::add(&mut contest, args, &WHO, (tasks, Keys::Own), store).await;
+        cycle::add(&mut contest, args, &Who::ON_REDIS, (tasks, Keys::Own), store).await;
         let rate = |who: Who, bound| Target::new(who.name(), Measure::RATE, Bound::AtLeast(bound));
         contest.targets = vec![
             rate(Who::Redis, of_floor).beside(Who::RedisFloor.name()),

@@ -13,22 +13,11 @@ use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const WHO: [Who; 8] = [
-    Who::RedisFloor,
-    Who::Redis,
-    Who::RedisErased,
-    Who::FredFloor,
-    Who::Fred,
-    Who::Rslock,
-    Who::AsyncRedisLock,
-    Who::RedisLock,
-];
-
 pub(super) async fn run(args: &Args) -> Outcome {
     let redis = Arc::new(Redis::start().await);
     let mut contest = Contest::new("redis-one", "Redis, one task, one key: lock and release");
     let store = || Some(Store::new(&redis));
-    cycle::add(&mut contest, args, &WHO, (1, Keys::Own), store).await;
+    cycle::add(&mut contest, args, &Who::ON_REDIS, (1, Keys::Own), store).await;
     contest.targets = targets();
     contest.run(args).await
 }
