@@ -34,11 +34,12 @@
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:*
-//!     +evalsha +eval +get +set +del +exists +pexpire +pttl +time +client|tracking
+//!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking
 //!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
-//! Without `+client|tracking`, those who wait poll. In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
+//! Without `+client|tracking`, those who wait poll; without `+mget +mset`, what several callers ask for at the same time takes longer.
+//! In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
 //! a majority of them in a cluster `+cluster|nodes`. On sentinels, `+sentinel|master +subscribe &+switch-master`.
 //!
 //! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas

@@ -1,11 +1,12 @@
 //! Operations as calls of scripts.
 
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claim, Lease, LockKey, LockOptions, Patience, Share};
+use leasehold_core::{Claim, Description, Lease, LockKey, LockOptions, Patience, Share};
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Place, Places};
 use crate::script::Script;
 
 /// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
@@ -13,14 +14,22 @@ use crate::script::Script;
 #[derive(Clone)]
 pub struct Call {
     script: Script,
-    keys: Arc<[String]>,
-    args: Arc<[String]>,
-    /// How many of the keys it cannot do without: the first.
+    words: Arc<Words>,
+    /// How many of the keys it has.
+    keys: usize,
+    /// How many of them it cannot do without: the first.
     essential: usize,
 }
 
-/// All keys are essential.
-const ALL: usize = usize::MAX;
+/// Keys, and then arguments.
+#[derive(Default)]
+struct Words {
+    text: String,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// How many keys there are.
+    keys: usize,
+}
 
 impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
@@ -29,33 +38,52 @@ impl Call {
     /// The call that attempts to acquire.
     pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
-        let [lock, fence, held] = [of.lock(), of.fence(), of.held()];
-        let [queue, places, news, revoke] = [of.queue(), of.places(), of.news(), of.revoke()];
+        let id = lease.id().secret();
         match lease.share() {
             Share::Whole => {
-                let id = lease.id().secret();
-                let own_news = of.news_for(&id);
-                Self {
-                    script: Script::Acquire,
-                    keys: [lock, fence, held, queue, places, news, revoke, own_news].into(),
-                    args: acquire_args(claim, id).into(),
-                    essential: ALL,
-                }
+                let (place, offer) = match claim.patience() {
+                    Patience::Waits => (LockOptions::PLACE_TTL, Patience::OFFER),
+                    _ => (claim.place().unwrap_or_default(), Duration::ZERO),
+                };
+                let keys = [
+                    Place::Lock,
+                    Place::Fence,
+                    Place::Held,
+                    Place::Queue,
+                    Place::Revoke,
+                    Place::Places,
+                    Place::News,
+                    Place::NewsFor(&id),
+                ];
+                let words = Words::new(&of, &keys)
+                    .value(lease, &id)
+                    .millis(lease.ttl())
+                    .number(claim.spare_tokens())
+                    .word(&id)
+                    .millis(place)
+                    .millis(offer);
+                Self::new(Script::Acquire, words)
             }
-            Share::Units { units, limit } => Self {
-                script: Script::AcquireUnits,
-                keys: [lock, fence, held, queue, places, news, revoke, of.units()].into(),
-                args: [
-                    lease.id().secret(),
-                    millis(lease.ttl()),
-                    units.to_string(),
-                    limit.to_string(),
-                    description(lease),
-                    millis(claim.place().unwrap_or_default()),
-                ]
-                .into(),
-                essential: ALL,
-            },
+            Share::Units { units, limit } => {
+                let keys = [
+                    Place::Lock,
+                    Place::Fence,
+                    Place::Held,
+                    Place::Queue,
+                    Place::Places,
+                    Place::News,
+                    Place::Revoke,
+                    Place::Units,
+                ];
+                let words = Words::new(&of, &keys)
+                    .word(&id)
+                    .millis(lease.ttl())
+                    .number(units)
+                    .number(limit)
+                    .description(lease)
+                    .millis(claim.place().unwrap_or_default());
+                Self::new(Script::AcquireUnits, words)
+            }
         }
     }
 
@@ -64,108 +92,105 @@ impl Call {
     ///
     /// The locks are in any hash slots: a cluster does not take it.
     pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
+        const KEYS: [Place<'_>; 7] = [
+            Place::Lock,
+            Place::Fence,
+            Place::Held,
+            Place::Queue,
+            Place::Places,
+            Place::News,
+            Place::Revoke,
+        ];
+
         let whole = claims.iter().all(|claim| claim.share().is_whole());
         if !whole || claims.len() > Self::MAX_TOGETHER {
             return None;
         }
-        let (mut keys, mut args) = (Vec::new(), Vec::new());
-        for claim in claims {
-            let (of, lease) = (layout.places(claim.key()), claim.lease());
-            keys.extend([
-                of.lock(),
-                of.fence(),
-                of.held(),
-                of.queue(),
-                of.places(),
-                of.news(),
-                of.revoke(),
-            ]);
-            args.extend([value(lease), millis(lease.ttl()), lease.id().secret()]);
-        }
-        Some(Self {
-            script: Script::AcquireAll,
-            keys: keys.into(),
-            args: args.into(),
-            essential: ALL,
-        })
+        let with_keys =
+            |words: Words, claim: &Claim| words.keys(&layout.places(claim.key()), &KEYS);
+        let with_args = |words: Words, claim: &Claim| {
+            let (lease, id) = (claim.lease(), claim.lease().id().secret());
+            words.value(lease, &id).millis(lease.ttl()).word(&id)
+        };
+        let words = claims.iter().fold(Words::default(), with_keys);
+        Some(Self::new(Script::AcquireAll, claims.iter().fold(words, with_args)))
     }
 
     /// The call that renews.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
-        let of = layout.places(lease.key());
+        let (of, id) = (layout.places(lease.key()), lease.id().secret());
         match lease.share() {
-            Share::Whole => Self {
-                script: Script::Renew,
-                keys: [of.lock(), of.revoke()].into(),
-                args: [value(lease), millis(lease.ttl())].into(),
-                essential: 1,
-            },
-            Share::Units { units, .. } => Self {
-                script: Script::RenewUnits,
-                keys: [of.held(), of.units(), of.news(), of.revoke()].into(),
-                args: [
-                    lease.id().secret(),
-                    millis(lease.ttl()),
-                    units.to_string(),
-                    description(lease),
-                ]
-                .into(),
-                essential: 2,
-            },
+            Share::Whole => {
+                let words = Words::new(&of, &[Place::Lock, Place::Revoke]);
+                let words = words.value(lease, &id).millis(lease.ttl());
+                Self::new(Script::Renew, words).with_essential(1)
+            }
+            Share::Units { units, .. } => {
+                let keys = [Place::Held, Place::Units, Place::News, Place::Revoke];
+                let words = Words::new(&of, &keys)
+                    .word(&id)
+                    .millis(lease.ttl())
+                    .number(units)
+                    .description(lease);
+                Self::new(Script::RenewUnits, words).with_essential(2)
+            }
         }
     }
 
     /// The call that releases.
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
-        let of = layout.places(lease.key());
+        let (of, id) = (layout.places(lease.key()), lease.id().secret());
         match lease.share() {
-            Share::Whole => Self {
-                script: Script::Release,
-                keys: [of.lock(), of.queue(), of.places(), of.news()].into(),
-                args: [value(lease), lease.id().secret()].into(),
-                essential: 1,
-            },
-            Share::Units { .. } => Self {
-                script: Script::ReleaseUnits,
-                keys: [of.held(), of.units(), of.queue(), of.places(), of.news()].into(),
-                args: [lease.id().secret()].into(),
-                essential: 2,
-            },
+            Share::Whole => {
+                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
+                let words = Words::new(&of, &keys).value(lease, &id).word(&id);
+                Self::new(Script::Release, words).with_essential(1)
+            }
+            Share::Units { .. } => {
+                let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
+                let words = Words::new(&of, &keys).word(&id);
+                Self::new(Script::ReleaseUnits, words).with_essential(2)
+            }
         }
     }
 
     /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
-        let of = layout.places(key);
-        let keys = vec![of.lock(), of.fence(), of.held(), of.units(), of.news()];
-        Self { script: Script::Inspect, keys: keys.into(), args: [].into(), essential: ALL }
+        let keys = [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News];
+        Self::new(Script::Inspect, Words::new(&layout.places(key), &keys))
     }
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
-        let of = layout.places(key);
-        let keys = vec![of.lock(), of.fence(), of.held(), of.units(), of.news(), of.revoke()];
-        Self { script: Script::ForceRelease, keys: keys.into(), args: [].into(), essential: ALL }
+        let keys =
+            [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News, Place::Revoke];
+        Self::new(Script::ForceRelease, Words::new(&layout.places(key), &keys))
     }
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
-        let of = layout.places(key);
-        let keys = vec![of.lock(), of.held(), of.revoke()];
-        Self { script: Script::Revoke, keys: keys.into(), args: [].into(), essential: ALL }
+        let keys = [Place::Lock, Place::Held, Place::Revoke];
+        Self::new(Script::Revoke, Words::new(&layout.places(key), &keys))
+    }
+
+    /// All keys are essential.
+    fn new(script: Script, words: Words) -> Self {
+        Self { script, keys: words.keys, essential: words.keys, words: Arc::new(words) }
+    }
+
+    fn with_essential(self, essential: usize) -> Self {
+        Self { essential, ..self }
     }
 
     /// The same with only those keys that are there as long as the lease is in force, if there are others: what it does for them
     /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
-        let keys = self.keys.get(..self.essential).filter(|keys| keys.len() < self.keys.len())?;
-        let (keys, args) = (keys.into(), Arc::clone(&self.args));
-        Some(Self { script: self.script, keys, args, essential: self.essential })
+        (self.essential < self.keys).then(|| Self { keys: self.essential, ..self.clone() })
     }
 
     /// How many bytes it has, nearly.
     pub(crate) fn size(&self) -> usize {
-        self.keys.iter().chain(&*self.args).map(String::len).sum()
+        self.words.text.len()
     }
 
     /// The script.
@@ -174,75 +199,101 @@ impl Call {
     }
 
     /// All keys that the script touches, those of one lock in one hash slot.
-    pub fn keys(&self) -> &[String] {
-        &self.keys
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
+        (0..self.keys).map(|index| self.words.get(index))
     }
 
     /// The arguments after the keys. They may hold a lease id.
-    pub fn args(&self) -> &[String] {
-        &self.args
+    pub fn args(&self) -> impl ExactSizeIterator<Item = &str> {
+        (self.words.keys..self.words.ends.len()).map(|index| self.words.get(index))
     }
 }
 
-impl std::fmt::Debug for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("script", &self.script)
-            .field("keys", &self.keys)
+            .field("keys", &self.keys().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
 }
 
-/// The arguments of a claim of a whole key.
-fn acquire_args(claim: &Claim, id: String) -> [String; 6] {
-    let lease = claim.lease();
-    let (place, offer) = match claim.patience() {
-        Patience::Waits => (LockOptions::PLACE_TTL, Patience::OFFER),
-        _ => (claim.place().unwrap_or_default(), Duration::ZERO),
-    };
-    [
-        value(lease),
-        millis(lease.ttl()),
-        id,
-        millis(place),
-        millis(offer),
-        claim.spare_tokens().to_string(),
-    ]
-}
+impl Words {
+    /// Most calls have no more than that: to grow takes longer than all else.
+    const ROOM: (usize, usize) = (512, 14);
 
-/// What lies under the key of a lock.
-fn value(lease: &Lease) -> String {
-    let id = lease.id().secret();
-    match lease.description() {
-        Some(description) => format!("{id} {description}"),
-        None => id,
+    fn new(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+        let (bytes, words) = Self::ROOM;
+        let empty =
+            Self { text: String::with_capacity(bytes), ends: Vec::with_capacity(words), keys: 0 };
+        empty.keys(of, keys)
     }
-}
 
-/// Who holds a lease, in words; nothing if it does not say.
-fn description(lease: &Lease) -> String {
-    lease.description().map(ToString::to_string).unwrap_or_default()
-}
+    fn keys(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+        for key in keys {
+            of.write(*key, &mut self.text);
+            self.ends.push(self.text.len());
+        }
+        self.keys += keys.len();
+        self
+    }
 
-/// A TTL as the server takes it: in whole milliseconds, rounded up.
-fn millis(ttl: Duration) -> String {
-    ttl.as_nanos().div_ceil(1_000_000).to_string()
+    fn word(mut self, word: &str) -> Self {
+        self.text.push_str(word);
+        self.ends.push(self.text.len());
+        self
+    }
+
+    fn number(mut self, number: impl fmt::Display) -> Self {
+        write!(self.text, "{number}").expect("a string takes whatever is written");
+        self.word("")
+    }
+
+    /// A time as the server takes it: in whole milliseconds, rounded up.
+    fn millis(self, time: Duration) -> Self {
+        self.number(time.as_nanos().div_ceil(1_000_000))
+    }
+
+    /// What lies under the key of a lock.
+    fn value(mut self, lease: &Lease, id: &str) -> Self {
+        match lease.description() {
+            Some(description) => {
+                self.text.push_str(id);
+                self.text.push(' ');
+                self.word(description.as_str())
+            }
+            None => self.word(id),
+        }
+    }
+
+    /// Who holds a lease, in words; nothing if it does not say.
+    fn description(self, lease: &Lease) -> Self {
+        self.word(lease.description().map(Description::as_str).unwrap_or_default())
+    }
+
+    fn get(&self, index: usize) -> &str {
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start..self.ends[index]]
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::Description;
-
     use super::*;
 
     fn lease() -> Lease {
         Lease::new(&LockKey::new("k").unwrap(), Duration::from_micros(1_500))
     }
 
+    fn arg(call: &Call, index: usize) -> String {
+        call.args().nth(index).unwrap().to_owned()
+    }
+
     #[test]
     fn the_value_is_the_id_and_who_it_is() {
         let bare = lease();
         let described = lease().with_description(Some(Description::new("web-1/42").unwrap()));
+        let value = |lease: &Lease| arg(&Call::renew(&Layout::default(), lease), 0);
 
         assert_eq!(value(&bare), bare.id().secret());
         assert_eq!(value(&described), format!("{} web-1/42", described.id().secret()));
@@ -250,7 +301,17 @@ mod tests {
 
     #[test]
     fn ttls_are_rounded_up() {
-        assert_eq!(Call::renew(&Layout::default(), &lease()).args()[1], "2");
+        assert_eq!(arg(&Call::renew(&Layout::default(), &lease()), 1), "2");
+    }
+
+    #[test]
+    fn without_the_keys_that_may_be_missing_the_arguments_are_the_same() {
+        let call = Call::release(&Layout::default(), &lease());
+        let less = call.with_essential_keys().unwrap();
+
+        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
+        assert!(less.args().eq(call.args()));
+        assert!(less.with_essential_keys().is_none());
     }
 
     #[test]

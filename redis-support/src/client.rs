@@ -13,6 +13,7 @@ use crate::call::Call;
 use crate::config::Topology;
 use crate::error::ServerError;
 use crate::reply::Reply;
+use crate::script::{Many, Script};
 
 /// A reply, or the error that the server replied.
 pub type Received = Result<Reply, ServerError>;
@@ -118,9 +119,9 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
     /// A script that the server knows, by its hash.
-    ByHash(&'a Call),
+    ByHash(Run<'a>),
     /// A script, in full.
-    BySource(&'a Call),
+    BySource(Run<'a>),
     /// Any other command, by its words.
     Words(&'a [&'a str]),
 }
@@ -135,21 +136,66 @@ impl Request<'_> {
         }
     }
 
+    /// The same, with the script's source.
+    pub(crate) fn in_full(self) -> Self {
+        match self {
+            Self::ByHash(run) => Self::BySource(run),
+            Self::BySource(_) | Self::Words(_) => self,
+        }
+    }
+
     /// Passes all words after the first to `add`.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
-        let call = match self {
-            Self::ByHash(call) => {
-                add(call.script().hash());
-                call
+        let run = match self {
+            Self::ByHash(run) => {
+                add(run.script.hash());
+                run
             }
-            Self::BySource(call) => {
-                add(call.script().source());
-                call
+            Self::BySource(run) => {
+                add(run.script.source());
+                run
             }
             Self::Words(words) => return words[1..].iter().copied().for_each(add),
         };
-        add(&call.keys().len().to_string());
-        call.keys().iter().chain(call.args()).for_each(|word| add(word));
+        add(&run.keys().count().to_string());
+        run.keys().chain(run.args()).for_each(add);
+    }
+}
+
+/// A run of a script: for one call, or for many of the same kind at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    script: Script,
+    calls: &'a [&'a Call],
+    /// How many keys of each call, and how many arguments, are for this script: the first.
+    keys: usize,
+    args: usize,
+}
+
+impl<'a> Run<'a> {
+    /// Runs the script of a call for it.
+    pub(crate) fn one(call: &'a &'a Call) -> Self {
+        let calls = std::slice::from_ref(call);
+        Self { script: call.script(), calls, keys: usize::MAX, args: usize::MAX }
+    }
+
+    /// Runs the script for many calls.
+    pub(crate) fn many(many: Many, calls: &'a [&'a Call]) -> Self {
+        Self { script: many.script, calls, keys: many.keys, args: many.args }
+    }
+
+    pub(crate) fn script(&self) -> Script {
+        self.script
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &'a str> {
+        let first = self.keys;
+        self.calls.iter().flat_map(move |call| call.keys().take(first))
+    }
+
+    fn args(&self) -> impl Iterator<Item = &'a str> {
+        let first = self.args;
+        self.calls.iter().flat_map(move |call| call.args().take(first))
     }
 }
 

@@ -1,23 +1,31 @@
-//! Group commit: calls that come while another one is under way leave together, in one round trip.
+//! Group commit: calls that come while others are under way leave together, in one round trip.
 //!
-//! A call that finds nobody under way is sent at once, by its caller. The others are sent by a task, which takes all that have come
-//! since its last round trip. It waits for no caller: one that has stopped polling keeps nobody from being served.
+//! A call that finds hardly any under way is sent at once, by its caller. The others are sent by tasks, each of which takes all that
+//! have come since the last round trip began. They wait for no caller: one that has stopped polling keeps nobody from being served.
+//!
+//! Whoever gives up an acquisition releases it, in case it was granted. So what was asked for first is sent first, and what has
+//! to be sent once more is not if its caller has gone.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::mem;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::task::coop::unconstrained;
 
+use crate::batch::{self, Batch, Form, MAX_CALLS, Outcome};
 use crate::call::Call;
-use crate::client::{Client, Received};
-use crate::line::Line;
-use crate::server::{call_all, spread};
+use crate::client::{Client, Received, Request, Run};
+use crate::line::{Current, Line};
 
-/// As many calls leave together as keep a server from others for a millisecond or so.
-const MAX_CALLS: usize = 128;
+/// As many round trips as keep both sides busy: while the server does what is in one, we read the replies of the other.
+const AT_ONCE: usize = 2;
 
 /// As many bytes leave together as a connection takes at once, or one call.
 const MAX_BYTES: usize = 128 * 1024;
@@ -25,6 +33,10 @@ const MAX_BYTES: usize = 128 * 1024;
 /// The calls that go to one server.
 pub(crate) struct Group<C: Client> {
     line: Arc<Line<C>>,
+    /// How calls are sent at first.
+    form: Form,
+    /// Whoever sends holds it while it takes and sends: what was taken first is sent first.
+    order: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -32,13 +44,14 @@ pub(crate) struct Group<C: Client> {
 struct State {
     /// How many callers are under way by themselves.
     alone: usize,
-    /// Whether the task is there that sends those who wait.
-    departs: bool,
+    /// How many tasks send those who wait.
+    tasks: usize,
     waiting: VecDeque<Waiting>,
 }
 
 struct Waiting {
     call: Call,
+    form: Form,
     reply: oneshot::Sender<Result<Received, Error>>,
 }
 
@@ -52,11 +65,12 @@ enum Way<'a, C: Client> {
 struct Alone<'a, C: Client>(&'a Group<C>);
 
 impl<C: Client> Group<C> {
-    pub(crate) fn new(line: &Arc<Line<C>>) -> Arc<Self> {
-        Arc::new(Self { line: Arc::clone(line), state: Mutex::default() })
+    pub(crate) fn new(line: &Arc<Line<C>>, form: Form) -> Arc<Self> {
+        let (order, state) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { line: Arc::clone(line), form, order, state })
     }
 
-    /// Runs `call`: at once if nothing else is under way, or else with those that wait as well.
+    /// Runs `call`: at once if hardly anything else is under way, or else with those that wait as well.
     ///
     /// # Cancel safety
     ///
@@ -64,8 +78,9 @@ impl<C: Client> Group<C> {
     pub(crate) async fn run(self: &Arc<Self>, call: &Call) -> Result<Received, Error> {
         match self.depart(call) {
             Way::Alone(_alone) => {
-                let mut replies = call_all(&self.line, &[call]).await?;
-                Ok(replies.remove(0))
+                let requests = [Request::ByHash(Run::one(&call))];
+                let [received] = batch::run(&self.line, requests, Duration::ZERO).await?;
+                Ok(received)
             }
             Way::Together(reply) => reply.await.unwrap_or_else(|_gone| Err(abandoned())),
         }
@@ -74,22 +89,45 @@ impl<C: Client> Group<C> {
     fn depart<'a>(self: &'a Arc<Self>, call: &Call) -> Way<'a, C> {
         let mut state = self.state();
         let runtime = match Handle::try_current() {
-            Ok(runtime) if state.alone > 0 || state.departs => runtime,
+            Ok(runtime) if state.alone + state.tasks >= AT_ONCE => runtime,
             _ => {
                 state.alone += 1;
                 return Way::Alone(Alone(self));
             }
         };
         let (reply, receiver) = oneshot::channel();
-        state.waiting.push_back(Waiting { call: call.clone(), reply });
-        if !mem::replace(&mut state.departs, true) {
+        state.waiting.push_back(Waiting { call: call.clone(), form: self.form, reply });
+        if state.tasks < AT_ONCE {
+            state.tasks += 1;
             drop(state);
             runtime.spawn(Departures(Some(Arc::clone(self))).run());
         }
         Way::Together(receiver)
     }
 
-    /// Those that leave next; none if nobody waits, and then the task is to end.
+    /// Sends those that leave next, and tells them what came of it. `false` if nobody waits: then the task is to end, and there may
+    /// be another from then on.
+    async fn send_next(&self, current: &Current<C::Link>) -> bool {
+        let next = self.next();
+        if next.is_empty() {
+            return false;
+        }
+        let batch = Batch::new(next.iter().map(|waiting| (&waiting.call, waiting.form)));
+        match self.line.exchange_on(current, batch.requests(), Duration::ZERO).await {
+            Ok(replies) => {
+                let outcomes = batch.outcomes(replies);
+                self.tell(next, outcomes);
+            }
+            Err(error) => {
+                for waiting in next {
+                    waiting.tell(Err(error.repeated()));
+                }
+            }
+        }
+        true
+    }
+
+    /// Those that leave next. None if nobody waits, and then there is a task less.
     fn next(&self) -> Vec<Waiting> {
         let mut state = self.state();
         let (mut next, mut given_up, mut bytes) = (Vec::new(), Vec::new(), 0);
@@ -104,15 +142,47 @@ impl<C: Client> Group<C> {
             let stays = !first.reply.is_closed();
             if stays { next.push(first) } else { given_up.push(first) }
         }
-        state.departs = !next.is_empty();
+        if next.is_empty() {
+            state.tasks -= 1;
+        }
         drop(state);
         // Not locked any more: what ends with them may wake others.
         drop(given_up);
         next
     }
 
+    /// Tells each what came of its call, or sends it once more, before all others.
+    fn tell(&self, sent: Vec<Waiting>, outcomes: Vec<Outcome>) {
+        let mut again = Vec::new();
+        for (waiting, outcome) in sent.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Received(received) => waiting.tell(Ok(received)),
+                Outcome::Again(form) => again.push(Waiting { form, ..waiting }),
+            }
+        }
+        let mut state = self.state();
+        again.into_iter().rev().for_each(|waiting| state.waiting.push_front(waiting));
+    }
+
+    /// Tells all who wait that nothing can be sent.
+    fn refuse(&self, waiting: VecDeque<Waiting>, error: &Error) {
+        for waiting in waiting {
+            // Those that were sent before, to no avail as far as is known, are dropped, which tells them just that.
+            if waiting.form == self.form {
+                waiting.tell(Err(error.repeated()));
+            }
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn tell(self, outcome: Result<Received, Error>) {
+        // Who has gone meanwhile knows that it may have been done.
+        drop(self.reply.send(outcome));
     }
 }
 
@@ -122,39 +192,56 @@ impl<C: Client> Drop for Alone<'_, C> {
     }
 }
 
-/// The task that sends those who wait, until nobody does.
+/// A task that sends those who wait, until nobody does.
 struct Departures<C: Client>(Option<Arc<Group<C>>>);
 
 impl<C: Client> Departures<C> {
     async fn run(mut self) {
         while let Some(group) = &self.0 {
-            let together = group.next();
-            if together.is_empty() {
-                // From now on there may be another task.
-                self.0 = None;
-                return;
-            }
-            let calls: Vec<&Call> = together.iter().map(|waiting| &waiting.call).collect();
-            let replies = spread(call_all(&group.line, &calls).await, calls.len());
-            for (waiting, reply) in together.into_iter().zip(replies) {
-                // Who has gone meanwhile knows that it may have been done.
-                drop(waiting.reply.send(reply));
+            match group.line.current().await {
+                Ok(current) if in_order(&group.order, group.send_next(&current)).await => {}
+                Ok(_nobody_waits) => self.0 = None,
+                Err(error) => {
+                    let waiting = {
+                        let mut state = group.state();
+                        state.tasks -= 1;
+                        mem::take(&mut state.waiting)
+                    };
+                    group.refuse(waiting, &error);
+                    self.0 = None;
+                }
             }
         }
     }
 }
 
-/// If the runtime ends under it, those who wait are told, and the next one starts another.
+/// If the runtime ends under it, those who wait are told, unless there is another task.
 impl<C: Client> Drop for Departures<C> {
     fn drop(&mut self) {
         if let Some(group) = &self.0 {
             let mut state = group.state();
-            state.departs = false;
-            let left = mem::take(&mut state.waiting);
+            state.tasks -= 1;
+            let left =
+                if state.tasks == 0 { mem::take(&mut state.waiting) } else { VecDeque::new() };
             drop(state);
-            // Not locked any more: it wakes them.
-            drop(left);
+            let error =
+                Error::new(ErrorKind::Unavailable, "the runtime that was to send it has ended");
+            group.refuse(left, &error);
         }
+    }
+}
+
+/// Runs `future`, the beginning of it with `order` locked.
+async fn in_order<F: Future>(order: &Mutex<()>, future: F) -> F::Output {
+    // Unconstrained, since a beginning that was put off would have sent nothing.
+    let mut future = pin!(unconstrained(future));
+    let begun = poll_fn(|context| {
+        let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
+        Poll::Ready(future.as_mut().poll(context))
+    });
+    match begun.await {
+        Poll::Ready(output) => output,
+        Poll::Pending => future.await,
     }
 }
 
@@ -197,11 +284,18 @@ mod tests {
         let news = Arc::new(News::new(Layout::default()));
         let shared = Shared::new(fake.clone(), TIMEOUT, news, true, Protocol::Resp3);
         let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
-        (Group::new(&line), fake)
+        (Group::new(&line, Form::TOGETHER), fake)
     }
 
     fn runtime() -> Runtime {
         Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    impl Group<Fake> {
+        fn is_idle(&self) -> bool {
+            let state = self.state();
+            state.waiting.is_empty() && state.alone == 0 && state.tasks == 0
+        }
     }
 
     fn call(name: &str) -> Call {
@@ -219,8 +313,8 @@ mod tests {
         }
 
         // One to ask for news.
-        assert_eq!(fake.round_trips(), [1, 1, 9]);
-        assert!(group.state().waiting.is_empty() && !group.state().departs);
+        assert_eq!(fake.round_trips(), [1, 1, 1, 8]);
+        assert!(group.is_idle());
     }
 
     #[tokio::test(start_paused = true)]
@@ -231,7 +325,7 @@ mod tests {
         }
 
         assert_eq!(fake.round_trips(), [1, 1, 1, 1]);
-        assert_eq!(group.state().alone, 0);
+        assert!(group.is_idle());
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,57 +363,86 @@ mod tests {
             let kind = reply.unwrap_err().kind();
             assert!(matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable), "{kind:?}");
         }
-        assert!(!group.state().departs);
+        assert!(group.is_idle());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_is_polled_no_more_keeps_nobody_waiting() {
-        let (group, _fake) = group();
-        group.line.connect().await.unwrap();
-        let (stuck, other) = (call("stuck"), call("other"));
-        let mut stuck = Box::pin(group.run(&stuck));
-        assert!((&mut stuck).now_or_never().is_none());
+    async fn callers_that_are_polled_no_more_keep_nobody_waiting() {
+        let (group, fake) = group();
+        let calls = ["first", "second", "third", "fourth"].map(call);
+        let mut stuck: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
+        for call in &mut stuck {
+            assert!(call.now_or_never().is_none());
+        }
 
-        group.run(&other).await.unwrap().unwrap();
+        group.run(&call("other")).await.unwrap().unwrap();
 
-        stuck.await.unwrap().unwrap();
+        // To ask for news; those who waited, while the connection was made; the first two never got as far.
+        assert_eq!(fake.round_trips(), [1, 3]);
+        for reply in join_all(stuck).await {
+            reply.unwrap().unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_gives_up_while_waiting_is_not_sent() {
         let (group, fake) = group();
         group.line.connect().await.unwrap();
-        let calls = ["first", "second", "gone", "stays"].map(call);
+        let calls = ["first", "second", "third", "gone", "fourth"].map(call);
         let mut waiting: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
         for call in &mut waiting {
             assert!(call.now_or_never().is_none());
         }
 
-        drop(waiting.remove(2));
+        drop(waiting.remove(3));
         join_all(waiting).await;
 
-        assert_eq!(fake.round_trips(), [1, 1, 2]);
+        assert_eq!(fake.round_trips(), [1, 1, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gives_up_meanwhile_is_not_sent_once_more() {
+        let (group, fake) = group();
+        group.line.connect().await.unwrap();
+        fake.serve("h:1", |_words| Some(Err(ServerError::new("NOSCRIPT", "No matching script."))));
+        let calls = ["first", "second", "stays", "gone"].map(call);
+        let mut waiting: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
+        for call in &mut waiting {
+            assert!(call.now_or_never().is_none());
+        }
+        tokio::time::sleep(SLOW / 2).await;
+
+        drop(waiting.remove(3));
+        join_all(waiting).await;
+
+        // The first two; both others; the first two in full; and one of the others.
+        assert_eq!(fake.round_trips(), [1, 1, 1, 2, 1, 1, 1]);
     }
 
     #[test]
     fn a_runtime_that_ends_tells_those_who_wait() {
         let (group, _fake) = group();
-        let (first, second, third) = (call("first"), call("second"), call("third"));
+        let calls = ["first", "second", "sent", "sent too", "waits"].map(call);
         let ends = runtime();
-        let mut alone = Box::pin(group.run(&first));
-        let mut waits = Box::pin(group.run(&second));
+        let mut told: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
         ends.block_on(async {
-            assert!((&mut alone).now_or_never().is_none());
-            assert!((&mut waits).now_or_never().is_none());
+            group.line.connect().await.unwrap();
+            for call in &mut told[..4] {
+                assert!(call.now_or_never().is_none());
+            }
+            // Now they are sent, by both tasks or one.
             yield_now().await;
+            assert!((&mut told[4]).now_or_never().is_none());
         });
         drop(ends);
 
         let other = runtime();
-        let told = other.block_on(waits);
-        drop(alone);
+        let told = other.block_on(join_all(told.drain(2..)));
+        let told: Vec<_> =
+            told.into_iter().map(|told| told.map_err(|error| error.kind())).collect();
 
-        assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
-        assert_eq!(other.block_on(group.run(&third)).unwrap(), Ok(Reply::Int(1)));
+        let (sent, waits) = (ErrorKind::Indeterminate, ErrorKind::Unavailable);
+        assert_eq!(told, [Err(sent), Err(sent), Err(waits)]);
+        assert_eq!(other.block_on(group.run(&call("next"))).unwrap(), Ok(Reply::Int(1)));
     }
 }

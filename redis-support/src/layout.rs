@@ -55,9 +55,8 @@ impl Layout {
 
     /// The keys of the server in which something of `key` may lie.
     pub(crate) fn places<'a>(&'a self, key: &'a LockKey) -> Places<'a> {
-        let lock = self.lock(key);
-        let tag = slot::tag(slot::of(lock.as_bytes()));
-        Places { prefix: &self.prefix, tag, key: key.as_str(), lock }
+        let (prefix, key) = (self.prefix.as_str(), key.as_str());
+        Places { prefix, tag: slot::tag(slot::of_parts([prefix, key])), key }
     }
 
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
@@ -90,65 +89,53 @@ pub(crate) enum Concerns {
 }
 
 /// The keys of the server in which something of a lock may lie, all in one hash slot.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     prefix: &'a str,
     tag: &'static str,
     key: &'a str,
-    lock: String,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place<'a> {
+    Lock,
+    /// One counter per slot, and not per key: they may stay for ever without becoming many.
+    Fence,
+    Held,
+    Units,
+    Queue,
+    Places,
+    News,
+    /// News that are for the claim with this id alone.
+    NewsFor(&'a str),
+    Revoke,
 }
 
 impl Places<'_> {
-    pub(crate) fn lock(&self) -> String {
-        self.lock.clone()
-    }
-
-    /// One counter per slot, and not per key: they may stay for ever without becoming many.
-    pub(crate) fn fence(&self) -> String {
-        self.join(&["~fence:{", self.tag, "}"])
-    }
-
-    pub(crate) fn held(&self) -> String {
-        self.part("held")
-    }
-
-    pub(crate) fn units(&self) -> String {
-        self.part("units")
-    }
-
-    pub(crate) fn queue(&self) -> String {
-        self.part("queue")
-    }
-
-    pub(crate) fn places(&self) -> String {
-        self.part("places")
-    }
-
-    pub(crate) fn news(&self) -> String {
-        self.part(Layout::NEWS)
-    }
-
-    /// Of the news that are for one claim alone.
-    pub(crate) fn news_for(&self, id: &str) -> String {
-        self.join(&["~", Layout::NEWS, ":{", self.tag, "}", self.key, "#", id])
-    }
-
-    pub(crate) fn revoke(&self) -> String {
-        self.part(Layout::REVOKE)
-    }
-
-    fn part(&self, part: &str) -> String {
-        self.join(&["~", part, ":{", self.tag, "}", self.key])
-    }
-
-    /// Every request has several of them: this is what they take least time to write with.
-    fn join(&self, parts: &[&str]) -> String {
-        let mut key = String::with_capacity(
-            self.prefix.len() + parts.iter().map(|part| part.len()).sum::<usize>(),
-        );
-        key.push_str(self.prefix);
-        parts.iter().for_each(|part| key.push_str(part));
-        key
+    /// Adds the name of a place to `text`.
+    pub(crate) fn write(&self, place: Place<'_>, text: &mut String) {
+        let part = match place {
+            Place::Lock => "",
+            Place::Fence => "fence",
+            Place::Held => "held",
+            Place::Units => "units",
+            Place::Queue => "queue",
+            Place::Places => "places",
+            Place::News | Place::NewsFor(_) => Layout::NEWS,
+            Place::Revoke => Layout::REVOKE,
+        };
+        text.push_str(self.prefix);
+        if place != Place::Lock {
+            ["~", part, ":{", self.tag, "}"].into_iter().for_each(|part| text.push_str(part));
+        }
+        if place != Place::Fence {
+            text.push_str(self.key);
+        }
+        if let Place::NewsFor(id) = place {
+            text.push('#');
+            text.push_str(id);
+        }
     }
 }
 
@@ -166,19 +153,36 @@ mod tests {
         LockKey::new(name).unwrap()
     }
 
+    const OTHERS: [Place<'_>; 8] = [
+        Place::Fence,
+        Place::Held,
+        Place::Units,
+        Place::Queue,
+        Place::Places,
+        Place::News,
+        Place::NewsFor("id"),
+        Place::Revoke,
+    ];
+
+    fn name(of: Places<'_>, place: Place<'_>) -> String {
+        let mut name = String::new();
+        of.write(place, &mut name);
+        name
+    }
+
     #[test]
     fn all_keys_of_a_lock_are_in_one_slot_and_under_the_prefix() {
         let layout = Layout::new("app:lock/").unwrap();
-        for name in
+        for lock in
             (0..1_000).map(|n| format!("invoice:{n}")).chain(["a{b}c".into(), "~fence".into()])
         {
-            let key = key(&name);
+            let key = key(&lock);
             let of = layout.places(&key);
-            let others = [of.fence(), of.held(), of.units(), of.queue(), of.places(), of.news()];
+            let slot = slot::of(layout.lock(&key).as_bytes());
 
-            assert_eq!(of.lock(), layout.lock(&key));
-            for other in others.into_iter().chain([of.revoke(), of.news_for("id")]) {
-                assert_eq!(slot::of(of.lock().as_bytes()), slot::of(other.as_bytes()), "{other}");
+            assert_eq!(name(of, Place::Lock), layout.lock(&key));
+            for other in OTHERS.map(|place| name(of, place)) {
+                assert_eq!(slot, slot::of(other.as_bytes()), "{other}");
                 assert!(other.starts_with("app:lock/~"), "{other}");
             }
         }
@@ -194,18 +198,19 @@ mod tests {
     #[test]
     fn keys_lead_back_to_names() {
         let layout = Layout::default();
-        let name = key("a/b{}");
-        let of = layout.places(&name);
+        let key = key("a/b{}");
+        let of = layout.places(&key);
         let news =
-            |key: &str| layout.news(key.as_bytes()).map(|(name, news)| (name.to_owned(), news));
-        let concerns = |news| Some((key("a/b{}").as_str().to_owned(), news));
-
-        assert_eq!(news(&of.lock()), concerns(Concerns::Lock));
-        assert_eq!(news(&of.news()), concerns(Concerns::Waiters));
-        assert_eq!(news(&of.news_for("id")), concerns(Concerns::Waiters));
-        assert_eq!(news(&of.revoke()), concerns(Concerns::Holders));
-        for other in [of.fence(), of.held(), of.units(), of.queue(), of.places()] {
-            assert_eq!(news(&other), None, "{other}");
+            |name: &str| layout.news(name.as_bytes()).map(|(name, news)| (name.to_owned(), news));
+        for place in [Place::Lock].into_iter().chain(OTHERS) {
+            let concerns = match place {
+                Place::Lock => Some(Concerns::Lock),
+                Place::News | Place::NewsFor(_) => Some(Concerns::Waiters),
+                Place::Revoke => Some(Concerns::Holders),
+                _ => None,
+            };
+            let expected = concerns.map(|concerns| (key.as_str().to_owned(), concerns));
+            assert_eq!(news(&name(of, place)), expected, "{place:?}");
         }
         assert_eq!(news("other:a/b"), None);
         assert_eq!(layout.news(b"lock:\xff"), None);

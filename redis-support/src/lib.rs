@@ -2,8 +2,9 @@
 //! crate the connections are made with.
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
-//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `line.rs` sends it over the
-//! connection that there is or makes one, `reply.rs` reads what comes back. `watch.rs` passes on what servers tell unasked.
+//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `group.rs` sends it at once
+//! or with others, which `batch.rs` makes few requests, `line.rs` has the connection or makes one, `reply.rs` reads what comes back.
+//! `watch.rs` passes on what servers tell unasked.
 //!
 //! # Layout
 //!
@@ -27,6 +28,7 @@ mod config;
 
 mod backend;
 
+mod batch;
 mod group;
 mod line;
 mod server;
@@ -52,7 +54,9 @@ mod fake;
 pub use address::Address;
 pub use backend::Backend;
 pub use call::Call;
-pub use client::{Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Said, Tls};
+pub use client::{
+    Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
+};
 pub use config::{Config, Replicas, Topology};
 pub use error::ServerError;
 pub use layout::Layout;

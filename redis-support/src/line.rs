@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{self, WeakShared};
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::{Instant, timeout};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
@@ -43,20 +46,22 @@ pub(crate) struct Line<C: Client> {
     access: Access,
     role: Role,
     shared: Arc<Shared<C>>,
-    /// Whoever connects holds it; the others wait for the outcome.
-    connecting: tokio::sync::Mutex<()>,
     links: AtomicU64,
     state: Mutex<State<C::Link>>,
 }
 
 struct State<L> {
     current: Option<Current<L>>,
-    last_failure: Option<(Instant, Error)>,
+    /// The connection that is being made, while anybody waits for it.
+    connecting: Option<WeakShared<oneshot::Receiver<Connected<L>>>>,
 }
+
+/// A connection, or why there is none.
+type Connected<L> = Result<Current<L>, Arc<Error>>;
 
 /// The connection, while it lasts.
 #[derive(Clone)]
-struct Current<L> {
+pub(crate) struct Current<L> {
     number: u64,
     link: L,
     timeouts: Arc<AtomicU32>,
@@ -74,9 +79,8 @@ impl<C: Client> Line<C> {
             access,
             role,
             shared: Arc::clone(shared),
-            connecting: tokio::sync::Mutex::default(),
             links: AtomicU64::new(0),
-            state: Mutex::new(State { current: None, last_failure: None }),
+            state: Mutex::new(State { current: None, connecting: None }),
         })
     }
 
@@ -114,8 +118,18 @@ impl<C: Client> Line<C> {
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
         let current = self.current().await?;
+        self.exchange_on(&current, requests, more_time).await
+    }
+
+    /// The same over a connection that there is. Sends at once.
+    pub(crate) async fn exchange_on(
+        &self,
+        current: &Current<C::Link>,
+        requests: Vec<Request<'_>>,
+        more_time: Duration,
+    ) -> Result<Vec<Received>, Error> {
         let count = requests.len();
-        let replies = self.in_time(&current, more_time, send(&current.link, requests)).await?;
+        let replies = self.in_time(current, more_time, send(&current.link, requests)).await?;
         let replies =
             replies.and_then(
                 |replies| {
@@ -158,33 +172,49 @@ impl<C: Client> Line<C> {
         }
     }
 
-    async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
-        if let Some(current) = self.existing()? {
-            return Ok(current);
-        }
-        let asked_at = Instant::now();
-        let turn = timeout(self.shared.timeout, self.connecting.lock()).await;
-        let _turn = turn.map_err(|_elapsed| self.shared.no_connection())?;
-        if let Some(current) = self.existing()? {
-            return Ok(current);
-        }
-        // What another call found out while this one waited for its turn to connect holds for both.
-        if let Some((at, error)) = &self.state().last_failure
-            && *at >= asked_at
-        {
-            return Err(error.repeated());
-        }
-        // Boxed, since it happens seldom and is as large as client crates make it.
-        let connected = timeout(self.shared.timeout, Box::pin(self.connect_anew())).await;
-        let connected = connected.unwrap_or_else(|_elapsed| Err(self.shared.no_connection()));
-        match connected {
-            Ok(current) => self.keep(current),
-            Err(error) => {
-                tracing::debug!(address = %self.address, %error, "no connection");
-                self.state().last_failure = Some((Instant::now(), error.repeated()));
-                Err(error)
+    /// The connection. Is made if there is none, by a task that waits for no caller: one that has stopped polling keeps nobody from
+    /// being served.
+    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+        // Once more if that was a task of another runtime, which has ended.
+        for _ in 0..2 {
+            if let Some(current) = self.existing()? {
+                return Ok(current);
+            }
+            if let Ok(connected) = self.connecting().await {
+                return connected.map_err(|error| error.repeated());
             }
         }
+        Err(Error::new(ErrorKind::Unavailable, "the runtime that made the connection has ended"))
+    }
+
+    /// Waits for the connection that is being made, or makes one.
+    fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<C::Link>>> {
+        let mut state = self.state();
+        let connecting = state.connecting.as_ref().and_then(WeakShared::upgrade);
+        if let Some(connecting) = connecting.filter(|connecting| connecting.peek().is_none()) {
+            return connecting;
+        }
+        let (tell, told) = oneshot::channel();
+        let told = told.shared();
+        state.connecting = told.downgrade();
+        drop(state);
+        tokio::spawn(Arc::clone(self).make(tell));
+        told
+    }
+
+    /// Makes a connection, as long as anybody waits for it.
+    async fn make(self: Arc<Self>, mut tell: oneshot::Sender<Connected<C::Link>>) {
+        let connected = tokio::select! {
+            biased;
+            () = tell.closed() => return,
+            connected = timeout(self.shared.timeout, self.connect_anew()) => connected,
+        };
+        let connected = connected.unwrap_or_else(|_elapsed| Err(self.shared.no_connection()));
+        let connected = connected.and_then(|current| self.keep(current));
+        if let Err(error) = &connected {
+            tracing::debug!(address = %self.address, %error, "no connection");
+        }
+        drop(tell.send(connected.map_err(Arc::new)));
     }
 
     /// Makes a connection the one that all calls share, unless the backend was closed while it was made.

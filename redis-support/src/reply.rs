@@ -257,6 +257,7 @@ fn grant(token: &Reply) -> Option<Grant> {
 fn number(reply: &Reply) -> Option<u64> {
     match reply {
         Reply::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
+        Reply::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     }
 }
@@ -279,10 +280,11 @@ mod tests {
 
     #[test]
     fn a_grant_carries_its_token_exactly() {
-        let reply = Reply::Array(vec![Reply::Int(1), bytes("9007199254740991")]);
-
-        let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
-        assert_eq!(grant.token(), (1 << 53) - 1);
+        for token in [bytes("9007199254740991"), Reply::Int((1 << 53) - 1)] {
+            let reply = Reply::Array(vec![Reply::Int(1), token]);
+            let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
+            assert_eq!(grant.token(), (1 << 53) - 1);
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Script {
     Acquire,
     /// Acquires several locks, or none.
     AcquireAll,
+    /// Acquires those of many locks that nobody else is about.
+    AcquireMany,
     /// Acquires units of a lock.
     AcquireUnits,
     /// Ends whatever leases are in force on a key.
@@ -20,14 +22,31 @@ pub enum Script {
     Inspect,
     /// Releases a lock that is ours.
     Release,
+    /// Releases those of many locks that are ours and nobody waits for.
+    ReleaseMany,
     /// Releases units that are ours.
     ReleaseUnits,
     /// Renews a lock that is ours.
     Renew,
+    /// Renews those of many locks that are ours.
+    RenewMany,
     /// Renews units that are ours.
     RenewUnits,
     /// Asks those who hold a key to finish early.
     Revoke,
+}
+
+/// The script that does for many calls at once what another one does for one. It does nothing for those where something is in the
+/// way.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Many {
+    pub(crate) script: Script,
+    /// How many keys it takes of each call: the first.
+    pub(crate) keys: usize,
+    /// How many arguments.
+    pub(crate) args: usize,
+    /// Of how many parts its reply to each is; the first of them is nil where it has done nothing.
+    pub(crate) parts: usize,
 }
 
 /// The text of a script, after that of the parts which it is made of.
@@ -42,15 +61,18 @@ macro_rules! script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Acquire,
         Self::AcquireAll,
+        Self::AcquireMany,
         Self::AcquireUnits,
         Self::ForceRelease,
         Self::Inspect,
         Self::Release,
+        Self::ReleaseMany,
         Self::ReleaseUnits,
         Self::Renew,
+        Self::RenewMany,
         Self::RenewUnits,
         Self::Revoke,
     ];
@@ -62,16 +84,29 @@ impl Script {
                 script!("acquire": "time", "token", "acquire_alone", "queue", "turn", "wait_turn", "units")
             }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
+            Self::AcquireMany => script!("acquire_many": "time", "token"),
             Self::AcquireUnits => {
                 script!("acquire_units": "time", "token", "queue", "news", "units")
             }
             Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
             Self::Release => script!("release": "release_alone", "time", "turn"),
+            Self::ReleaseMany => script!("release_many":),
             Self::ReleaseUnits => script!("release_units": "time", "leave"),
             Self::Renew => script!("renew":),
+            Self::RenewMany => script!("renew_many":),
             Self::RenewUnits => script!("renew_units": "time", "units"),
             Self::Revoke => script!("revoke": "time", "units"),
+        }
+    }
+
+    /// The script for many such calls, if there is one.
+    pub(crate) const fn many(self) -> Option<Many> {
+        match self {
+            Self::Acquire => Some(Many { script: Self::AcquireMany, keys: 5, args: 3, parts: 2 }),
+            Self::Release => Some(Many { script: Self::ReleaseMany, keys: 2, args: 1, parts: 1 }),
+            Self::Renew => Some(Many { script: Self::RenewMany, keys: 2, args: 2, parts: 1 }),
+            _ => None,
         }
     }
 

@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::address::Address;
+use crate::batch::{self, Form};
 use crate::call::Call;
-use crate::client::{Access, Client, Received, Request};
-use crate::error::ServerError;
+use crate::client::{Access, Client, Received, Request, Run};
 use crate::group::Group;
 use crate::line::{Line, Role};
 use crate::shared::Shared;
@@ -24,6 +24,7 @@ const MAX_LANES: usize = 16;
 pub(crate) struct Server<C: Client> {
     line: Arc<Line<C>>,
     group: Arc<Group<C>>,
+    form: Form,
     shared: Arc<Shared<C>>,
     lanes: Lanes<C>,
 }
@@ -41,10 +42,16 @@ impl<C: Client> Lanes<C> {
 }
 
 impl<C: Client> Server<C> {
-    pub(crate) fn new(address: Address, access: Access, shared: &Arc<Shared<C>>) -> Arc<Self> {
+    pub(crate) fn new(
+        address: Address,
+        access: Access,
+        form: Form,
+        shared: &Arc<Shared<C>>,
+    ) -> Arc<Self> {
         let line = Line::new(address, access, Role::Store, shared);
         Arc::new(Self {
-            group: Group::new(&line),
+            group: Group::new(&line, form),
+            form,
             line,
             shared: Arc::clone(shared),
             lanes: Lanes { permits: Semaphore::new(MAX_LANES), idle: Mutex::default() },
@@ -78,15 +85,15 @@ impl<C: Client> Server<C> {
         self.group.run(call).await
     }
 
-    /// Runs many scripts in one round trip.
+    /// Runs many scripts, in one round trip if nothing is in the way.
     pub(crate) async fn call_all(&self, calls: &[&Call]) -> Result<Vec<Received>, Error> {
-        call_all(&self.line, calls).await
+        batch::call_all(&self.line, calls, self.form).await
     }
 
     /// Runs one script for a key that is on its way to this server.
     pub(crate) async fn call_asking(&self, call: &Call) -> Result<Received, Error> {
-        let group = [Request::Words(&["ASKING"]), Request::ByHash(call)];
-        let [asking, received] = run(&self.line, &[group], Duration::ZERO).await.map(only)?;
+        let requests = [Request::Words(&["ASKING"]), Request::ByHash(Run::one(&call))];
+        let [asking, received] = batch::run(&self.line, requests, Duration::ZERO).await?;
         Ok(asking.and(received))
     }
 
@@ -106,12 +113,12 @@ impl<C: Client> Server<C> {
         let lane = lane.unwrap_or_else(|| self.line.another());
         let mut used = UsedLane { server: self, lane: Some(lane) };
         let lane = used.lane.as_ref().expect("it was put there");
-        let group = [Request::ByHash(call), Request::Words(wait)];
-        let answer = run(lane, &[group], time).await;
+        let requests = [Request::ByHash(Run::one(&call)), Request::Words(wait)];
+        let answer = batch::run(lane, requests, time).await;
         if let Some(lane) = used.lane.take() {
             self.put_back(lane);
         }
-        answer.map(only).map(Into::into)
+        answer.map(Into::into)
     }
 
     /// Keeps a lane for the next call, unless the backend was closed while it was in use.
@@ -143,74 +150,4 @@ impl<C: Client> Drop for UsedLane<'_, C> {
             self.server.shared.news.interrupted();
         }
     }
-}
-
-/// Runs many scripts in one round trip.
-pub(crate) async fn call_all<C: Client>(
-    line: &Arc<Line<C>>,
-    calls: &[&Call],
-) -> Result<Vec<Received>, Error> {
-    let groups: Vec<_> = calls.iter().map(|call| [Request::ByHash(call)]).collect();
-    let replies = run(line, &groups, Duration::ZERO).await?;
-    Ok(replies.into_iter().flatten().collect())
-}
-
-/// What failed a whole batch failed each of its parts.
-pub(crate) fn spread(
-    replies: Result<Vec<Received>, Error>,
-    count: usize,
-) -> Vec<Result<Received, Error>> {
-    match replies {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
-    }
-}
-
-/// Sends groups of requests in one round trip; in two, if the server does not know a script.
-async fn run<C: Client, const N: usize>(
-    line: &Arc<Line<C>>,
-    groups: &[[Request<'_>; N]],
-    more_time: Duration,
-) -> Result<Vec<[Received; N]>, Error> {
-    let mut replies = exchange(line, groups, more_time).await?;
-    let is_unknown = |reply: &Received| reply.as_ref().is_err_and(ServerError::is_no_script);
-    let unknown: Vec<usize> =
-        (0..groups.len()).filter(|index| replies[*index].iter().any(is_unknown)).collect();
-    if unknown.is_empty() {
-        return Ok(replies);
-    }
-    let mut again: Vec<_> = unknown.iter().map(|index| groups[*index]).collect();
-    bring_sources(again.as_flattened_mut());
-    for (index, reply) in unknown.into_iter().zip(exchange(line, &again, more_time).await?) {
-        replies[index] = reply;
-    }
-    Ok(replies)
-}
-
-/// The first request for each script brings its source along, the others find it there.
-fn bring_sources(requests: &mut [Request<'_>]) {
-    let mut known = Vec::new();
-    for request in requests {
-        if let Request::ByHash(call) = *request
-            && !known.contains(&call.script())
-        {
-            known.push(call.script());
-            *request = Request::BySource(call);
-        }
-    }
-}
-
-async fn exchange<C: Client, const N: usize>(
-    line: &Arc<Line<C>>,
-    groups: &[[Request<'_>; N]],
-    more_time: Duration,
-) -> Result<Vec<[Received; N]>, Error> {
-    let mut replies = line.exchange(groups.as_flattened().to_vec(), more_time).await?.into_iter();
-    let mut next = || replies.next().expect("as many replies come as requests were sent");
-    Ok(groups.iter().map(|_group| std::array::from_fn(|_| next())).collect())
-}
-
-/// What is there once for each of what was sent, of which there was one.
-fn only<T>(mut replies: Vec<T>) -> T {
-    replies.pop().expect("one was sent")
 }

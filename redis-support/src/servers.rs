@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
 
+use crate::batch::{Form, spread};
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::config::{Replicas, Topology};
 use crate::reply::Reply;
-use crate::server::{Server, spread};
+use crate::server::Server;
 use crate::shared::Shared;
 
 use cluster::Cluster;
@@ -41,7 +42,9 @@ impl<C: Client> Servers<C> {
         shared: &Arc<Shared<C>>,
     ) -> Self {
         match topology {
-            Topology::Single(address) => Self::Single(Server::new(address, access, shared)),
+            Topology::Single(address) => {
+                Self::Single(Server::new(address, access, Form::TOGETHER, shared))
+            }
             Topology::Sentinel { sentinels, master } => {
                 Self::Sentinel(Sentinel::new(&sentinels, sentinel_access, master, access, shared))
             }

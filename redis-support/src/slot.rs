@@ -7,7 +7,12 @@ const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: of its hash tag, if it has one.
 pub(crate) fn of(key: &[u8]) -> u16 {
-    crc16(hash_tag(key).unwrap_or(key)) % SLOTS
+    crc16(0, hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// The slot of a key without a hash tag, in parts.
+pub(crate) fn of_parts(parts: [&str; 2]) -> u16 {
+    parts.iter().fold(0, |crc, part| crc16(crc, part.as_bytes())) % SLOTS
 }
 
 /// What is between the first `{` and the first `}` after it, unless that is nothing.
@@ -35,9 +40,9 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     tags
 });
 
-/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
+/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero, or from that of what comes before.
+fn crc16(before: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(before, |crc, &byte| {
         let index = usize::from((crc >> 8) ^ u16::from(byte));
         (crc << 8) ^ CRC_TABLE[index]
     })
@@ -66,11 +71,12 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(crc16(0, b"123456789"), 0x31C3);
         assert_eq!(of(b"foo"), 12_182);
+        assert_eq!(of_parts(["f", "oo"]), 12_182);
         assert_eq!(of(b"{user1000}.following"), of(b"{user1000}.followers"));
-        assert_eq!(of(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
-        assert_eq!(of(b"foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
+        assert_eq!(of(b"foo{}{bar}"), crc16(0, b"foo{}{bar}") % SLOTS);
+        assert_eq!(of(b"foo{{bar}}zap"), crc16(0, b"{bar") % SLOTS);
     }
 
     #[test]

@@ -1,17 +1,17 @@
--- KEYS: lock, fence, held, queue, places, news, revoke, and the news that are for this claim alone.
--- ARGV: value, TTL in ms, id, for how many ms a place in the queue is wanted (0: not at all), for how many ms it is waited for
--- once the key is free (0: until its place ends), how many spare tokens are wanted.
+-- KEYS: lock, fence, held, queue, revoke, places, news, and the news that are for this claim alone.
+-- ARGV: value, TTL in ms, how many spare tokens are wanted, id, for how many ms a place in the queue is wanted (0: not at all),
+-- for how many ms it is waited for once the key is free (0: until its place ends).
 -- Granted: {1, token, how many more}. Refused: {0, ms until what is in the way ends by itself (negative: unknown), remaining
 -- TTL in ms (negative: for ever), value of who holds it or nil, and, if it has a place without having asked for one, for how
 -- many ms}.
-local value, id, place, patience = ARGV[1], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local value, id, place, patience = ARGV[1], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local micros = clock()
 local now = math.floor(micros / 1000)
-local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[7]) > 0
+local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
 
--- The server tells of what was read (Redis before 7.2: of all keys), so who queues and is not to look yet does not read the
--- lock.
-if others and place > 0 and is_far_back(KEYS[4], KEYS[5], id, now) then
+-- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
+-- look yet does not read the lock.
+if others and place > 0 and is_far_back(KEYS[4], KEYS[6], id, now) then
   return wait_turn(KEYS, id, place, patience, micros, {0, -1, -1, false})
 end
 
@@ -24,25 +24,25 @@ if not held and others then
   if last_end(KEYS[3], now) then
     return redis.error_reply('WRONGTYPE it is held in units, as a semaphore or by readers and writers')
   end
-  if wanted_before(KEYS[4], KEYS[5], id, now) > 0 then
-    offer(KEYS[4], KEYS[5], now)
-    local _, first = wanted_before(KEYS[4], KEYS[5], id, now)
-    return wait_turn(KEYS, id, place, patience, micros, {0, first or -1, -1, false})
+  local wanted, first = wanted_before(KEYS[4], KEYS[6], id, now)
+  if wanted > 0 then
+    local offered = offer(KEYS[4], KEYS[6], now) or first
+    return wait_turn(KEYS, id, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
   end
 end
 
-local token, spare = number_grant(KEYS[2], micros, tonumber(ARGV[6]))
+local token, spare = number_grant(KEYS[2], micros, tonumber(ARGV[3]))
 if not token then
   return spare
 end
 redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 if others and not held then
   -- Nobody has asked for it back yet.
-  redis.call('DEL', KEYS[7])
+  redis.call('DEL', KEYS[5])
   if redis.call('ZREM', KEYS[4], id) == 1 then
-    redis.call('HDEL', KEYS[5], id)
+    redis.call('HDEL', KEYS[6], id)
     -- Who is first now has heard of the lock.
-    move_up(KEYS[4], KEYS[6], id, 1)
+    move_up(KEYS[4], KEYS[7], id, 1)
   end
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.

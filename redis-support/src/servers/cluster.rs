@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Ask, Plainly, SLOW, only_asked, replaced};
 use crate::address::Address;
+use crate::batch::Form;
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::error::{Redirection, ServerError};
@@ -362,7 +363,7 @@ impl<C: Client> Cluster<C> {
         if let Some(server) = state.servers.get(address) {
             return Arc::clone(server);
         }
-        let server = Server::new(address.clone(), self.access.clone(), &self.shared);
+        let server = Server::new(address.clone(), self.access.clone(), Form::ALONE, &self.shared);
         state.servers.insert(address.clone(), Arc::clone(&server));
         server
     }
@@ -442,7 +443,7 @@ fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
 }
 
 fn slot_of(call: &Call) -> u16 {
-    slot::of(call.keys()[0].as_bytes())
+    slot::of(call.keys().next().expect("each call is for a key").as_bytes())
 }
 
 /// Reads the reply to `CLUSTER SLOTS`: who has the slots from here to there.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Ask, SLOW, only_asked, replaced};
 use crate::address::Address;
+use crate::batch::Form;
 use crate::call::Call;
 use crate::client::{Access, Client, Protocol, Received};
 use crate::error::ServerError;
@@ -229,7 +230,7 @@ impl<C: Client> Sentinel<C> {
         let before = known.take().map(|known| known.master.server);
         let same = before.as_ref().filter(|server| *server.address() == info.address);
         let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Server::new(info.address.clone(), self.access.clone(), &self.shared)
+            Server::new(info.address.clone(), self.access.clone(), Form::TOGETHER, &self.shared)
         });
         let master = Master { server, doubts, confirmed: true };
         let (replicas, asked_at) = (info.replicas, Instant::now());

@@ -300,11 +300,11 @@ impl Places {
     fn of(key: &LockKey) -> Self {
         let inspect = Call::inspect(&Layout::default(), key);
         let find = |part: &str| {
-            let held = inspect.keys().iter().find(|key| key.contains("~held:")).unwrap();
+            let held = inspect.keys().find(|key| key.contains("~held:")).unwrap();
             held.replace("~held:", &format!("~{part}:"))
         };
         Self {
-            lock: inspect.keys()[0].clone(),
+            lock: inspect.keys().next().unwrap().to_owned(),
             held: find("held"),
             units: find("units"),
             queue: find("queue"),

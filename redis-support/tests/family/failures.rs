@@ -326,7 +326,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
         "#t\r\n",
         "*0\r\n",
         "*2\r\n:1\r\n$1\r\nx\r\n",
-        "*2\r\n:1\r\n:5\r\n",
+        "*2\r\n:1\r\n:-5\r\n",
         "*3\r\n:0\r\n+soon\r\n$1\r\nx\r\n",
         "%1\r\n+granted\r\n#t\r\n",
     ] {

@@ -4,6 +4,7 @@
 //! with to a server; and what that cannot do.
 
 mod access;
+mod batches;
 mod cluster;
 mod contention;
 mod failover;

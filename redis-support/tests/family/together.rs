@@ -210,7 +210,7 @@ async fn locks_that_share_a_fence_have_tokens_of_their_own() {
     let backend = backend(&redis).await;
     let fence = |name: &str| {
         let call = Call::acquire_all(&Layout::default(), &claims(&[name])).unwrap();
-        call.keys()[1].clone()
+        call.keys().nth(1).unwrap().to_owned()
     };
     let mut names_by_fence = HashMap::new();
     let mut all = (0..).map(|n| n.to_string());

@@ -132,7 +132,7 @@ async fn are_let_in_where_there_is_no_memory_for_places() {
     assert!(is_granted(&backend, &other).await);
 }
 
-/// Whether the server tells of the lock all who have named it, and not only those who have read it: before 7.2.
+/// Whether the server tells of the lock all who have named it, and not only those who have read it, as Redis 7.0 does.
 async fn tells_all(redis: &Redis) -> bool {
     let info = redis.command(&["INFO", "server"]).await;
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();

@@ -1,12 +1,15 @@
 -- Nobody holds it, waits for it or asks for it: decided before anything else is set up, which takes longer than this.
--- The lock is read only where nobody queues, see below.
-if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[7]) == 0 and redis.call('EXISTS', KEYS[1]) == 0 then
-  local token, spare = number_grant(KEYS[2], clock(), tonumber(ARGV[6]))
-  if not token then
-    return spare
+-- The lock is looked at only where nobody queues, see below.
+if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
+  local stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
+  if stored and stored.ok then
+    local numbered, token, spare = pcall(number_grant, KEYS[2], clock(), tonumber(ARGV[3]))
+    if numbered and token then
+      -- Read after the write, so that the server tells this connection when anybody changes the key.
+      redis.call('GET', KEYS[1])
+      return {1, token, spare}
+    end
+    -- There is no lock without a token. What is wrong is said below.
+    redis.call('DEL', KEYS[1])
   end
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  -- Read after the write, so that the server tells this connection when anybody changes the key.
-  redis.call('GET', KEYS[1])
-  return {1, token, spare}
 end

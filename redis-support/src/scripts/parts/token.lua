@@ -5,12 +5,10 @@ local function next_token(last, micros)
   return last and math.max(last + 1, micros)
 end
 
--- Numbers a grant: its token, and how many more it has, at most `spare`; or nil and an error. Before the lock is stored, so
--- that an error half-way never leaves a lock without a token.
+-- The tokens of a grant after `last`: the first, and the last, of at most so many `spare` ones beside the first; or nil and an error.
 -- The last of them is what the next token would be, so that spare ones never run ahead of the clock: they are numbers of
 -- the time since the last grant. Of that nothing is known where the counter was lost.
-local function number_grant(fence, micros, spare)
-  local last = redis.call('GET', fence)
+local function tokens_after(last, micros, spare)
   local token = next_token(last, micros)
   if not token then
     return nil, redis.error_reply('WRONGTYPE the fence of this key is not a number')
@@ -19,7 +17,21 @@ local function number_grant(fence, micros, spare)
   if token >= 9007199254740992 then
     return nil, redis.error_reply('ERR no fencing token is left')
   end
-  redis.call('SET', fence, digits(token))
-  local first = last and math.max(tonumber(last) + 1, token - spare) or token
-  return digits(first), token - first
+  return last and math.max(tonumber(last) + 1, token - spare) or token, token
+end
+
+-- Numbers a grant: its token, and how many more it has, at most `spare`; or nil and an error.
+local function number_grant(fence, micros, spare)
+  -- Nearly always it is the clock. This write gives back what was there, and so the server does not take it for a read, of
+  -- which it would tell us.
+  local last = redis.call('SET', fence, micros, 'GET')
+  local first, token = tokens_after(last, micros, spare)
+  if not first then
+    redis.call('SET', fence, last)
+    return nil, token
+  end
+  if token ~= micros then
+    redis.call('SET', fence, token)
+  end
+  return first, token - first
 end

@@ -13,11 +13,12 @@ local function move_up(queue, news, id, rank)
   redis.pcall('DEL', unpack(keys))
 end
 
--- The key is free, and the first in the queue is waited for no longer than it said.
+-- The key is free, and the first in the queue is waited for no longer than it said: for how many ms, if it said so.
 local function offer(queue, places, now)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   local ends, units, time = string.match(first and redis.call('HGET', places, first) or '', '^(%d+) (%d+) (%d+)$')
   if time and now + time < tonumber(ends) then
     redis.pcall('HSET', places, first, digits(now + time) .. ' ' .. units .. ' ' .. time)
+    return tonumber(time)
   end
 end

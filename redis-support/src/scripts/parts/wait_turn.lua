@@ -9,11 +9,16 @@ local function wait_turn(keys, id, place, patience, micros, refusal)
   if place == 0 then
     return refusal
   end
-  local wants = patience > 0 and '1 ' .. patience or '1'
-  local queued, rank = pcall(queue_up, keys[4], keys[5], id, wants, place, micros)
-  if not queued then
-    -- When memory is full there is no place, and those who would do without one poll.
-    return patience > 0 and refusal or rank
+  local rank
+  if patience > 0 then
+    local queued
+    queued, rank = pcall(queue_up, keys[4], keys[6], id, '1 ' .. patience, place, micros)
+    if not queued then
+      -- When memory is full there is no place, and those who would do without one poll.
+      return refusal
+    end
+  else
+    rank = queue_up(keys[4], keys[6], id, '1', place, micros)
   end
   if rank > 0 then
     redis.pcall('SET', keys[8], '1', 'NX', 'PX', place)

@@ -44,7 +44,7 @@ impl Cluster {
 }
 
 fn key_slot() -> i64 {
-    i64::from(slot::of(call().keys()[0].as_bytes()))
+    i64::from(slot::of(call().keys().next().unwrap().as_bytes()))
 }
 
 /// The reply to `CLUSTER SLOTS`: the key's slot is with `owner`, those before with the second, those after with the third.
@@ -215,7 +215,7 @@ async fn a_hung_server_fails_its_part_of_a_batch_and_no_other() {
 
     let mut by_owner = BTreeMap::<bool, Vec<_>>::new();
     for (call, result) in calls.iter().zip(results) {
-        let is_hung = i64::from(slot::of(call.keys()[0].as_bytes())) < key_slot();
+        let is_hung = i64::from(slot::of(call.keys().next().unwrap().as_bytes())) < key_slot();
         by_owner.entry(is_hung).or_default().push(outcome(result));
     }
     assert!(by_owner[&true].iter().all(|result| *result == Err(ErrorKind::Indeterminate)));
