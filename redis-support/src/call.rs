@@ -219,14 +219,14 @@ impl fmt::Debug for Call {
 }
 
 impl Words {
-    /// Most calls have no more than that: to grow takes longer than all else.
-    const ROOM: (usize, usize) = (512, 14);
+    /// Most calls have no more arguments than that, of so many bytes.
+    const ARGS: (usize, usize) = (6, 128);
 
     fn new(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
-        let (bytes, words) = Self::ROOM;
-        let empty =
-            Self { text: String::with_capacity(bytes), ends: Vec::with_capacity(words), keys: 0 };
-        empty.keys(of, keys)
+        let (args, bytes) = Self::ARGS;
+        let text = String::with_capacity(keys.len() * of.len() + bytes);
+        let ends = Vec::with_capacity(keys.len() + args);
+        Self { text, ends, keys: 0 }.keys(of, keys)
     }
 
     fn keys(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {

@@ -113,6 +113,11 @@ pub(crate) enum Place<'a> {
 }
 
 impl Places<'_> {
+    /// How long most names of places are, at most.
+    pub(crate) fn len(&self) -> usize {
+        self.prefix.len() + "~places:{tag!}".len() + self.key.len()
+    }
+
     /// Adds the name of a place to `text`.
     pub(crate) fn write(&self, place: Place<'_>, text: &mut String) {
         let part = match place {

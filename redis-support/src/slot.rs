@@ -24,18 +24,17 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 
 /// A text of four characters whose slot is `slot`, always the same one.
 pub(crate) fn tag(slot: u16) -> &'static str {
-    &TAGS[usize::from(slot)]
+    str::from_utf8(&TAGS[usize::from(slot)]).expect("ASCII")
 }
 
 /// Each slot has four texts of four characters from `@` to `O`: those sixteen characters differ in
-/// four bits, and CRC16 maps the sixteen bits of four of them one to one.
-static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-    let mut tags = vec![String::new(); usize::from(SLOTS)];
+/// four bits, and CRC16 maps the sixteen bits of four of them one to one. Side by side, so that they stay in a cache.
+static TAGS: LazyLock<Vec<[u8; 4]>> = LazyLock::new(|| {
+    let mut tags = vec![[0; 4]; usize::from(SLOTS)];
     for bits in (0..=u16::MAX).rev() {
         let text =
             [12, 8, 4, 0].map(|shift| b'@' + u8::try_from(bits >> shift & 0xF).expect("four bits"));
-        let text = str::from_utf8(&text).expect("ASCII");
-        text.clone_into(&mut tags[usize::from(of(text.as_bytes()))]);
+        tags[usize::from(of(&text))] = text;
     }
     tags
 });
