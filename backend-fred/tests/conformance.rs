@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Disturbance, Harness, Need, suite};
-use leasehold_core::{Holder, LockKey};
+use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_fred::FredBackend as Backend;
 
 use family::{Cluster, FAILS, FAILS_AND_ADVANCES, Sentinels, Servers as _, Single};

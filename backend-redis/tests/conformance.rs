@@ -1,12 +1,12 @@
-//! The suite with this client crate: on one real Redis, on one that sentinels name and on a cluster; also with mutexes made of
-//! other kinds of lock.
+//! The suite with this client crate: on one real Redis, on one that sentinels name and on a cluster; also without hand-over in
+//! the process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
 use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
-use leasehold_core::{Holder, LockKey};
+use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
 use family::{Cluster, FAILS, FAILS_AND_ADVANCES, Sentinels, Servers as _, Single};
@@ -18,6 +18,15 @@ mod family;
 harness!(OneRedis, "redis", Single, Backend, identity, FAILS_AND_ADVANCES);
 harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS);
 harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS);
+harness!(
+    Asked,
+    "redis, no hand-over",
+    Single,
+    Backend,
+    identity,
+    FAILS,
+    LockOptions::new().hand_over(false)
+);
 harness!(Permit, "redis, semaphore(1)", Single, AsMutex<Backend>, AsMutex::semaphore, FAILS);
 harness!(WriteLock, "redis, write lock", Single, AsMutex<Backend>, AsMutex::write_lock, FAILS);
 
@@ -33,6 +42,12 @@ mod cluster {
     use super::*;
 
     suite!(OnCluster);
+}
+
+mod no_hand_over {
+    use super::*;
+
+    suite!(Asked);
 }
 
 mod permit {
@@ -54,6 +69,7 @@ fn what_runs_here_is_documented() {
     assert_documented::<OneRedis>(PAGE);
     assert_documented::<Sentinel>(PAGE);
     assert_documented::<OnCluster>(PAGE);
+    assert_documented::<Asked>(PAGE);
     assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
 }

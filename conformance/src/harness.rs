@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Holder, LockBackend, LockKey};
+use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
 
 use crate::case::Need;
 
@@ -37,6 +37,12 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// How patient the suite is with the store.
     fn timing(&self) -> Timing {
         Timing::default()
+    }
+
+    /// What the suite's clients do besides what a case is about; their TTL is that of [`timing`](Self::timing). The defaults, unless
+    /// the suite is to be run with something else as well.
+    fn options(&self) -> LockOptions {
+        LockOptions::new()
     }
 
     /// Does something to the store, or to the clients' connections to it.

@@ -74,9 +74,9 @@ impl<H: Harness> Scene<H> {
         builder.options(options).build().expect("the suite's options suit every store")
     }
 
-    /// The defaults with the suite's TTL.
+    /// The harness's options with the suite's TTL.
     pub fn options(&self) -> LockOptions {
-        LockOptions::new().ttl(self.ttl())
+        self.harness.options().ttl(self.ttl())
     }
 
     /// The TTL of most leases.

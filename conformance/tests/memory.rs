@@ -1,5 +1,5 @@
-//! The suite on the memory backend: in real time, behind `dyn`, behind the fault decorator, and with mutexes
-//! made of other kinds of lock.
+//! The suite on the memory backend: in real time, behind `dyn`, behind the fault decorator, without hand-over in the
+//! process, and with mutexes made of other kinds of lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{AsMutex, Harness, Need, Time, suite};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::FaultBackend;
-use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
+use leasehold_core::{Holder, LockBackend, LockKey, LockOptions, MemoryBackend};
 
 async fn witness(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
     store.inspect(key).await.unwrap().holders().first().cloned()
@@ -103,6 +103,38 @@ mod decorated {
     suite!(Decorated);
 }
 
+struct Asked(MemoryBackend);
+
+#[async_trait]
+impl Harness for Asked {
+    type Backend = MemoryBackend;
+
+    const NAME: &str = "memory, no hand-over";
+    const TIME: Time = Time::Virtual;
+
+    async fn start() -> Self {
+        Self(MemoryBackend::with_clock(TokioClock::new()))
+    }
+
+    async fn connect(&self) -> MemoryBackend {
+        self.0.clone()
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.0, key).await
+    }
+
+    fn options(&self) -> LockOptions {
+        LockOptions::new().hand_over(false)
+    }
+}
+
+mod no_hand_over {
+    use super::*;
+
+    suite!(Asked);
+}
+
 struct Permit(MemoryBackend);
 
 #[async_trait]
@@ -166,6 +198,7 @@ fn what_runs_here_is_documented() {
     assert_documented::<Memory>(PAGE);
     assert_documented::<Erased>(PAGE);
     assert_documented::<Decorated>(PAGE);
+    assert_documented::<Asked>(PAGE);
     assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
 }

@@ -35,7 +35,7 @@ async fn reserves_tokens<H: Harness>(scene: &Scene<H>) -> bool {
 }
 
 fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.ttl() * 20).hand_over(true)
 }
 
 fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
@@ -274,7 +274,7 @@ pub(crate) async fn who_wants_another_lease_asks_the_store<H: Harness>(scene: &S
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
-    let longer = mutex.clone().with_options(scene.options().ttl(scene.ttl() * 40)).unwrap();
+    let longer = mutex.clone().with_options(long(scene).ttl(scene.ttl() * 40)).unwrap();
     let guard = mutex.lock().await.unwrap();
     let mut next = Box::pin(longer.lock());
     assert!((&mut next).now_or_never().is_none());

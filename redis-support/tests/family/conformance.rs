@@ -324,6 +324,9 @@ fn bulk(reply: &str) -> Option<String> {
 /// Implements the harness on servers, for mutexes made in some way.
 macro_rules! harness {
     ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr) => {
+        harness!($harness, $name, $servers, $backend, $made, $hooks, LockOptions::new());
+    };
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $options:expr) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
@@ -343,6 +346,10 @@ macro_rules! harness {
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {
                 family::witness(&self.0, key).await
+            }
+
+            fn options(&self) -> LockOptions {
+                $options
             }
 
             async fn disturb(&self, disturbance: Disturbance) {
