@@ -26,6 +26,9 @@ const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
 
 const PING: &str = "PING, redis";
 
+/// By who has slept as long as the others work: a process that sleeps, and a core, take their time to wake.
+const RESTED_PING: &str = "PING after 1 ms, redis";
+
 /// Waited for, not computed: so cores are free for what is measured.
 const WORK: Duration = Duration::from_millis(1);
 
@@ -33,7 +36,10 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let redis = Arc::new(Redis::start().await);
     let title = "Redis, two processes, one key, 1 ms of work: from the release to the other's lock";
     let mut contest = Contest::new("redis-hand-over", title);
-    contest.add(args, Ping::connect(&redis.url()).await);
+    for (name, pause) in [(PING, None), (RESTED_PING, Some(WORK))] {
+        let connection = native_connection(&redis.url()).await;
+        contest.add(args, Ping { name, pause, connection });
+    }
     for who in Who::WAITING_ON_REDIS {
         let (redis, workers) = (Arc::clone(&redis), Workers::of(args));
         contest.add(args, Pair { who, redis, workers });
@@ -58,26 +64,28 @@ fn targets() -> Vec<Target> {
 }
 
 /// The shortest way to the server and back.
-struct Ping(MultiplexedConnection);
-
-impl Ping {
-    async fn connect(url: &str) -> Self {
-        Self(native_connection(url).await)
-    }
+struct Ping {
+    name: &'static str,
+    /// Before each.
+    pause: Option<Duration>,
+    connection: MultiplexedConnection,
 }
 
 #[async_trait]
 impl Contestant for Ping {
     fn name(&self) -> String {
-        PING.to_owned()
+        self.name.to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
         let (began, mut times) = (Instant::now(), Vec::new());
         while began.elapsed() < turn.time {
+            if let Some(pause) = self.pause {
+                sleep(pause).await;
+            }
             let asked = Instant::now();
-            let pong: String =
-                redis::cmd("PING").query_async(&mut self.0).await.expect("the server is up");
+            let pong = redis::cmd("PING").query_async(&mut self.connection).await;
+            let pong: String = pong.expect("the server is up");
             times.push(asked.elapsed());
             assert_eq!(pong, "PONG");
         }
