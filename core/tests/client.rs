@@ -7,7 +7,7 @@ use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
     ErrorKind, LeaseState, LockBackend, LockClient, LockOptions, LossReason, MemoryBackend, Mutex,
-    Operation, Release,
+    Operation, OwnerId, Release,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -138,6 +138,36 @@ mod shutdown {
 
         assert_eq!(queued.await.unwrap(), ErrorKind::Closed);
         assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ends_calls_whose_request_is_under_way_and_those_that_wait_for_them() {
+        let (client, faults) = client();
+        faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
+        let owner = OwnerId::new();
+        let lock = || {
+            let mutex = client.reentrant_mutex("k").unwrap();
+            tokio::spawn(owner.scope(async move { mutex.lock().await.unwrap_err().kind() }))
+        };
+        let (asking, entering) = (lock(), lock());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(faults.calls(Operation::Acquire), 1);
+
+        client.shutdown(TTL).await.unwrap();
+
+        assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
+        assert_eq!(entering.await.unwrap(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refuses_calls_that_come_after_it_before_anything_is_sent() {
+        let (client, faults) = client();
+        client.shutdown(TTL).await.unwrap();
+
+        let error = client.mutex("k").unwrap().lock().await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        assert_eq!(faults.calls(Operation::Acquire), 0);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
