@@ -1,9 +1,11 @@
 //! Local time, as deadlines are counted.
 
 use std::fmt::Debug;
+use std::future::poll_fn;
 use std::ops::{Add, Sub};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 /// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
@@ -174,9 +176,18 @@ pub(crate) async fn until<F: Future>(
     deadline: Instant,
     future: F,
 ) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = clock.sleep_until(deadline) => None,
-    }
+    let mut future = pin!(future);
+    // What is ready at once, or may take for ever, needs no timer.
+    let mut sleep = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(output) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        if deadline == Instant::FAR_FUTURE {
+            return Poll::Pending;
+        }
+        let sleep = sleep.get_or_insert_with(|| clock.sleep_until(deadline));
+        sleep.as_mut().poll(cx).map(|()| None)
+    })
+    .await
 }

@@ -1,10 +1,14 @@
 //! The page that shows the order: one `lock()` call, top to bottom.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::backend::LockBackend;
 use crate::claim::{Claim, Patience};
@@ -31,7 +35,9 @@ pub(crate) struct Engine {
     upkeep: Arc<Upkeep>,
     queue: Arc<LocalQueue>,
     options: LockOptions,
-    closed: watch::Sender<bool>,
+    closed: AtomicBool,
+    /// Notified once, after `closed` is true.
+    closing: Notify,
 }
 
 /// What a lock asks of the stages.
@@ -64,7 +70,8 @@ impl Engine {
             upkeep: Arc::new(Upkeep::new(backend, clock)),
             queue: Arc::new(LocalQueue::new(max_waiters)),
             options,
-            closed: watch::Sender::new(false),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
         }
     }
 
@@ -75,7 +82,7 @@ impl Engine {
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
         let key = request.key;
-        let locked = self.while_open(self.stages(request)).await;
+        let locked = self.while_open(pin!(self.stages(request))).await;
         locked.map_err(|error| self.acquiring(error, key))
     }
 
@@ -94,7 +101,7 @@ impl Engine {
         requests: &[Request<'_>],
     ) -> Result<Locked<Vec<LockGuard>>, Error> {
         let key = requests[0].key;
-        let locked = self.while_open(self.stages_for_all(requests)).await;
+        let locked = self.while_open(pin!(self.stages_for_all(requests))).await;
         locked.map_err(|error| self.acquiring(error, key))
     }
 
@@ -207,7 +214,7 @@ impl Engine {
 
     /// A shutdown that began just now may have counted its leases before the latest were filed.
     fn unless_closed<G>(&self, guard: G) -> Result<Locked<G>, Error> {
-        if *self.closed.borrow() { Err(closed()) } else { Ok(Locked::Guard(guard)) }
+        if self.is_closed() { Err(closed()) } else { Ok(Locked::Guard(guard)) }
     }
 
     fn acquiring(&self, error: Error, key: &LockKey) -> Error {
@@ -218,18 +225,28 @@ impl Engine {
     /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
     pub(crate) async fn while_open<T>(
         &self,
-        call: impl Future<Output = Result<T, Error>>,
+        mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        let mut closing = self.closed.subscribe();
-        let running = async {
-            self.upkeep.ensure_running()?;
-            call.await
-        };
-        tokio::select! {
-            biased;
-            _ = closing.wait_for(|closed| *closed) => Err(closed()),
-            outcome = running => outcome,
+        // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the call has to wait.
+        let mut closing = pin!(self.closing.notified());
+        if self.is_closed() {
+            return Err(closed());
         }
+        self.upkeep.ensure_running()?;
+        poll_fn(|cx| {
+            if self.is_closed() {
+                return Poll::Ready(Err(closed()));
+            }
+            match call.as_mut().poll(cx) {
+                Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(closed())),
+                outcome @ Poll::Ready(_) => outcome,
+            }
+        })
+        .await
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
@@ -239,7 +256,8 @@ impl Engine {
     /// Releases everything, tells all who hold or wait, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, now) = (&self.upkeep, self.now());
-        self.closed.send_replace(true);
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
         upkeep.ensure_running()?;
         for hold in upkeep.watchdog().holds() {
             if hold.is_over(now) {

@@ -1,5 +1,6 @@
 //! Who leads, and every change of it that is seen.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl Observer {
     /// Safe to drop: what was not told yet is told to whoever asks next.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let engine = Arc::clone(self.face.engine());
-        let told = engine.while_open(self.changed()).await;
+        let told = engine.while_open(pin!(self.changed())).await;
         told.map_err(|error| {
             error
                 .with_operation(Operation::Inspect)
