@@ -71,7 +71,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        Mutex::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+        Mutex::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
     }
 
     /// The mutex `key`, whose [owner](crate::OwnerId) may enter again while holding it.
@@ -86,7 +86,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        ReentrantMutex::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+        ReentrantMutex::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
     }
 
     /// The reader-writer lock `key`: many readers, or one writer.
@@ -100,7 +100,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        RwLock::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+        RwLock::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
     }
 
     /// The semaphore `key` with so many permits.
@@ -115,13 +115,13 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        Semaphore::new(Arc::clone(&self.engine), key.try_into()?, self.options(), limit)
+        Semaphore::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options(), limit)
     }
 
     /// Several locks that are taken all or none. It has no part yet: [`MultiLock::mutex`] and its
     /// neighbours add them.
     pub fn multi_lock(&self) -> MultiLock {
-        MultiLock::new(Arc::clone(&self.engine), self.options())
+        MultiLock::new(Arc::clone(&self.engine), self.engine.options())
     }
 
     /// The resource `key`, split into so many `segments`, of which callers take any one.
@@ -135,7 +135,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        Striped::new(Arc::clone(&self.engine), key.try_into()?, self.options(), segments)
+        Striped::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options(), segments)
     }
 
     /// The election `key`: one leader, who proclaims a value.
@@ -150,7 +150,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        Election::new(Arc::clone(&self.engine), key.try_into()?, self.options())
+        Election::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
     }
 
     /// Asks those who hold `key` now to finish early: their
@@ -182,7 +182,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
     /// The client's options, to start those of a lock from.
     pub fn options(&self) -> LockOptions {
-        self.engine.options().clone()
+        LockOptions::clone(&self.engine.options())
     }
 
     /// The backend.
@@ -228,7 +228,7 @@ impl<B: LockBackend + ?Sized> fmt::Debug for LockClient<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient")
             .field("backend", &&*self.backend)
-            .field("options", self.engine.options())
+            .field("options", &self.engine.options())
             .finish_non_exhaustive()
     }
 }

@@ -69,7 +69,7 @@ impl Election {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
         Face::new(engine, key, options, Kind::Election).map(Self)
     }

@@ -34,7 +34,8 @@ use crate::share::Share;
 pub(crate) struct Engine {
     upkeep: Arc<Upkeep>,
     queue: Arc<LocalQueue>,
-    options: LockOptions,
+    /// Those of all locks that are not given others.
+    options: Arc<LockOptions>,
     closed: AtomicBool,
     /// Notified once, after `closed` is true.
     closing: Notify,
@@ -69,7 +70,7 @@ impl Engine {
         Self {
             upkeep: Arc::new(Upkeep::new(backend, clock)),
             queue: Arc::new(LocalQueue::new(max_waiters)),
-            options,
+            options: Arc::new(options),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
         }
@@ -294,8 +295,8 @@ impl Engine {
             .with_backend(self.backend().capabilities().name())
     }
 
-    pub(crate) fn options(&self) -> &LockOptions {
-        &self.options
+    pub(crate) fn options(&self) -> Arc<LockOptions> {
+        Arc::clone(&self.options)
     }
 
     pub(crate) fn backend(&self) -> &dyn LockBackend {

@@ -85,17 +85,17 @@ impl Face {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         kind: Kind,
     ) -> Result<Self, Error> {
         let store = engine.backend().capabilities();
         let possible = kind.check(&store).and_then(|()| options.validate(&store));
         possible.map_err(|error| error.with_key(&key))?;
-        Ok(Self { engine, key, options: Arc::new(options), kind })
+        Ok(Self { engine, key, options, kind })
     }
 
-    pub(crate) fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        Self::new(self.engine, self.key, options, self.kind)
+    pub(crate) fn with_options(self, options: impl Into<Arc<LockOptions>>) -> Result<Self, Error> {
+        Self::new(self.engine, self.key, options.into(), self.kind)
     }
 
     /// The same lock, with leases that say this.

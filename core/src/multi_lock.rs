@@ -66,13 +66,13 @@ use crate::share::Share;
 #[derive(Clone)]
 pub struct MultiLock {
     engine: Arc<Engine>,
-    options: LockOptions,
+    options: Arc<LockOptions>,
     /// In the order in which all callers take them.
     parts: BTreeMap<LockKey, (Face, Ask)>,
 }
 
 impl MultiLock {
-    pub(crate) fn new(engine: Arc<Engine>, options: LockOptions) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, options: Arc<LockOptions>) -> Self {
         Self { engine, options, parts: BTreeMap::new() }
     }
 
@@ -83,8 +83,9 @@ impl MultiLock {
     /// As [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(mut self, options: LockOptions) -> Result<Self, Error> {
         options.validate(&self.engine.backend().capabilities())?;
+        let options = Arc::new(options);
         for (face, _ask) in self.parts.values_mut() {
-            *face = face.clone().with_options(options.clone())?;
+            *face = face.clone().with_options(Arc::clone(&options))?;
         }
         Ok(Self { options, ..self })
     }
@@ -157,7 +158,7 @@ impl MultiLock {
         K: TryInto<LockKey>,
         Error: From<K::Error>,
     {
-        let (engine, options) = (Arc::clone(&self.engine), self.options.clone());
+        let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
         let semaphore = Semaphore::new(engine, key.try_into()?, options, limit)?;
         let (face, ask) = semaphore.into_part(permits)?;
         self.with(face, ask)
@@ -311,7 +312,7 @@ impl MultiLock {
     }
 
     fn face(&self, key: LockKey, kind: Kind) -> Result<Face, Error> {
-        Face::new(Arc::clone(&self.engine), key, self.options.clone(), kind)
+        Face::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
     }
 
     fn with(mut self, face: Face, ask: Ask) -> Result<Self, Error> {

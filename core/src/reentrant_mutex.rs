@@ -45,7 +45,7 @@ impl ReentrantMutex {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
         Face::new(engine, key, options, Kind::Mutex).map(Self)
     }

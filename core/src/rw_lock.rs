@@ -59,7 +59,7 @@ impl RwLock {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
         let face = Face::new(engine, key, options, Kind::RwLock)?;
         Ok(Self { face, reentrant: false })

@@ -56,7 +56,7 @@ impl Semaphore {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         limit: u32,
     ) -> Result<Self, Error> {
         if limit == 0 || limit > Self::MAX_LIMIT {

@@ -63,7 +63,7 @@ impl Striped {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
-        options: LockOptions,
+        options: Arc<LockOptions>,
         segments: u32,
     ) -> Result<Self, Error> {
         if segments == 0 || segments > Self::MAX_SEGMENTS {
