@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
@@ -75,7 +76,7 @@ impl Subscription {
             self.seen = watched.version;
             return Poll::Ready(());
         }
-        let replaced = watched.wakers.insert(self.id, cx.waker().clone());
+        let replaced = watched.wake_next_time(self.id, cx.waker());
         drop(keys);
         // A waker may own what owns a watch, so it is dropped only with the map unlocked.
         drop(replaced);
@@ -89,7 +90,7 @@ impl Drop for Subscription {
         let Some(watched) = keys.get_mut(&self.key) else {
             return;
         };
-        let needless = watched.wakers.remove(&self.id);
+        let needless = watched.forget(self.id);
         watched.watches -= 1;
         if watched.watches == 0 {
             keys.remove(&self.key);
@@ -160,14 +161,34 @@ struct Hub {
 struct WatchedKey {
     version: u64,
     watches: usize,
-    wakers: HashMap<u64, Waker>,
+    /// Whom to wake at the next change. There is one watch of most keys, and of the others a few: that needs no map.
+    wakers: Vec<(u64, Waker)>,
 }
 
 impl WatchedKey {
+    /// Has the watch `id` woken by the next change; gives back the waker that it had.
+    #[must_use]
+    fn wake_next_time(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
+        let replaced = self.forget(id);
+        if self.wakers.is_empty() {
+            // Not four at once: it stays like this for as long as a lease is held.
+            self.wakers.reserve_exact(1);
+        }
+        self.wakers.push((id, waker.clone()));
+        replaced
+    }
+
+    /// Takes out the waker of the watch `id`, if it has one.
+    #[must_use]
+    fn forget(&mut self, id: u64) -> Option<Waker> {
+        let place = self.wakers.iter().position(|(of, _)| *of == id)?;
+        Some(self.wakers.swap_remove(place).1)
+    }
+
     /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
-    fn change(&mut self) -> HashMap<u64, Waker> {
+    fn change(&mut self) -> Vec<(u64, Waker)> {
         self.version += 1;
-        std::mem::take(&mut self.wakers)
+        mem::take(&mut self.wakers)
     }
 }
 
@@ -179,6 +200,9 @@ impl fmt::Debug for Hub {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
     use super::*;
 
     fn key() -> LockKey {
@@ -212,6 +236,35 @@ mod tests {
 
         watches.notify_all();
         assert!(is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_change_wakes_whoever_polled_last_for_each_watch_that_is_left() {
+        let watches = KeyWatches::default();
+        let mut all: Vec<KeyWatch> = (0..4).map(|_| watches.watch(&key())).collect();
+        let wakers: Vec<Arc<Woken>> = (0..5).map(|_| Arc::default()).collect();
+        let poll = |watch: &mut KeyWatch, woken: &Arc<Woken>| {
+            let waker = Waker::from(Arc::clone(woken));
+            assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+        };
+        all.iter_mut().zip(&wakers).for_each(|(watch, woken)| poll(watch, woken));
+        poll(&mut all[1], &wakers[4]);
+        drop(all.remove(0));
+
+        watches.notify("k");
+
+        let woken: Vec<usize> =
+            wakers.iter().map(|woken| woken.0.load(Ordering::Relaxed)).collect();
+        assert_eq!(woken, [0, 0, 1, 1, 1]);
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[test]
