@@ -10,22 +10,30 @@ use std::time::Duration;
 
 /// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Instant(Duration);
+pub struct Instant {
+    /// Since the clock's zero: enough for 584 years.
+    nanos: u64,
+}
 
 impl Instant {
     /// Later than every instant that can be reached by waiting.
-    pub const FAR_FUTURE: Self = Self(Duration::MAX);
+    pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
     /// Creates the instant that lies `elapsed` after the clock's zero.
     pub const fn from_zero(elapsed: Duration) -> Self {
-        Self(elapsed)
+        Self { nanos: nanos(elapsed) }
     }
 
     /// How long after `earlier` this is; zero if it is not.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
-        self.0.saturating_sub(earlier.0)
+        Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
+}
+
+/// Saturates.
+const fn nanos(duration: Duration) -> u64 {
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
 }
 
 /// Saturates at [`Instant::FAR_FUTURE`].
@@ -33,7 +41,7 @@ impl Add<Duration> for Instant {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(duration))
+        Self { nanos: self.nanos.saturating_add(nanos(duration)) }
     }
 }
 
@@ -42,7 +50,7 @@ impl Sub<Duration> for Instant {
     type Output = Self;
 
     fn sub(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(duration))
+        Self { nanos: self.nanos.saturating_sub(nanos(duration)) }
     }
 }
 
@@ -89,7 +97,7 @@ impl SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Instant {
-        Instant(since_boot())
+        Instant::from_zero(since_boot())
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
@@ -151,15 +159,17 @@ impl TokioClock {
 
 impl Clock for TokioClock {
     fn now(&self) -> Instant {
-        Instant(self.zero.elapsed())
+        Instant::from_zero(self.zero.elapsed())
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
         let zero = self.zero;
         Box::pin(async move {
-            match zero.checked_add(deadline.0) {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
+            match zero.checked_add(Duration::from_nanos(deadline.nanos)) {
+                Some(reached) if deadline < Instant::FAR_FUTURE => {
+                    tokio::time::sleep_until(reached).await;
+                }
+                _ => std::future::pending().await,
             }
         })
     }
