@@ -128,7 +128,7 @@ mod tests {
         let (lives, life) = mpsc::unbounded_channel();
         let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new())));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
-        reaper.push(Unwanted::new(&lease));
+        reaper.push(Unwanted::new(lease));
         lives.send(reaper).unwrap();
         drop(lives);
 

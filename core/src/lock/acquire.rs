@@ -74,7 +74,7 @@ pub(crate) async fn acquire(
         lock_delay: options.lock_delay,
         answered_at: started,
     };
-    acquisition.run().await
+    acquisition.run(started).await
 }
 
 struct Acquisition<'a> {
@@ -119,9 +119,10 @@ struct Refusal {
 }
 
 impl Acquisition<'_> {
-    async fn run(mut self) -> Result<Acquired, Error> {
+    async fn run(mut self, started: Instant) -> Result<Acquired, Error> {
+        let mut now = started;
         loop {
-            let refusal = match self.attempt().await {
+            let refusal = match self.attempt(now).await {
                 Attempted::Granted(granted) => return Ok(Acquired::Granted(granted)),
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
@@ -139,12 +140,12 @@ impl Acquisition<'_> {
             if !self.wait_to_look_again(&refusal).await {
                 return refusal.map(|refusal| Acquired::Held(refusal.held));
             }
+            now = self.clock.now();
         }
     }
 
     /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.
-    async fn attempt(&mut self) -> Attempted {
-        let sent_at = self.clock.now();
+    async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.asked.iter_mut().for_each(Asked::incur);
         self.place_due = Instant::FAR_FUTURE;

@@ -309,8 +309,8 @@ impl LockGuard {
     }
 
     /// Passes the lease on to the next caller of this process that waits for it, if that may be.
-    fn hand_over(&self) -> bool {
-        while let Some(Passed { waiter, term, owner }) = self.hold.pass_on(self.upkeep.now()) {
+    fn hand_over(&self, now: Instant) -> bool {
+        while let Some(Passed { waiter, term, owner }) = self.hold.pass_on(now) {
             if let Some(owner) = owner {
                 self.upkeep.holds().tidy(self.key(), owner);
             }
@@ -326,10 +326,11 @@ impl LockGuard {
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
     fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
         self.gone = true;
-        if self.hand_over() {
+        let now = self.upkeep.now();
+        if self.hand_over(now) {
             return (LeaseState::Held, None);
         }
-        let (state, turn) = match self.hold.leave(self.upkeep.now()) {
+        let (state, turn) = match self.hold.leave(now) {
             Leave::Inner(state) => return (state, None),
             Leave::Last(state, turn) => (state, turn),
         };

@@ -187,7 +187,7 @@ impl Hold {
         let state = lock(&self.state);
         let kept = state.wanted.ttl() + self.options.lock_delay;
         let stored = state.wanted.clone().with_ttl(kept);
-        Unwanted::new(&stored).closed_until(state.min_until)
+        Unwanted::new(stored).closed_until(state.min_until)
     }
 
     /// Lets the key be open as soon as it has ended.

@@ -80,8 +80,7 @@ impl LocalQueue {
             Joined::Turn(turn) => return Ok(Some(Next::Turn(turn))),
             Joined::Waiting(waiting) => waiting,
         };
-        let deadline = wait.deadline(clock.now());
-        let next = clock::until(clock, deadline, waiting).await;
+        let next = clock::until(clock, wait.end(), waiting).await;
         Ok(next.map(|next| next.expect("a turn is passed on for as long as anybody waits")))
     }
 
@@ -132,9 +131,11 @@ impl LocalQueue {
 
     fn next(&self, key: &LockKey) -> Option<Waiter> {
         let mut keys = lock(&self.keys);
-        let next = keys.get_mut(key)?.pop_front();
-        if next.is_none() {
-            keys.remove(key);
+        // Most often nobody waits, and nothing is to be left.
+        let (key, mut waiters) = keys.remove_entry(key)?;
+        let next = waiters.pop_front();
+        if next.is_some() {
+            keys.insert(key, waiters);
         }
         next
     }

@@ -66,8 +66,8 @@ pub(crate) struct Debt {
 
 impl Unwanted {
     /// A lease whose key may be open as soon as it has ended.
-    pub(crate) fn new(lease: &Lease) -> Self {
-        Self { lease: lease.clone(), closed_until: Instant::from_zero(Duration::ZERO) }
+    pub(crate) fn new(lease: Lease) -> Self {
+        Self { lease, closed_until: Instant::from_zero(Duration::ZERO) }
     }
 
     /// Keeps the key closed until then.
@@ -117,10 +117,11 @@ impl Debt {
         backend: &dyn LockBackend,
         clock: &dyn Clock,
     ) -> Result<(), Error> {
-        let give_up = clock.now() + RELEASE_WAIT;
+        let mut now = clock.now();
+        let give_up = now + RELEASE_WAIT;
         let mut unanswered = None;
         loop {
-            let release = self.unwanted.end(backend, clock.now());
+            let release = self.unwanted.end(backend, now);
             let error = match clock::until(clock, give_up, release).await {
                 Some(Ok(Release::Released)) => {
                     self.forgive();
@@ -141,6 +142,7 @@ impl Debt {
                 unanswered = Some(error);
             }
             clock.sleep_until(clock.now() + RELEASE_PAUSE).await;
+            now = clock.now();
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct Asked<'a> {
 impl<'a> Asked<'a> {
     pub(super) fn new(backend: &dyn LockBackend, claim: &'a Claim, reaper: &Arc<Reaper>) -> Self {
         let lease = claim.lease();
-        let debt = Debt::new(Unwanted::new(lease), reaper);
+        let debt = Debt::new(Unwanted::new(lease.clone()), reaper);
         Self { lease, debt, watch: backend.watch_lease(lease) }
     }
 
