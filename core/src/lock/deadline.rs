@@ -17,10 +17,10 @@ const PAUSES_PER_TTL: u32 = 12;
 /// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
 /// expire keys to the millisecond.
 pub(crate) fn drift(ttl: Duration) -> Duration {
-    const MS: u128 = 1_000_000;
+    const MS: u32 = 1_000_000;
 
-    let percent = (ttl / 100).as_nanos().div_ceil(MS);
-    Duration::from_millis(u64::try_from(percent).unwrap_or(u64::MAX).saturating_add(2))
+    let percent = ttl / 100;
+    Duration::new(percent.as_secs(), percent.subsec_nanos().next_multiple_of(MS) + 2 * MS)
 }
 
 /// How long a lease may be believed in.
