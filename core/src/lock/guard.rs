@@ -211,18 +211,18 @@ impl LockGuard {
     /// Safe to drop: what was changed is asked for by the next renewal.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
-        let renewing = self
+        let (mut renewing, lease) = self
             .hold
             .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
         let give_up = renewing.attempt_end().min(self.deadline());
-        let reply = clock::until(clock, give_up, backend.renew(renewing.lease())).await;
+        let reply = clock::until(clock, give_up, backend.renew(&lease)).await;
         match &reply {
             Some(reply) => renewing.settle(reply.as_ref().ok().copied(), clock.now()),
             None => renewing.give_up(clock.now()),
         }
-        self.upkeep.watchdog().file(&self.hold);
+        self.upkeep.watchdog().file([&self.hold]);
         if let Some(reason) = self.hold.loss(clock.now()) {
             return Err(self.lost_error(reason, Operation::Renew));
         }

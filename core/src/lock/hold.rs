@@ -165,8 +165,12 @@ impl Hold {
         lock(&self.state).deadline
     }
 
-    pub(crate) fn due(&self) -> Instant {
-        lock(&self.state).due
+    /// When the watchdog is to look at it next; never again if it is over.
+    ///
+    /// A deadline that has passed unnoticed is not noticed here: what that lets go of must not be dropped in a lock.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let state = lock(&self.state);
+        (!state.is_over()).then_some(state.due)
     }
 
     /// The TTL with which it falls due for renewal, if it does so next; not if all that comes is its deadline.
@@ -388,7 +392,7 @@ impl Hold {
     }
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
-    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<Renewing> {
+    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let wanted = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
             let needless =
@@ -411,7 +415,7 @@ impl Hold {
         self: &Arc<Self>,
         change: impl Fn(Lease) -> Lease,
         clock: &dyn Clock,
-    ) -> Result<Renewing, Error> {
+    ) -> Result<(Renewing, Lease), Error> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();

@@ -59,20 +59,14 @@ impl Watchdog {
     /// Begins to watch over `hold`.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
         hold.listen();
-        self.file(hold);
+        self.file([hold]);
     }
 
-    /// Files `hold` anew, after its due time has changed.
-    pub(crate) fn file(&self, hold: &Arc<Hold>) {
-        let now = self.clock.now();
+    /// Files `holds` anew, after their due times have changed.
+    pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
         let mut schedule = lock(&self.schedule);
-        schedule.remove(hold);
-        if hold.is_over(now) {
-            return;
-        }
-        let due = schedule.round(hold, now);
-        schedule.insert(due, hold);
-        if due < schedule.wakes_at {
+        let first = holds.into_iter().filter_map(|hold| schedule.file(hold, &*self.clock)).min();
+        if first.is_some_and(|first| first < schedule.wakes_at) {
             drop(schedule);
             self.alarm.wake();
         }
@@ -94,7 +88,7 @@ impl Watchdog {
         loop {
             self.answer_alarms();
             while batches.len() < MAX_BATCHES {
-                let due = self.take_due();
+                let due = self.due();
                 if due.is_empty() {
                     break;
                 }
@@ -112,32 +106,37 @@ impl Watchdog {
     fn answer_alarms(&self) {
         for hold in self.alarm.answer() {
             hold.listen();
-            self.file(&hold);
+            self.file([&hold]);
         }
     }
 
-    fn take_due(&self) -> Vec<Arc<Hold>> {
-        lock(&self.schedule).take_due(self.clock.now())
+    /// Some of those that are due, the earliest first. They stay where they are filed until they are filed anew, so that a
+    /// shutdown misses none.
+    fn due(&self) -> Vec<Arc<Hold>> {
+        let now = self.clock.now();
+        let schedule = lock(&self.schedule);
+        let due = schedule.holds.range(..=(now, u64::MAX));
+        due.take(BATCH).map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
     /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
     ///
     /// One batch, and one more for each lease whose renewal got no reply the last time.
-    fn start(&self, due: Vec<Arc<Hold>>) -> Vec<Vec<Renewing>> {
+    fn start(&self, due: Vec<Arc<Hold>>) -> Vec<Vec<(Renewing, Lease)>> {
         let now = self.clock.now();
         let mut batch = Vec::with_capacity(due.len());
         let mut batches = Vec::new();
-        for hold in due {
+        for hold in &due {
             let renewing = hold.start_renewal(now);
-            self.file(&hold);
             if hold.renews_alone() {
                 batches.extend(renewing.map(|renewing| vec![renewing]));
             } else {
                 batch.extend(renewing);
             }
         }
+        self.file(&due);
         if !batch.is_empty() {
-            batch.sort_by_key(|renewing: &Renewing| renewing.hold().deadline());
+            batch.sort_by_cached_key(|(renewing, _)| renewing.hold().deadline());
             batches.insert(0, batch);
         }
         batches
@@ -154,17 +153,16 @@ impl Watchdog {
         schedule.wakes_at
     }
 
-    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<Renewing>) {
+    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<(Renewing, Lease)>) {
+        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = batch.into_iter().unzip();
         let give_up = batch.iter().map(Renewing::attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
-        let leases: Vec<Lease> = batch.iter().map(|renewing| renewing.lease().clone()).collect();
         // A backend that panics must not take the watchdog of all leases along.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
         let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
         let (of, mut failed, mut first_error) = (batch.len(), 0, None);
-        for renewing in batch {
-            let hold = Arc::clone(renewing.hold());
+        for renewing in &mut batch {
             match replies.next() {
                 Some(Ok(renewal)) => renewing.settle(Some(renewal), now),
                 Some(Err(error)) => {
@@ -177,8 +175,8 @@ impl Watchdog {
                     renewing.give_up(now);
                 }
             }
-            self.file(&hold);
         }
+        self.file(batch.iter().map(Renewing::hold));
         if failed > 0 {
             let error =
                 first_error.map_or_else(|| "no reply in time".to_owned(), |e| e.to_string());
@@ -188,41 +186,31 @@ impl Watchdog {
 }
 
 impl Schedule {
-    /// When `hold` is due: earlier than it need be, if others are renewed then anyway.
-    fn round(&mut self, hold: &Hold, now: Instant) -> Instant {
-        let due = hold.due();
-        let (Some(rounds), Some(ttl)) = (&mut self.rounds, hold.renews_next()) else {
-            return due;
-        };
+    /// Files `hold` where it belongs now; `None` if it is over.
+    fn file(&mut self, hold: &Arc<Hold>, clock: &dyn Clock) -> Option<Instant> {
+        self.remove(hold);
+        let due = self.round(hold, hold.due()?, clock);
+        let place = (due, self.next_id);
+        self.next_id += 1;
+        *lock(hold.filed()) = Some(place);
+        self.holds.insert(place, Arc::clone(hold));
+        Some(due)
+    }
+
+    /// When `hold` is looked at if it is due then: earlier than it need be, if others are renewed anyway.
+    fn round(&mut self, hold: &Hold, due: Instant, clock: &dyn Clock) -> Instant {
+        let Some(rounds) = &mut self.rounds else { return due };
+        let Some(ttl) = hold.renews_next() else { return due };
+        let now = clock.now();
         rounds.retain(|_, round| now < *round);
         let round = rounds.entry(ttl).or_insert(due);
         *round = due.min(*round);
         *round
     }
 
-    fn insert(&mut self, due: Instant, hold: &Arc<Hold>) {
-        let place = (due, self.next_id);
-        self.next_id += 1;
-        *lock(hold.filed()) = Some(place);
-        self.holds.insert(place, Arc::clone(hold));
-    }
-
     fn remove(&mut self, hold: &Hold) {
         if let Some(place) = lock(hold.filed()).take() {
             self.holds.remove(&place);
         }
-    }
-
-    fn take_due(&mut self, now: Instant) -> Vec<Arc<Hold>> {
-        let mut due = Vec::new();
-        while due.len() < BATCH
-            && let Some(first) = self.holds.first_entry()
-            && first.key().0 <= now
-        {
-            let hold = first.remove();
-            lock(hold.filed()).take();
-            due.push(hold);
-        }
-        due
     }
 }

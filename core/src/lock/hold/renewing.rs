@@ -17,7 +17,6 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
-    lease: Lease,
     /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
@@ -25,20 +24,21 @@ pub(crate) struct Renewing {
 }
 
 impl Renewing {
-    /// Renews `hold` as `lease` says, with this TTL.
-    pub(super) fn new(hold: &Arc<Hold>, sent_at: Instant, lease: Lease, ttl: Duration) -> Self {
+    /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
+    pub(super) fn new(
+        hold: &Arc<Hold>,
+        sent_at: Instant,
+        lease: Lease,
+        ttl: Duration,
+    ) -> (Self, Lease) {
         // What cannot be renewed in full will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
-        Self { hold: Arc::clone(hold), lease, ttl, sent_at, settled: false }
+        (Self { hold: Arc::clone(hold), ttl, sent_at, settled: false }, lease)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
         &self.hold
-    }
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
     }
 
     /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
@@ -50,13 +50,13 @@ impl Renewing {
     }
 
     /// Takes note that no reply came in time.
-    pub(crate) fn give_up(self, now: Instant) {
+    pub(crate) fn give_up(&mut self, now: Instant) {
         lock(&self.hold.state).alone = true;
         self.settle(None, now);
     }
 
     /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
-    pub(crate) fn settle(mut self, renewal: Option<Renewal>, now: Instant) {
+    pub(crate) fn settle(&mut self, renewal: Option<Renewal>, now: Instant) {
         self.settled = true;
         let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
         self.hold.update(now, |state| {
