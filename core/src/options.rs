@@ -67,7 +67,7 @@ impl LockOptions {
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
     /// As many as a lease can pass on in the time that it may: each takes a microsecond or so.
-    const SPARE_TOKENS: u32 = 4_096;
+    const SPARE_TOKENS: u32 = 65_536;
 
     /// Deeper nesting of one lock is a recursion that does not end.
     pub const DEFAULT_REENTRY_LIMIT: u32 = 1_000;
