@@ -25,7 +25,7 @@ struct Subscription {
     hub: Arc<Hub>,
     key: LockKey,
     id: u64,
-    seen: u64,
+    seen: u32,
 }
 
 impl KeyWatch {
@@ -159,8 +159,8 @@ struct Hub {
 
 #[derive(Default)]
 struct WatchedKey {
-    version: u64,
-    watches: usize,
+    version: u32,
+    watches: u32,
     /// Whom to wake at the next change. There is one watch of most keys, and of the others a few: that needs no map.
     wakers: Vec<(u64, Waker)>,
 }
@@ -187,7 +187,7 @@ impl WatchedKey {
 
     /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
     fn change(&mut self) -> Vec<(u64, Waker)> {
-        self.version += 1;
+        self.version = self.version.wrapping_add(1);
         mem::take(&mut self.wakers)
     }
 }

@@ -109,7 +109,8 @@ impl Hold {
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
-            wanted: lease.clone().with_ttl(options.ttl),
+            ttl: options.ttl,
+            amended: None,
             deadline: sent_at,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
@@ -177,8 +178,8 @@ impl Hold {
     pub(crate) fn renews_next(&self) -> Option<Duration> {
         let state = lock(&self.state);
         let waits = state.phase == Phase::Held && state.due < state.deadline && !state.news;
-        let kept = state.wanted.tenure() == Tenure::Kept;
-        (waits && kept).then(|| state.wanted.ttl())
+        let kept = self.wanted(&state).tenure() == Tenure::Kept;
+        (waits && kept).then_some(state.ttl)
     }
 
     /// How it stands. A deadline that has passed ends it here and now.
@@ -189,8 +190,8 @@ impl Hold {
     /// What is to be ended in the store once nobody wants it any more.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
-        let kept = state.wanted.ttl() + self.options.lock_delay;
-        let stored = state.wanted.clone().with_ttl(kept);
+        let kept = state.ttl + self.options.lock_delay;
+        let stored = self.wanted(&state).clone().with_ttl(kept);
         Unwanted::new(stored).closed_until(state.min_until)
     }
 
@@ -212,12 +213,12 @@ impl Hold {
 
     /// How much of the key it is.
     pub(crate) fn share(&self) -> Share {
-        lock(&self.state).wanted.share()
+        self.wanted(&lock(&self.state)).share()
     }
 
     /// What it says, or will say by its next renewal.
     pub(crate) fn description(&self) -> Option<Description> {
-        lock(&self.state).wanted.description().cloned()
+        self.wanted(&lock(&self.state)).description().cloned()
     }
 
     /// Whether its holder of this term was asked to finish early.
@@ -275,7 +276,7 @@ impl Hold {
         self.update(now, |state| match state.phase {
             _ if state.depth == 0 || state.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
-            _ if share.units() > state.wanted.share().units() => {
+            _ if share.units() > self.wanted(state).share().units() => {
                 let message = "its owner reads and cannot become a writer: two readers that try would \
                                wait for each other; release the reading guard first";
                 Err(Error::new(ErrorKind::WouldDeadlock, message))
@@ -303,7 +304,8 @@ impl Hold {
                 Err(Error::new(ErrorKind::Invalid, message))
             }
             _ => {
-                state.wanted = state.wanted.clone().with_share(share);
+                let shared = self.wanted(state).clone().with_share(share);
+                state.amended = Some(Box::new(shared));
                 Ok(state.turn.take())
             }
         })
@@ -322,7 +324,7 @@ impl Hold {
             let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
             let is_contested = state.news || state.asked_back;
             let ttl = self.options.ttl;
-            let is_as_new = state.wanted.ttl() == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
             if !in_time || is_contested || !is_as_new {
                 return None;
             }
@@ -401,7 +403,7 @@ impl Hold {
                 return None;
             }
             state.start_renewal();
-            Some(state.wanted.clone())
+            Some(self.wanted(state).clone().with_ttl(state.ttl))
         })?;
         let ttl = wanted.ttl().min(self.max_until.since(now));
         Some(Renewing::new(self, now, wanted, ttl))
@@ -424,11 +426,13 @@ impl Hold {
                 Phase::Lost(reason) => Err(Error::lost(reason)),
                 _ if state.renewing => Ok(None),
                 _ => {
-                    state.wanted = change(state.wanted.clone());
-                    let ttl = state.wanted.ttl().min(self.max_until.since(now));
+                    let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
+                    let ttl = wanted.ttl().min(self.max_until.since(now));
+                    state.ttl = wanted.ttl();
+                    state.amended = Some(Box::new(wanted.clone()));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
                     state.start_renewal();
-                    Ok(Some((state.wanted.clone(), ttl)))
+                    Ok(Some((wanted, ttl)))
                 }
             })?;
             if let Some((wanted, ttl)) = started {
@@ -436,6 +440,11 @@ impl Hold {
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
+    }
+
+    /// What renewals ask for, apart from the TTL.
+    fn wanted<'a>(&'a self, state: &'a State) -> &'a Lease {
+        state.amended.as_deref().unwrap_or(&self.lease)
     }
 
     /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.

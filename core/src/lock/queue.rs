@@ -25,8 +25,14 @@ pub(crate) struct LocalQueue {
     max_waiters: usize,
 }
 
-/// Those behind the one who has the turn. A waiter that has gone leaves a closed sender.
-type Waiters = VecDeque<Waiter>;
+/// Those behind the one who has the turn, if there ever was one: for most keys there is not. A waiter that has gone leaves
+/// a closed sender.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "there is one for each key that is held, and most are empty"
+)]
+struct Waiters(Option<Box<VecDeque<Waiter>>>);
 
 /// A caller that waits for its turn.
 #[derive(Debug)]
@@ -92,12 +98,13 @@ impl LocalQueue {
     ) -> Result<Option<Joined>, Error> {
         let mut keys = lock(&self.keys);
         let Some(waiters) = keys.get_mut(key) else {
-            keys.insert(key.clone(), Waiters::new());
+            keys.insert(key.clone(), Waiters::default());
             return Ok(Some(Joined::Turn(Turn(Some((Arc::clone(self), key.clone()))))));
         };
         if matches!(wait, Wait::No) {
             return Ok(None);
         }
+        let waiters = waiters.0.get_or_insert_default();
         if waiters.len() >= self.max_waiters {
             waiters.retain(|waiter| !waiter.sender.is_closed());
         }
@@ -133,7 +140,7 @@ impl LocalQueue {
         let mut keys = lock(&self.keys);
         // Most often nobody waits, and nothing is to be left.
         let (key, mut waiters) = keys.remove_entry(key)?;
-        let next = waiters.pop_front();
+        let next = waiters.0.as_mut().and_then(|waiters| waiters.pop_front());
         if next.is_some() {
             keys.insert(key, waiters);
         }
@@ -158,7 +165,7 @@ impl Turn {
     pub(crate) fn next_who_takes_over(&self, options: &Arc<LockOptions>) -> Option<Waiter> {
         let (queue, key) = self.0.as_ref()?;
         let mut keys = lock(&queue.keys);
-        let waiters = keys.get_mut(key)?;
+        let waiters = keys.get_mut(key)?.0.as_mut()?;
         let wanted = waiters.front()?.wish.options.as_ref()?;
         let fits = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
         if fits { waiters.pop_front() } else { None }

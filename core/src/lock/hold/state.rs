@@ -17,8 +17,10 @@ use crate::watch::KeyWatch;
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
-    /// What renewals ask for: the TTL to believe in, the share and the description.
-    pub(super) wanted: Lease,
+    /// The TTL to believe in that renewals ask for.
+    pub(super) ttl: Duration,
+    /// What else they ask for, once it has been changed: another share or description than was granted.
+    pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
     /// The key stays closed until then, also after a release.
     pub(super) min_until: Instant,
@@ -108,7 +110,7 @@ impl State {
         self.phase = Phase::Held;
         self.alone = false;
         self.deadline = deadline::deadline(sent_at, ttl);
-        self.capped = sent_at + self.wanted.ttl() >= max;
+        self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
@@ -122,7 +124,7 @@ impl State {
         self.due = if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
-            deadline::retry_due(now, self.wanted.ttl()).min(self.deadline)
+            deadline::retry_due(now, self.ttl).min(self.deadline)
         };
     }
 }
