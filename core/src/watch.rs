@@ -50,6 +50,13 @@ impl KeyWatch {
         poll_fn(|cx| self.poll_changed(cx)).await;
     }
 
+    /// Does not report what has changed up to now.
+    pub(crate) fn skip(&mut self) {
+        if let Some(subscription) = &mut self.subscription {
+            subscription.skip();
+        }
+    }
+
     /// Polls for a change; the waker of the last call is woken by the next one.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.subscription {
@@ -81,6 +88,12 @@ impl Subscription {
         // A waker may own what owns a watch, so it is dropped only with the map unlocked.
         drop(replaced);
         Poll::Pending
+    }
+
+    fn skip(&mut self) {
+        if let Some(watched) = lock(&self.hub.keys).get(&self.key) {
+            self.seen = watched.version;
+        }
     }
 }
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
-use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::{
     Attempt, Capabilities, Claim, Error, ErrorKind, Grant, Lease, LeaseState, LockBackend,
-    LockClient, LockGuard, LockOptions, LossReason, MemoryBackend, Operation, Release, Renewal,
-    RenewalMode, Retry,
+    LockClient, LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Release,
+    Renewal, RenewalMode, Retry,
 };
 
 const TTL: Duration = ms(30_000);
@@ -251,6 +251,29 @@ mod renewal {
         pass(TTL).await;
 
         assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_not_called_for_by_the_news_that_ended_a_wait() {
+        let clock = TokioClock::new();
+        let store = MemoryBackend::with_clock(clock);
+        let backend = FaultBackend::new(store.clone());
+        let faults = backend.faults().clone();
+        faults.set_news(News::Scripted);
+        let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+        let other = LockClient::builder(store).clock(clock).options(options()).build().unwrap();
+        let (guard, mutex) = (lock(&other).await, client.mutex("k").unwrap());
+        let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+        pass(ms(100)).await;
+        guard.release().await.unwrap();
+        // For those who wait, and for those who hold.
+        faults.cry_wolf(&LockKey::new("k").unwrap());
+
+        let guard = waiting.await.unwrap();
+        pass(ms(9_000)).await;
+
+        assert_eq!(faults.calls(Operation::Renew), 0);
+        assert!(guard.is_held());
     }
 
     #[tokio::test(start_paused = true)]

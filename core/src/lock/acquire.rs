@@ -141,6 +141,7 @@ impl Acquisition<'_> {
                 return refusal.map(|refusal| Acquired::Held(refusal.held));
             }
             now = self.clock.now();
+            self.asked.iter_mut().for_each(Asked::skip_news);
         }
     }
 

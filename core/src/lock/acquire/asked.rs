@@ -17,7 +17,7 @@ use crate::watch::KeyWatch;
 pub(super) struct Asked<'a> {
     lease: &'a Lease,
     debt: Debt,
-    /// News of the lease since before the first attempt.
+    /// News of the lease since before the last attempt.
     watch: KeyWatch,
 }
 
@@ -26,6 +26,11 @@ impl<'a> Asked<'a> {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), reaper);
         Self { lease, debt, watch: backend.watch_lease(lease) }
+    }
+
+    /// What there was news of up to now is the reason for the next attempt, and none to doubt what that is granted.
+    pub(super) fn skip_news(&mut self) {
+        self.watch.skip();
     }
 
     /// From now on the store may have the lease, or a place in its queue.
