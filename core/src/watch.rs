@@ -26,6 +26,8 @@ struct Subscription {
     key: LockKey,
     id: u64,
     seen: u32,
+    /// The hub has a waker of it, unless there was a change since.
+    waits: bool,
 }
 
 impl KeyWatch {
@@ -81,9 +83,12 @@ impl Subscription {
         let watched = keys.get_mut(&self.key).expect("an entry lives as long as its watches");
         if watched.version != self.seen {
             self.seen = watched.version;
+            self.waits = false;
             return Poll::Ready(());
         }
-        let replaced = watched.wake_next_time(self.id, cx.waker());
+        let replaced = if self.waits { watched.forget(self.id) } else { None };
+        watched.wake_next_time(self.id, cx.waker());
+        self.waits = true;
         drop(keys);
         // A waker may own what owns a watch, so it is dropped only with the map unlocked.
         drop(replaced);
@@ -103,7 +108,7 @@ impl Drop for Subscription {
         let Some(watched) = keys.get_mut(&self.key) else {
             return;
         };
-        let needless = watched.forget(self.id);
+        let needless = if self.waits { watched.forget(self.id) } else { None };
         watched.watches -= 1;
         if watched.watches == 0 {
             keys.remove(&self.key);
@@ -142,7 +147,8 @@ impl KeyWatches {
         watched.watches += 1;
         let seen = watched.version;
         drop(keys);
-        let subscription = Subscription { hub: Arc::clone(&self.0), key: key.clone(), id, seen };
+        let (hub, key) = (Arc::clone(&self.0), key.clone());
+        let subscription = Subscription { hub, key, id, seen, waits: false };
         KeyWatch { subscription: Some(subscription), attached: None }
     }
 
@@ -174,21 +180,18 @@ struct Hub {
 struct WatchedKey {
     version: u32,
     watches: u32,
-    /// Whom to wake at the next change. There is one watch of most keys, and of the others a few: that needs no map.
+    /// Whom to wake at the next change: a list, since most keys have one watch.
     wakers: Vec<(u64, Waker)>,
 }
 
 impl WatchedKey {
-    /// Has the watch `id` woken by the next change; gives back the waker that it had.
-    #[must_use]
-    fn wake_next_time(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
-        let replaced = self.forget(id);
+    /// Has the watch `id`, which has no waker here, woken by the next change.
+    fn wake_next_time(&mut self, id: u64, waker: &Waker) {
         if self.wakers.is_empty() {
             // Not four at once: it stays like this for as long as a lease is held.
             self.wakers.reserve_exact(1);
         }
         self.wakers.push((id, waker.clone()));
-        replaced
     }
 
     /// Takes out the waker of the watch `id`, if it has one.
