@@ -10,6 +10,7 @@ pub(crate) use renewing::Renewing;
 use state::{Phase, State};
 
 use std::mem;
+use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
@@ -57,8 +58,9 @@ pub(crate) struct Hold {
     filed: Mutex<Option<Place>>,
 }
 
-/// A place in the watchdog's schedule: when, and which of those at that time.
-pub(crate) type Place = (Instant, u64);
+/// A place in the watchdog's schedule: when, and which of those at that time. No number is zero, so that an `Option` of it
+/// is no larger.
+pub(crate) type Place = (Instant, NonZeroU64);
 
 /// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

@@ -1,6 +1,7 @@
 //! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub(crate) struct Watchdog {
 struct Schedule {
     /// By when they are due: for renewal, or at their deadline.
     holds: BTreeMap<Place, Arc<Hold>>,
-    next_id: u64,
+    next_id: NonZeroU64,
     /// When those that fall due for renewal with a TTL do so together, where that saves something.
     rounds: Option<HashMap<Duration, Instant>>,
     /// When the task looks again by itself.
@@ -45,7 +46,7 @@ impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities) -> Self {
         let schedule = Schedule {
             holds: BTreeMap::new(),
-            next_id: 0,
+            next_id: NonZeroU64::MIN,
             rounds: store.supports(Feature::Sessions).then(HashMap::new),
             wakes_at: Instant::FAR_FUTURE,
         };
@@ -115,7 +116,7 @@ impl Watchdog {
     fn due(&self) -> Vec<Arc<Hold>> {
         let now = self.clock.now();
         let schedule = lock(&self.schedule);
-        let due = schedule.holds.range(..=(now, u64::MAX));
+        let due = schedule.holds.range(..=(now, NonZeroU64::MAX));
         due.take(BATCH).map(|(_, hold)| Arc::clone(hold)).collect()
     }
 
@@ -191,7 +192,7 @@ impl Schedule {
         self.remove(hold);
         let due = self.round(hold, hold.due()?, clock);
         let place = (due, self.next_id);
-        self.next_id += 1;
+        self.next_id = self.next_id.saturating_add(1);
         *lock(hold.filed()) = Some(place);
         self.holds.insert(place, Arc::clone(hold));
         Some(due)
