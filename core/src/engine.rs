@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::coop;
 
 use crate::backend::LockBackend;
 use crate::claim::{Claim, Patience};
@@ -228,6 +229,8 @@ impl Engine {
         &self,
         mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
+        // A task that locks again and again, and never has to wait, lets others run all the same.
+        coop::consume_budget().await;
         // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the call has to wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {

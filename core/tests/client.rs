@@ -73,6 +73,18 @@ mod runtimes {
         assert!(next.is_held());
     }
 
+    #[tokio::test]
+    async fn are_shared_by_a_task_that_locks_again_and_again_without_having_to_wait() {
+        let mutex = LockClient::new(MemoryBackend::new()).mutex("k").unwrap();
+        let other = tokio::spawn(async {});
+
+        for _ in 0..1_000 {
+            mutex.lock().await.unwrap().release().await.unwrap();
+        }
+
+        assert!(other.is_finished());
+    }
+
     #[test]
     fn without_one_locking_is_a_clear_error() {
         let client = LockClient::new(MemoryBackend::new());
