@@ -167,10 +167,8 @@ impl<C: Client> Group<C> {
     /// Tells all who wait that nothing can be sent.
     fn refuse(&self, waiting: VecDeque<Waiting>, error: &Error) {
         for waiting in waiting {
-            // Those that were sent before, to no avail as far as is known, are dropped, which tells them just that.
-            if waiting.form == self.form {
-                waiting.tell(Err(error.repeated()));
-            }
+            let was_sent = waiting.form != self.form;
+            waiting.tell(Err(if was_sent { unfinished() } else { error.repeated() }));
         }
     }
 
@@ -243,6 +241,12 @@ async fn in_order<F: Future>(order: &Mutex<()>, future: F) -> F::Output {
         Poll::Ready(output) => output,
         Poll::Pending => future.await,
     }
+}
+
+/// Of a call that was sent with others, and was to be sent once more.
+fn unfinished() -> Error {
+    let message = "it could not be sent once more after it had failed with others, outcome unknown";
+    Error::new(ErrorKind::Indeterminate, message)
 }
 
 fn abandoned() -> Error {

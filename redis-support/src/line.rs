@@ -191,13 +191,17 @@ impl<C: Client> Line<C> {
     fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<C::Link>>> {
         let mut state = self.state();
         let connecting = state.connecting.as_ref().and_then(WeakShared::upgrade);
-        if let Some(connecting) = connecting.filter(|connecting| connecting.peek().is_none()) {
-            return connecting;
+        if let Some(connecting) = &connecting
+            && connecting.peek().is_none()
+        {
+            return connecting.clone();
         }
         let (tell, told) = oneshot::channel();
         let told = told.shared();
         state.connecting = told.downgrade();
         drop(state);
+        // Not locked any more: it may have the last of a connection.
+        drop(connecting);
         tokio::spawn(Arc::clone(self).make(tell));
         told
     }
@@ -217,19 +221,23 @@ impl<C: Client> Line<C> {
         drop(tell.send(connected.map_err(Arc::new)));
     }
 
-    /// Makes a connection the one that all calls share, unless the backend was closed while it was made.
-    fn keep(&self, current: Current<C::Link>) -> Result<Current<C::Link>, Error> {
+    /// Makes a connection the one that all calls share, unless the backend was closed while it was made, or there is one: of two
+    /// that were made at the same time, since nobody waited for the first any more, the first to be there counts.
+    fn keep(&self, made: Current<C::Link>) -> Result<Current<C::Link>, Error> {
         {
             let mut state = self.state();
             // With the state locked: whoever closes the backend says so first, and then takes out what is kept here.
             self.shared.ensure_open()?;
-            state.current = Some(current.clone());
+            if let Some(current) = &state.current {
+                return Ok(current.clone());
+            }
+            state.current = Some(made.clone());
         }
         if matches!(self.role, Role::Store) {
             // On this connection the server knows of no key yet that we want to hear of.
             self.shared.news.interrupted();
         }
-        Ok(current)
+        Ok(made)
     }
 
     fn existing(&self) -> Result<Option<Current<C::Link>>, Error> {

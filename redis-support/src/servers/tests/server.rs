@@ -1,5 +1,9 @@
 //! One server, and what it is sent.
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
 use super::*;
 use crate::client::Said;
 
@@ -49,6 +53,35 @@ async fn waits_for_no_replicas_if_none_are_wanted() {
 
     assert_eq!((answer.replicas.unwrap(), answer.enough), (0, 0));
     assert_eq!(store.commands(), ["EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_connected_to_once_for_all_who_want_it_and_for_nobody_who_is_polled_no_more() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 10);
+    let mut stuck = Box::pin(store.servers.connect());
+    assert!((&mut stuck).now_or_never().is_none());
+
+    for connected in join_all((0..10).map(|_| store.servers.connect())).await {
+        connected.unwrap();
+    }
+
+    assert_eq!(store.fake.listeners("h:1").len(), 1);
+    stuck.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_connected_to_once_nobody_waits_for_it() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 10);
+
+    let given_up = timeout(TIMEOUT / 20, store.servers.connect()).await;
+    assert!(given_up.is_err());
+    sleep(TIMEOUT).await;
+    assert_eq!(store.fake.connections(), 0);
+
+    store.servers.connect().await.unwrap();
+    assert_eq!(store.fake.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
