@@ -1,6 +1,7 @@
 //! The suite on the memory backend: in real time, behind `dyn`, behind the fault decorator, without hand-over in the
 //! process, and with mutexes made of other kinds of lock.
 
+use std::convert::identity;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,154 +43,89 @@ mod real_time {
     suite!(Memory);
 }
 
-struct Erased(MemoryBackend);
+/// A harness in virtual time, whose clients are made of the store by an expression.
+macro_rules! harness {
+    ($module:ident, $harness:ident, $name:literal, $backend:ty, $made:expr, $hooks:expr, $options:expr) => {
+        struct $harness(MemoryBackend);
 
-#[async_trait]
-impl Harness for Erased {
-    type Backend = Arc<dyn LockBackend>;
+        #[async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
 
-    const NAME: &str = "memory, dyn";
-    const TIME: Time = Time::Virtual;
-    const HOOKS: &[Need] = &[Need::Advance];
+            const NAME: &str = $name;
+            const TIME: Time = Time::Virtual;
+            const HOOKS: &[Need] = $hooks;
 
-    async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
-    }
+            async fn start() -> Self {
+                Self(MemoryBackend::with_clock(TokioClock::new()))
+            }
 
-    async fn connect(&self) -> Arc<dyn LockBackend> {
-        Arc::new(self.0.clone())
-    }
+            async fn connect(&self) -> $backend {
+                $made(self.0.clone())
+            }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
-    }
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                witness(&self.0, key).await
+            }
 
-    async fn advance(&self, _keys: &[LockKey], time: Duration) {
-        tokio::time::advance(time).await;
-    }
+            fn options(&self) -> LockOptions {
+                $options
+            }
+
+            async fn advance(&self, _keys: &[LockKey], time: Duration) {
+                tokio::time::advance(time).await;
+            }
+        }
+
+        mod $module {
+            use super::*;
+
+            suite!($harness);
+        }
+    };
 }
 
-mod erased {
-    use super::*;
+type Dyn = Arc<dyn LockBackend>;
+type Faulty = FaultBackend<MemoryBackend>;
+type Other = AsMutex<MemoryBackend>;
 
-    suite!(Erased);
-}
-
-struct Decorated(MemoryBackend);
-
-#[async_trait]
-impl Harness for Decorated {
-    type Backend = FaultBackend<MemoryBackend>;
-
-    const NAME: &str = "memory, faults";
-    const TIME: Time = Time::Virtual;
-
-    async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
-    }
-
-    async fn connect(&self) -> FaultBackend<MemoryBackend> {
-        FaultBackend::new(self.0.clone())
-    }
-
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
-    }
-}
-
-mod decorated {
-    use super::*;
-
-    suite!(Decorated);
-}
-
-struct Asked(MemoryBackend);
-
-#[async_trait]
-impl Harness for Asked {
-    type Backend = MemoryBackend;
-
-    const NAME: &str = "memory, no hand-over";
-    const TIME: Time = Time::Virtual;
-
-    async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
-    }
-
-    async fn connect(&self) -> MemoryBackend {
-        self.0.clone()
-    }
-
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
-    }
-
-    fn options(&self) -> LockOptions {
-        LockOptions::new().hand_over(false)
-    }
-}
-
-mod no_hand_over {
-    use super::*;
-
-    suite!(Asked);
-}
-
-struct Permit(MemoryBackend);
-
-#[async_trait]
-impl Harness for Permit {
-    type Backend = AsMutex<MemoryBackend>;
-
-    const NAME: &str = "memory, semaphore(1)";
-    const TIME: Time = Time::Virtual;
-
-    async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
-    }
-
-    async fn connect(&self) -> AsMutex<MemoryBackend> {
-        AsMutex::semaphore(self.0.clone())
-    }
-
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
-    }
-}
-
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
-
-struct WriteLock(MemoryBackend);
-
-#[async_trait]
-impl Harness for WriteLock {
-    type Backend = AsMutex<MemoryBackend>;
-
-    const NAME: &str = "memory, write lock";
-    const TIME: Time = Time::Virtual;
-
-    async fn start() -> Self {
-        Self(MemoryBackend::with_clock(TokioClock::new()))
-    }
-
-    async fn connect(&self) -> AsMutex<MemoryBackend> {
-        AsMutex::write_lock(self.0.clone())
-    }
-
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
-    }
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
+harness!(erased, Erased, "memory, dyn", Dyn, Arc::new, &[Need::Advance], LockOptions::new());
+harness!(
+    decorated,
+    Decorated,
+    "memory, faults",
+    Faulty,
+    FaultBackend::new,
+    &[],
+    LockOptions::new()
+);
+harness!(
+    no_hand_over,
+    Asked,
+    "memory, no hand-over",
+    MemoryBackend,
+    identity,
+    &[],
+    LockOptions::new().hand_over(false)
+);
+harness!(
+    permit,
+    Permit,
+    "memory, semaphore(1)",
+    Other,
+    AsMutex::semaphore,
+    &[],
+    LockOptions::new()
+);
+harness!(
+    write_lock,
+    WriteLock,
+    "memory, write lock",
+    Other,
+    AsMutex::write_lock,
+    &[],
+    LockOptions::new()
+);
 
 #[test]
 fn what_runs_here_is_documented() {
