@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::Error;
+use leasehold_core::{Error, ErrorKind};
 
 use crate::call::Call;
 use crate::client::{Client, Received, Request, Run};
@@ -163,7 +163,10 @@ pub(crate) async fn call_all<C: Client>(
     let mut open: Vec<(usize, Form)> = (0..calls.len()).map(|index| (index, form)).collect();
     while !open.is_empty() {
         let batch = Batch::new(open.iter().map(|(index, form)| (calls[*index], *form)));
-        let replies = line.exchange(batch.requests(), Duration::ZERO).await?;
+        let replies = line.exchange(batch.requests(), Duration::ZERO).await;
+        // From the second round trip on, the replies to the others are lost as well.
+        let is_first = open.iter().all(|(_index, of)| *of == form);
+        let replies = replies.map_err(|error| if is_first { error } else { unfinished() })?;
         let mut again = Vec::new();
         for ((index, _form), outcome) in open.into_iter().zip(batch.outcomes(replies)) {
             match outcome {
@@ -196,6 +199,12 @@ async fn exchange<C: Client, const N: usize>(
 ) -> Result<[Received; N], Error> {
     let mut replies = line.exchange(requests.to_vec(), more_time).await?.into_iter();
     Ok(std::array::from_fn(|_| replies.next().expect("as many replies come as requests were sent")))
+}
+
+/// Of a call that was to be sent once more, and could not be.
+pub(crate) fn unfinished() -> Error {
+    let message = "it could not be sent once more after it had failed with others, outcome unknown";
+    Error::new(ErrorKind::Indeterminate, message)
 }
 
 /// What failed a whole batch failed each of its parts.

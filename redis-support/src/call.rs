@@ -31,6 +31,17 @@ struct Words {
     keys: usize,
 }
 
+/// What every claim looks at; the first of them tell whether anybody else is about.
+const WANTED: [Place<'_>; 7] = [
+    Place::Lock,
+    Place::Fence,
+    Place::Held,
+    Place::Queue,
+    Place::Revoke,
+    Place::Places,
+    Place::News,
+];
+
 impl Call {
     /// As many locks as one call acquires: each is work for which the server keeps all others waiting.
     pub const MAX_TOGETHER: usize = 64;
@@ -45,17 +56,8 @@ impl Call {
                     Patience::Waits => (LockOptions::PLACE_TTL, Patience::OFFER),
                     _ => (claim.place().unwrap_or_default(), Duration::ZERO),
                 };
-                let keys = [
-                    Place::Lock,
-                    Place::Fence,
-                    Place::Held,
-                    Place::Queue,
-                    Place::Revoke,
-                    Place::Places,
-                    Place::News,
-                    Place::NewsFor(&id),
-                ];
-                let words = Words::new(&of, &keys)
+                let words = Words::new(&of, &WANTED)
+                    .keys(&of, &[Place::NewsFor(&id)])
                     .value(lease, &id)
                     .millis(lease.ttl())
                     .number(claim.spare_tokens())
@@ -65,17 +67,8 @@ impl Call {
                 Self::new(Script::Acquire, words)
             }
             Share::Units { units, limit } => {
-                let keys = [
-                    Place::Lock,
-                    Place::Fence,
-                    Place::Held,
-                    Place::Queue,
-                    Place::Places,
-                    Place::News,
-                    Place::Revoke,
-                    Place::Units,
-                ];
-                let words = Words::new(&of, &keys)
+                let words = Words::new(&of, &WANTED)
+                    .keys(&of, &[Place::Units])
                     .word(&id)
                     .millis(lease.ttl())
                     .number(units)
@@ -92,22 +85,12 @@ impl Call {
     ///
     /// The locks are in any hash slots: a cluster does not take it.
     pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
-        const KEYS: [Place<'_>; 7] = [
-            Place::Lock,
-            Place::Fence,
-            Place::Held,
-            Place::Queue,
-            Place::Places,
-            Place::News,
-            Place::Revoke,
-        ];
-
         let whole = claims.iter().all(|claim| claim.share().is_whole());
         if !whole || claims.len() > Self::MAX_TOGETHER {
             return None;
         }
         let with_keys =
-            |words: Words, claim: &Claim| words.keys(&layout.places(claim.key()), &KEYS);
+            |words: Words, claim: &Claim| words.keys(&layout.places(claim.key()), &WANTED);
         let with_args = |words: Words, claim: &Claim| {
             let (lease, id) = (claim.lease(), claim.lease().id().secret());
             words.value(lease, &id).millis(lease.ttl()).word(&id)

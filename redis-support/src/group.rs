@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
-use crate::batch::{self, Batch, Form, MAX_CALLS, Outcome};
+use crate::batch::{self, Batch, Form, MAX_CALLS, Outcome, unfinished};
 use crate::call::Call;
 use crate::client::{Client, Received, Request, Run};
 use crate::line::{Current, Line};
@@ -164,9 +164,13 @@ impl<C: Client> Group<C> {
         again.into_iter().rev().for_each(|waiting| state.waiting.push_front(waiting));
     }
 
-    /// Tells all who wait that nothing can be sent.
-    fn refuse(&self, waiting: VecDeque<Waiting>, error: &Error) {
-        for waiting in waiting {
+    /// There is a task less, because of `error`. The last one tells those who wait, since nobody sends them any more.
+    fn give_up(&self, error: &Error) {
+        let mut state = self.state();
+        state.tasks -= 1;
+        let left = if state.tasks == 0 { mem::take(&mut state.waiting) } else { VecDeque::new() };
+        drop(state);
+        for waiting in left {
             let was_sent = waiting.form != self.form;
             waiting.tell(Err(if was_sent { unfinished() } else { error.repeated() }));
         }
@@ -200,12 +204,7 @@ impl<C: Client> Departures<C> {
                 Ok(current) if in_order(&group.order, group.send_next(&current)).await => {}
                 Ok(_nobody_waits) => self.0 = None,
                 Err(error) => {
-                    let waiting = {
-                        let mut state = group.state();
-                        state.tasks -= 1;
-                        mem::take(&mut state.waiting)
-                    };
-                    group.refuse(waiting, &error);
+                    group.give_up(&error);
                     self.0 = None;
                 }
             }
@@ -213,18 +212,12 @@ impl<C: Client> Departures<C> {
     }
 }
 
-/// If the runtime ends under it, those who wait are told, unless there is another task.
+/// The runtime may end under it.
 impl<C: Client> Drop for Departures<C> {
     fn drop(&mut self) {
         if let Some(group) = &self.0 {
-            let mut state = group.state();
-            state.tasks -= 1;
-            let left =
-                if state.tasks == 0 { mem::take(&mut state.waiting) } else { VecDeque::new() };
-            drop(state);
-            let error =
-                Error::new(ErrorKind::Unavailable, "the runtime that was to send it has ended");
-            group.refuse(left, &error);
+            let message = "the runtime that was to send it has ended";
+            group.give_up(&Error::new(ErrorKind::Unavailable, message));
         }
     }
 }
@@ -241,12 +234,6 @@ async fn in_order<F: Future>(order: &Mutex<()>, future: F) -> F::Output {
         Poll::Ready(output) => output,
         Poll::Pending => future.await,
     }
-}
-
-/// Of a call that was sent with others, and was to be sent once more.
-fn unfinished() -> Error {
-    let message = "it could not be sent once more after it had failed with others, outcome unknown";
-    Error::new(ErrorKind::Indeterminate, message)
 }
 
 fn abandoned() -> Error {

@@ -1,4 +1,4 @@
--- KEYS: lock, fence, held, queue, places, news, revoke, of one lock after the other.
+-- KEYS: lock, fence, held, queue, revoke, places, news, of one lock after the other.
 -- ARGV: value, TTL in ms, id, of one lock after the other.
 -- All granted: {1, token, …}. Refused, for the sake of the n-th: {0, n, ms until what is in the way ends by itself
 -- (negative: unknown), remaining TTL in ms (negative: for ever), value of who holds it or nil}. Something else lies under
@@ -10,7 +10,7 @@ local locks = {}
 for n = 1, #ARGV / 3 do
   local key, arg = 7 * n - 7, 3 * n - 3
   local lock = {
-    name = KEYS[key + 1], fence = KEYS[key + 2], queue = KEYS[key + 4], places = KEYS[key + 5], revoke = KEYS[key + 7],
+    name = KEYS[key + 1], fence = KEYS[key + 2], queue = KEYS[key + 4], revoke = KEYS[key + 5], places = KEYS[key + 6],
     value = ARGV[arg + 1], ttl = ARGV[arg + 2], id = ARGV[arg + 3],
   }
   locks[n] = lock

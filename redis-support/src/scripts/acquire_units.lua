@@ -1,4 +1,4 @@
--- KEYS: lock, fence, held, queue, places, news, revoke, units.
+-- KEYS: lock, fence, held, queue, revoke, places, news, units.
 -- ARGV: id, TTL in ms, units, limit, who it is, for how many ms a place in the queue is wanted (0: not at all).
 -- Granted: {1, token}. Refused: {0, ms until what is in the way ends by itself (negative: unknown),
 -- remaining TTL in ms, id of one who holds it or nil, what is known of it}.
@@ -16,12 +16,12 @@ end
 local used = in_use(KEYS[3], KEYS[8], now)
 
 if not mine then
-  local before, first = wanted_before(KEYS[4], KEYS[5], id, now)
+  local before, first = wanted_before(KEYS[4], KEYS[6], id, now)
   if used + before + wanted > tonumber(ARGV[4]) then
     if place > 0 then
-      queue_up(KEYS[4], KEYS[5], id, ARGV[3], place, micros)
+      queue_up(KEYS[4], KEYS[6], id, ARGV[3], place, micros)
     end
-    await_news(KEYS[6])
+    await_news(KEYS[7])
     local holder = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
     if not holder[1] then
       return {0, first or -1, -1, false, false}
@@ -41,14 +41,14 @@ if not mine then
   redis.call('HINCRBY', KEYS[8], 'used', ARGV[3])
   if used == 0 then
     -- Those who observe hear of who holds it now, and nobody has asked for it back yet.
-    redis.call('DEL', KEYS[6], KEYS[7])
+    redis.call('DEL', KEYS[7], KEYS[5])
   end
 end
 if place > 0 then
   redis.call('ZREM', KEYS[4], id)
-  redis.call('HDEL', KEYS[5], id)
+  redis.call('HDEL', KEYS[6], id)
 end
 keep(KEYS[3], KEYS[8], now)
 -- Read after the write, so that the server tells this connection when it is asked for back.
-redis.call('GET', KEYS[7])
+redis.call('GET', KEYS[5])
 return {1, token}

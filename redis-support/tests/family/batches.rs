@@ -174,7 +174,11 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         let (backend, claims) = (Backend::connect(&url).await.unwrap(), numbered());
 
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
-
         assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
+
+        let scripts = scripts_run(&redis).await;
+        acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+        let scripts = scripts_run(&redis).await - scripts;
+        assert!(scripts >= MANY as u64, "{scripts} for {MANY} locks, so -{needless} takes nothing");
     }
 }

@@ -35,6 +35,22 @@ async fn is_sent_the_source_once_for_a_whole_batch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unknown() {
+    let store = Store::new(Topology::Single(Fake::address(1)));
+    let fake = store.fake.clone();
+    let refuses_and_goes = move |_words: &[String]| {
+        fake.remove("h:1");
+        fake.listeners("h:1").iter().for_each(|listener| listener(Said::Closed));
+        refused("OOM", "no memory")
+    };
+    store.serve(1, |_| None, refuses_and_goes);
+
+    for result in store.servers.call_all(&[call(), call()]).await {
+        assert_eq!(outcome(result), Err(ErrorKind::Indeterminate));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn is_sent_the_source_together_with_what_waits_for_replicas() {
     let store = store(learns());
 
