@@ -120,12 +120,12 @@ impl Link for FredLink {
         replies.map_err(error::exchange)
     }
 
-    async fn subscribe(&self, channel: &'static str) -> Result<(), Error> {
+    async fn subscribe(&self, channel: &str) -> Result<(), Error> {
         // fred expects no reply but the push that says yes, so that a refusal is taken for the reply to what is sent next. That is
         // HELLO, which every user may send and which changes nothing, and it is sent before the reply can come.
         let subscribed = self.while_open(async {
             let pipeline = self.0.client.pipeline();
-            pipeline.subscribe(channel).await?;
+            pipeline.subscribe(channel.to_owned()).await?;
             let (command, arguments) = command(Request::Words(&["HELLO"]));
             pipeline.custom_raw(command, arguments).await?;
             pipeline.last::<Value>().await
@@ -198,7 +198,8 @@ impl Ear {
                     Err(RecvError::Closed) => return,
                 },
                 message = self.messages.recv() => match message {
-                    Ok(_) | Err(RecvError::Lagged(_)) => Said::Published,
+                    Ok(message) => Said::Published(payload(message)),
+                    Err(RecvError::Lagged(_)) => Said::AllChanged,
                     Err(RecvError::Closed) => return,
                 },
                 _ended = &mut self.task => return,
@@ -206,6 +207,10 @@ impl Ear {
             (self.listener)(said);
         }
     }
+}
+
+fn payload(message: Message) -> Vec<u8> {
+    message.value.into_bytes().map_or_else(Vec::new, |bytes| bytes.to_vec())
 }
 
 impl Drop for Ear {

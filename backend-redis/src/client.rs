@@ -204,7 +204,12 @@ fn hear(listener: &Listener, push: PushInfo) -> Result<(), Infallible> {
                 }
             }
         }
-        PushKind::Message => listener(Said::Published),
+        // The channel, and what was said there.
+        PushKind::Message => {
+            listener(Said::Published(
+                push.data.into_iter().nth(1).and_then(bytes).unwrap_or_default(),
+            ));
+        }
         PushKind::Disconnection => listener(Said::Closed),
         _ => {}
     }

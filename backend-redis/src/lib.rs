@@ -33,12 +33,13 @@
 //! All keys begin with the prefix. This is what a user of the server needs, for the prefix `lock:`:
 //!
 //! ```text
-//! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:*
+//! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe
 //!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking
 //!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
-//! Without `+client|tracking`, those who wait poll; without `+mget +mset`, what several callers ask for at the same time takes longer.
+//! Without `+client|tracking`, those who wait poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
+//! lock; without `+mget +mset`, what several callers ask for at the same time takes longer.
 //! In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
 //! a majority of them in a cluster `+cluster|nodes`. On sentinels, `+sentinel|master +subscribe &+switch-master`.
 //!

@@ -36,7 +36,7 @@ impl Link for RedisLink {
         replies.map_err(error::exchange)
     }
 
-    async fn subscribe(&self, channel: &'static str) -> Result<(), Error> {
+    async fn subscribe(&self, channel: &str) -> Result<(), Error> {
         self.0.clone().subscribe(channel).await.map_err(error::connect)
     }
 }

@@ -273,12 +273,49 @@ impl Grant {
     }
 }
 
+/// A lease that the store has put in force unasked, when another one ended, for a claim whose caller waits.
+///
+/// It comes with the [news](crate::KeyWatches::offer). It is a lease like any other: an attempt is granted it again, and a release
+/// ends it. So a store may make one who waits the holder, and the way there and back that an attempt would take is saved.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Offer {
+    grant: Grant,
+    attempt: u64,
+    after: Duration,
+}
+
+impl Offer {
+    /// Creates the offer of `grant`, which was made so long `after` the last attempt that the store had received, by the store's clock,
+    /// and that was the one with this [number](Contention::with_attempt).
+    ///
+    /// The grant says which TTL it [has](Grant::with_ttl). It should be short: nobody knows yet whether the caller is still there.
+    pub fn new(grant: Grant, attempt: u64, after: Duration) -> Self {
+        Self { grant, attempt, after }
+    }
+
+    /// The lease that was put in force.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// The number of the last attempt that the store had received.
+    pub fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    /// How long after that attempt the grant was made, by the store's clock.
+    pub fn after(&self) -> Duration {
+        self.after
+    }
+}
+
 /// What is known about a key that others hold. All of it is a hint.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
     retry_after: Option<Duration>,
     place: Option<Duration>,
+    attempt: Option<u64>,
 }
 
 impl Contention {
@@ -310,6 +347,14 @@ impl Contention {
         self
     }
 
+    /// Gives the attempt a number, no other of this claim has it, and says that the store may put the lease in force unasked
+    /// from now on: an [`Offer`] then names the attempt from which it counts.
+    #[must_use]
+    pub fn with_attempt(mut self, number: u64) -> Self {
+        self.attempt = Some(number);
+        self
+    }
+
     /// One of those who hold the key.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
@@ -319,6 +364,11 @@ impl Contention {
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()
+    }
+
+    /// The number of the attempt; `None` if the store puts no lease in force unasked.
+    pub fn attempt(&self) -> Option<u64> {
+        self.attempt
     }
 
     /// How long a place is kept for a claim that did not ask for one; `None` if it has none.

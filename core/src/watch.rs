@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use crate::backend::Offer;
 use crate::key::LockKey;
+use crate::lease::LeaseId;
 use crate::sync::lock;
 
 /// Fires when something about a key may have changed since the watch began or fired last.
@@ -57,6 +59,15 @@ impl KeyWatch {
         if let Some(subscription) = &mut self.subscription {
             subscription.skip();
         }
+    }
+
+    /// Takes the lease that was offered to the claim with this id, if there is one.
+    pub(crate) fn take_offer(&self, id: LeaseId) -> Option<Offer> {
+        let subscription = self.subscription.as_ref()?;
+        let mut keys = lock(&subscription.hub.keys);
+        let offered = &mut keys.get_mut(&subscription.key)?.offered;
+        let offered = offered.take_if(|offered| offered.id == id.secret())?;
+        Some(offered.offer)
     }
 
     /// Polls for a change; the waker of the last call is woken by the next one.
@@ -158,6 +169,18 @@ impl KeyWatches {
         woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
+    /// Passes on that the store has put a lease in force for the claim with this [id](LeaseId::secret) on the key with this
+    /// [encoded name](LockKey::as_str), unasked.
+    ///
+    /// Nothing is lost if nobody takes it: who waits hears that something has changed, asks, and is granted it.
+    pub fn offer(&self, key: &str, id: &str, offer: Offer) {
+        let woken = lock(&self.0.keys).get_mut(key).map(|watched| {
+            watched.offered = Some(Box::new(Offered { id: id.to_owned(), offer }));
+            watched.change()
+        });
+        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+    }
+
     /// Passes on that anything may have changed, as after a lost connection.
     pub fn notify_all(&self) {
         let woken: Vec<_> = lock(&self.0.keys).values_mut().flat_map(WatchedKey::change).collect();
@@ -182,6 +205,14 @@ struct WatchedKey {
     watches: u32,
     /// Whom to wake at the next change: a list, since most keys have one watch.
     wakers: Vec<(u64, Waker)>,
+    /// The last lease that was offered, until it is taken.
+    offered: Option<Box<Offered>>,
+}
+
+/// A lease, and the id of the claim that it is for.
+struct Offered {
+    id: String,
+    offer: Offer,
 }
 
 impl WatchedKey {

@@ -73,6 +73,10 @@ impl<C: Client> Backend<C> {
         let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);
         let servers = Servers::new(topology, access, &sentinel_access, &shared);
         let Config { replicas, replicas_timeout, .. } = config;
+        // In a cluster all servers would pass it on to each other, and replicas have not acknowledged what was not asked for.
+        if servers.has_all_keys_together() && replicas == Replicas::None {
+            shared.hear_offers();
+        }
         Self(Arc::new(Inner { layout, news, shared, servers, replicas, replicas_timeout }))
     }
 
@@ -164,7 +168,7 @@ impl<C: Client> LockBackend for Backend<C> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let call = Call::acquire(&self.0.layout, claim);
+        let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
         let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
         let claims = std::slice::from_ref(claim);
         let attempt = self.acquire(claims, call, decode_attempt, is_granted).await?;

@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn acquire(name: &str) -> Call {
-        Call::acquire(&Layout::default(), &Claim::new(lease(name)))
+        Call::acquire(&Layout::default(), &Claim::new(lease(name)), None)
     }
 
     fn release(name: &str) -> Call {

@@ -47,7 +47,9 @@ impl Call {
     pub const MAX_TOGETHER: usize = 64;
 
     /// The call that attempts to acquire.
-    pub fn acquire(layout: &Layout, claim: &Claim) -> Self {
+    ///
+    /// Who waits for a mutex and listens to `channel` is told there if it is made the holder.
+    pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
         match lease.share() {
@@ -64,6 +66,11 @@ impl Call {
                     .word(&id)
                     .millis(place)
                     .millis(offer);
+                let waits = claim.patience() == Patience::Waits;
+                let words = channel
+                    .filter(|_channel| waits)
+                    .into_iter()
+                    .fold(words, |words, channel| words.word(channel));
                 Self::new(Script::Acquire, words)
             }
             Share::Units { units, limit } => {
@@ -125,7 +132,7 @@ impl Call {
         let (of, id) = (layout.places(lease.key()), lease.id().secret());
         match lease.share() {
             Share::Whole => {
-                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
+                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
                 let words = Words::new(&of, &keys).value(lease, &id).word(&id);
                 Self::new(Script::Release, words).with_essential(1)
             }
@@ -292,7 +299,7 @@ mod tests {
         let call = Call::release(&Layout::default(), &lease());
         let less = call.with_essential_keys().unwrap();
 
-        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
+        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 5);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
     }

@@ -112,7 +112,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Drop the connection as well: a refusal that comes later may be taken for the reply to another request.
-    fn subscribe(&self, channel: &'static str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn subscribe(&self, channel: &str) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// What is sent to a server.
@@ -258,10 +258,10 @@ pub type Listener = Arc<dyn Fn(Said) + Send + Sync>;
 pub enum Said {
     /// These keys were changed, and the server forgets that we want to hear of them.
     Changed(Vec<Vec<u8>>),
-    /// All keys were.
+    /// All keys were, or anything may have been said that was not heard.
     AllChanged,
-    /// Something was published on a channel.
-    Published,
+    /// This was published on a channel.
+    Published(Vec<u8>),
     /// The connection has ended.
     Closed,
 }

@@ -163,7 +163,7 @@ impl Link for FakeLink {
         Ok(replies)
     }
 
-    async fn subscribe(&self, _channel: &'static str) -> Result<(), Error> {
+    async fn subscribe(&self, _channel: &str) -> Result<(), Error> {
         Ok(())
     }
 }

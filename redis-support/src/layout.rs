@@ -2,6 +2,8 @@
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
+use uuid::Uuid;
+
 use crate::slot;
 
 /// The names of the server's keys, all of which begin with one prefix.
@@ -23,6 +25,7 @@ impl Layout {
     /// The prefix of those who choose none.
     pub const DEFAULT_PREFIX: &str = "lock:";
 
+    const OFFERS: &str = "offers";
     const NEWS: &str = "news";
     const REVOKE: &str = "revoke";
 
@@ -51,6 +54,11 @@ impl Layout {
     /// The key of a lock.
     pub fn lock(&self, key: &LockKey) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// A channel to tell one of our connections of leases that are offered to those who wait.
+    pub(crate) fn channel(&self) -> String {
+        format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
     }
 
     /// The keys of the server in which something of `key` may lie.

@@ -247,14 +247,17 @@ impl<C: Client> Line<C> {
 
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
         self.shared.warn_if_exposed(&self.access, &self.address);
-        let protocol = self.shared.protocol();
-        match self.connect_with(protocol).await {
-            Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
-                tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
-                self.shared.knows_only_resp2();
-                self.connect_with(Protocol::Resp2).await.map_err(|no_link| self.failure(no_link))
+        loop {
+            let (protocol, hears) = (self.shared.protocol(), self.shared.channel().is_some());
+            match self.connect_with(protocol).await {
+                Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
+                    tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
+                    self.shared.knows_only_resp2();
+                }
+                // A connection on which that was refused is of no use any more.
+                Err(NoLink::Failed(_)) if hears && self.shared.channel().is_none() => {}
+                connected => return connected.map_err(|no_link| self.failure(no_link)),
             }
-            connected => connected.map_err(|no_link| self.failure(no_link)),
         }
     }
 
@@ -295,7 +298,13 @@ impl<C: Client> Line<C> {
                     tracing::info!(?refusal, "the server tells no news: those who wait will poll");
                     self.shared.has_no_push();
                 }
-                Ok(())
+                let Some(channel) = self.shared.channel() else { return Ok(()) };
+                link.subscribe(channel).await.inspect_err(|error| {
+                    if error.kind() == ErrorKind::Denied {
+                        tracing::info!(%error, "no right to listen to offers: those who wait will ask");
+                        self.shared.hears_no_offers();
+                    }
+                })
             }
         }
     }
@@ -331,9 +340,10 @@ fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
     match (said, &line.role) {
         (Said::Changed(keys), _) => line.shared.news.invalidated(&keys),
         // After a FLUSHALL.
-        (Said::AllChanged, _) => line.shared.news.interrupted(),
-        (Said::Published, Role::Sentinel(hint)) => hint(Hint::Switched),
-        (Said::Published, Role::Store) => {}
+        (Said::AllChanged, Role::Store) => line.shared.news.interrupted(),
+        (Said::AllChanged, Role::Sentinel(hint)) => hint(Hint::Switched),
+        (Said::Published(_), Role::Sentinel(hint)) => hint(Hint::Switched),
+        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
         (Said::Closed, _) => line.leave(number),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Attempt, AttemptAll, Claim, Contention, Description, Error, ErrorKind, Fingerprint,
-    ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation,
+    ForcedRelease, Grant, Holder, Inspection, Offer, Release, Renewal, Revocation,
 };
 
 use crate::client::Received;
@@ -39,12 +39,22 @@ pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
             [Reply::Int(1), token, Reply::Int(spare)] => grant(token)
                 .zip(u32::try_from(*spare).ok())
                 .map(|(grant, spare)| Attempt::Granted(grant.with_spare_tokens(spare))),
+            // It may be made the holder meanwhile.
+            [
+                Reply::Int(0),
+                Reply::Int(retry_after),
+                rest @ ..,
+                Reply::Int(place),
+                Reply::Int(attempt),
+            ] => contention(*retry_after, rest)
+                .and_then(|contention| queued(contention, *place))
+                .zip(u64::try_from(*attempt).ok())
+                .map(|(contention, attempt)| Attempt::Held(contention.with_attempt(attempt))),
             // The queue keeps a place for it.
             [Reply::Int(0), Reply::Int(retry_after), rest @ .., Reply::Int(place)] => {
-                let place = u64::try_from(*place).ok().map(Duration::from_millis);
                 contention(*retry_after, rest)
-                    .zip(place)
-                    .map(|(contention, place)| Attempt::Held(contention.with_place(place)))
+                    .and_then(|contention| queued(contention, *place))
+                    .map(Attempt::Held)
             }
             [Reply::Int(0), Reply::Int(retry_after), rest @ ..] => {
                 contention(*retry_after, rest).map(Attempt::Held)
@@ -54,6 +64,19 @@ pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
         _ => None,
     };
     attempt.ok_or_else(unexpected)
+}
+
+/// Reads what one who waits is told when it is made the holder: the key of the lock, the id of its claim, and what it has then.
+pub(crate) fn decode_offer(message: &[u8]) -> Option<(&str, &str, Offer)> {
+    let mut words = str::from_utf8(message).ok()?.split(' ');
+    let token = words.next()?.parse().ok()?;
+    let spare = words.next()?.parse().ok()?;
+    let ttl = words.next()?.parse().ok().map(Duration::from_millis)?;
+    let attempt = words.next()?.parse().ok()?;
+    let after = words.next()?.parse().ok().map(Duration::from_micros)?;
+    let (id, key) = (words.next()?, words.next()?);
+    let grant = Grant::new(token).with_spare_tokens(spare).with_ttl(ttl);
+    Some((key, id, Offer::new(grant, attempt, after)))
 }
 
 /// Reads the reply to [`Call::acquire_all`](crate::Call::acquire_all) for `claims`.
@@ -225,6 +248,12 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
         }
         _ => None,
     }
+}
+
+/// Of one who has a place in the queue for so many milliseconds.
+fn queued(contention: Contention, place: i64) -> Option<Contention> {
+    let place = u64::try_from(place).ok()?;
+    Some(contention.with_place(Duration::from_millis(place)))
 }
 
 /// Who holds units, from its id and what is known of it: `<units> <description>`.

@@ -90,7 +90,9 @@ impl Script {
             }
             Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
-            Self::Release => script!("release": "release_alone", "time", "turn"),
+            Self::Release => {
+                script!("release": "release_alone", "time", "token", "turn", "hand_over")
+            }
             Self::ReleaseMany => script!("release_many":),
             Self::ReleaseUnits => script!("release_units": "time", "leave"),
             Self::Renew => script!("renew":),

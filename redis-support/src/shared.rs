@@ -17,6 +17,10 @@ pub(crate) struct Shared<C> {
     pub(crate) news: Arc<News>,
     /// Whether servers are asked to tell of changes.
     push: AtomicBool,
+    /// Whether we hear of what is offered to those who wait.
+    hears_offers: AtomicBool,
+    /// Where we do.
+    channel: String,
     /// Whether the old protocol is all that they know.
     resp2: AtomicBool,
     closed: AtomicBool,
@@ -34,13 +38,40 @@ impl<C: Client> Shared<C> {
     ) -> Arc<Self> {
         let resp2 = AtomicBool::new(protocol == Protocol::Resp2);
         let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
-        let push = AtomicBool::new(push);
-        Arc::new(Self { client, timeout, news, push, resp2, closed, has_warned })
+        let hears_offers = AtomicBool::new(false);
+        let (push, channel) = (AtomicBool::new(push), news.channel());
+        Arc::new(Self {
+            client,
+            timeout,
+            news,
+            push,
+            hears_offers,
+            channel,
+            resp2,
+            closed,
+            has_warned,
+        })
     }
 
     /// Whether servers tell of changes, as far as is known.
     pub(crate) fn has_push(&self) -> bool {
         self.push.load(Ordering::Relaxed) && self.protocol() == Protocol::Resp3
+    }
+
+    /// From now on, connections listen to what is offered to those who wait.
+    pub(crate) fn hear_offers(&self) {
+        self.hears_offers.store(true, Ordering::Relaxed);
+    }
+
+    /// A server does not let us listen to what is offered.
+    pub(crate) fn hears_no_offers(&self) {
+        self.hears_offers.store(false, Ordering::Relaxed);
+    }
+
+    /// Where we hear of what is offered to those who wait, if we do, as far as is known.
+    pub(crate) fn channel(&self) -> Option<&str> {
+        let hears = self.hears_offers.load(Ordering::Relaxed) && self.has_push();
+        hears.then_some(&*self.channel)
     }
 
     pub(crate) fn close(&self) {

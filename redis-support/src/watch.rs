@@ -4,10 +4,14 @@
 //! no such key one that is made for news. So the server remembers that this connection knows that key,
 //! and tells it once when anybody else changes or deletes it, or when it expires. A refused attempt and
 //! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
+//!
+//! Who waits for a mutex may be made the holder by the release of another. What it has to know then comes on a channel of its
+//! connection.
 
 use leasehold_core::{KeyWatch, KeyWatches, LockKey};
 
 use crate::layout::{Concerns, Layout};
+use crate::reply::decode_offer;
 
 /// Passes on what servers tell to those who watch.
 #[derive(Debug)]
@@ -43,6 +47,23 @@ impl News {
             if let Some((name, concerns)) = self.layout.news(key) {
                 self.notify(name, concerns);
             }
+        }
+    }
+
+    /// A channel that nobody else has.
+    pub(crate) fn channel(&self) -> String {
+        self.layout.channel()
+    }
+
+    /// The server has made one of ours who wait the holder.
+    pub(crate) fn offered(&self, message: &[u8]) {
+        let offered = decode_offer(message).and_then(|(key, id, offer)| {
+            let (name, _concerns) = self.layout.news(key.as_bytes())?;
+            Some(self.waiters.offer(name, id, offer))
+        });
+        if offered.is_none() {
+            // Whatever it was: they ask.
+            self.interrupted();
         }
     }
 

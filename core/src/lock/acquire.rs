@@ -14,7 +14,7 @@ use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::Reaper;
 use crate::lock::{Held, Wait};
-use crate::options::LockOptions;
+use crate::options::{LockOptions, RenewalMode};
 use crate::retry::{Pauses, Retry};
 use crate::watch::KeyWatch;
 
@@ -63,6 +63,7 @@ pub(crate) async fn acquire(
         watch,
         asked,
         refused: None,
+        last: None,
         doubt: false,
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
@@ -72,6 +73,7 @@ pub(crate) async fn acquire(
         spaced: started,
         outage_wait: options.outage_wait,
         lock_delay: options.lock_delay,
+        renews: options.renewal == RenewalMode::Watchdog,
         answered_at: started,
     };
     acquisition.run(started).await
@@ -85,6 +87,8 @@ struct Acquisition<'a> {
     asked: Vec<Asked<'a>>,
     /// The last attempt was refused.
     refused: Option<Held>,
+    /// The number of the last attempt, if it was refused and has one, and when it was sent.
+    last: Option<(u64, Instant)>,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
@@ -99,6 +103,8 @@ struct Acquisition<'a> {
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
+    /// Whether what is granted will be renewed.
+    renews: bool,
     /// When the store last answered.
     answered_at: Instant,
 }
@@ -142,6 +148,9 @@ impl Acquisition<'_> {
             }
             now = self.clock.now();
             self.asked.iter_mut().for_each(Asked::skip_news);
+            if let Some(granted) = self.take_offer(now) {
+                return Ok(Acquired::Granted(vec![granted]));
+            }
         }
     }
 
@@ -150,6 +159,7 @@ impl Acquisition<'_> {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.asked.iter_mut().for_each(Asked::incur);
         self.place_due = Instant::FAR_FUTURE;
+        self.last = None;
         let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
@@ -163,6 +173,7 @@ impl Acquisition<'_> {
                 self.doubt |= self.keeps_place(&contention, sent_at);
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
+                self.last = contention.attempt().map(|number| (number, sent_at));
                 self.outage_pauses = Retry::default().pauses();
                 let retry_after = contention.retry_after();
                 return Attempted::Refused(Refusal {
@@ -209,6 +220,26 @@ impl Acquisition<'_> {
         }
         let each = self.asked.iter_mut().zip(grants);
         Some(each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay)).collect())
+    }
+
+    /// Takes the lease that the store has put in force unasked, if it lasts long enough: otherwise it is asked for.
+    ///
+    /// It is as if it had been asked for as much later than the last attempt as the store granted it; what follows another attempt is
+    /// late, or that one's answer is. The store's clock may jump, but what it grants is granted before we hear of it.
+    fn take_offer(&mut self, now: Instant) -> Option<Granted> {
+        let [claim] = self.claims else { return None };
+        let offer = self.watch.take_offer(claim.id())?;
+        let (number, sent_at) = self.last.filter(|_last| self.renews)?;
+        if offer.attempt() != number {
+            return None;
+        }
+        let since = (sent_at + deadline::validity(offer.after())).min(now);
+        let asked = self.asked.first_mut()?;
+        let deadline = asked.deadline(Some(offer.grant()), since, self.lock_delay);
+        if deadline.since(now) <= now.since(since) {
+            return None;
+        }
+        Some(asked.granted(offer.grant(), since, self.lock_delay).unasked())
     }
 
     fn settle_unless_in_doubt(&mut self) {

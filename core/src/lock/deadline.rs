@@ -14,6 +14,9 @@ const ATTEMPTS_PER_TTL: u32 = 6;
 /// A twelfth of the TTL between a failed renewal and the next.
 const PAUSES_PER_TTL: u32 = 12;
 
+/// Ten round trips to a server nearby.
+const CONFIRMATION: Duration = Duration::from_millis(50);
+
 /// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
 /// expire keys to the millisecond.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -38,6 +41,17 @@ pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
 /// When the lease granted or renewed at `sent_at` falls due for renewal.
 pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl / RENEWALS_PER_TTL
+}
+
+/// When a lease that came unasked at `since` is renewed for the first time: so soon that hardly anything is left to chance, and not at
+/// once, since most locks are released by then.
+pub(crate) fn confirmation_due(since: Instant) -> Instant {
+    since + CONFIRMATION
+}
+
+/// Until when a lease granted or renewed at `sent_at` has half of its time left.
+pub(crate) fn new_until(sent_at: Instant, ttl: Duration) -> Instant {
+    sent_at + (ttl / 2).saturating_sub(drift(ttl))
 }
 
 /// When a renewal sent at `sent_at` is given up on.

@@ -76,8 +76,17 @@ pub(crate) struct Granted {
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
+    /// It came with the news: the store does not know yet that we are there, nor what else we want to hear of.
+    pub(crate) unasked: bool,
     /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
+}
+
+impl Granted {
+    /// The same, of a lease that came with the news.
+    pub(crate) fn unasked(self) -> Self {
+        Self { unasked: true, ..self }
+    }
 }
 
 /// A lease on its way to another holder.
@@ -107,13 +116,14 @@ impl Hold {
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
-        let Granted { lease, token, spare_tokens, sent_at, ttl, watch } = granted;
+        let Granted { lease, token, spare_tokens, sent_at, ttl, unasked, watch } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
             amended: None,
             deadline: sent_at,
+            new_until: sent_at,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
@@ -129,6 +139,9 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until, options.renewal);
+        if unasked {
+            state.due = state.due.min(deadline::confirmation_due(sent_at));
+        }
         Arc::new(Self {
             lease,
             token,
@@ -325,8 +338,7 @@ impl Hold {
             }
             let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
             let is_contested = state.news || state.asked_back;
-            let ttl = self.options.ttl;
-            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = state.ttl == self.options.ttl && now <= state.new_until;
             if !in_time || is_contested || !is_as_new {
                 return None;
             }

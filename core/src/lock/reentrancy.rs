@@ -166,6 +166,7 @@ mod tests {
             spare_tokens: 0,
             sent_at: clock.now(),
             ttl,
+            unasked: false,
             watch: KeyWatch::silent(),
         };
         let options = Arc::new(LockOptions::new());

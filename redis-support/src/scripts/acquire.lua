@@ -1,9 +1,10 @@
 -- KEYS: lock, fence, held, queue, revoke, places, news, and the news that are for this claim alone.
 -- ARGV: value, TTL in ms, how many spare tokens are wanted, id, for how many ms a place in the queue is wanted (0: not at all),
--- for how many ms it is waited for once the key is free (0: until its place ends).
+-- for how many ms it is waited for once the key is free (0: until its place ends), and, if it hears of it, the channel on which it is
+-- told that it was made the holder.
 -- Granted: {1, token, how many more}. Refused: {0, ms until what is in the way ends by itself (negative: unknown), remaining
 -- TTL in ms (negative: for ever), value of who holds it or nil, and, if it has a place without having asked for one, for how
--- many ms}.
+-- many ms, and, if it may be made the holder meanwhile, the number of this attempt}.
 local value, id, place, patience = ARGV[1], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local micros = clock()
 local now = math.floor(micros / 1000)
@@ -12,13 +13,13 @@ local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
 -- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
 -- look yet does not read the lock.
 if others and place > 0 and is_far_back(KEYS[4], KEYS[6], id, now) then
-  return wait_turn(KEYS, id, place, patience, micros, {0, -1, -1, false})
+  return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, -1, -1, false})
 end
 
 local held = redis.call('GET', KEYS[1])
 if held and held ~= value then
   local left = redis.call('PTTL', KEYS[1])
-  return wait_turn(KEYS, id, place, patience, micros, {0, left, left, string.sub(held, 1, 512)})
+  return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, left, left, string.sub(held, 1, 512)})
 end
 if not held and others then
   if last_end(KEYS[3], now) then
@@ -27,7 +28,7 @@ if not held and others then
   local wanted, first = wanted_before(KEYS[4], KEYS[6], id, now)
   if wanted > 0 then
     local offered = offer(KEYS[4], KEYS[6], now) or first
-    return wait_turn(KEYS, id, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
+    return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
   end
 end
 
@@ -41,8 +42,7 @@ if others and not held then
   redis.call('DEL', KEYS[5])
   if redis.call('ZREM', KEYS[4], id) == 1 then
     redis.call('HDEL', KEYS[6], id)
-    -- Who is first now has heard of the lock.
-    move_up(KEYS[4], KEYS[7], id, 1)
+    move_up(KEYS[4], KEYS[7], id, 0)
   end
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.

@@ -1,10 +1,16 @@
--- KEYS: lock, and, if they are at hand: queue, places, news. ARGV: value, id.
+-- KEYS: lock, and, if they are at hand: queue, places, news, fence. ARGV: value, id.
 -- 1: released. 0: this lock does not lie under the key, and its place in the queue is given up.
--- Uses no command that fails when memory is full.
+-- Needs no command that fails when memory is full.
 if redis.call('GET', KEYS[1]) == ARGV[1] then
-  redis.call('DEL', KEYS[1])
-  if KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1 then
-    offer(KEYS[2], KEYS[3], math.floor(clock() / 1000))
+  local micros = clock()
+  local queues = KEYS[2] and redis.call('EXISTS', KEYS[2]) == 1
+  if not (queues and hand_over(KEYS, micros)) then
+    redis.call('DEL', KEYS[1])
+    if queues then
+      offer(KEYS[2], KEYS[3], math.floor(micros / 1000))
+      -- In case the first is dead.
+      tell(KEYS[2], KEYS[4], 1)
+    end
   end
   return 1
 end

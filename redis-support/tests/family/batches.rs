@@ -121,7 +121,7 @@ async fn have_tokens_of_their_own_also_where_locks_have_one_fence() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let fence = |name: &str| {
-        let call = Call::acquire(&Layout::default(), &Claim::new(lease(name)));
+        let call = Call::acquire(&Layout::default(), &Claim::new(lease(name)), None);
         call.keys().nth(1).unwrap().to_owned()
     };
     let first = fence("job");
@@ -144,7 +144,7 @@ async fn fail_each_for_itself() {
     let redis = Redis::start().await;
     let (backend, claims) = (backend(&redis).await, numbered());
     let fence = |claim: &Claim| {
-        let call = Call::acquire(&Layout::default(), claim);
+        let call = Call::acquire(&Layout::default(), claim, None);
         call.keys().nth(1).unwrap().to_owned()
     };
     redis.command(&["SET", &fence(&claims[10]), "no number"]).await;

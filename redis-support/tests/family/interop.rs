@@ -259,7 +259,7 @@ async fn nothing_is_left_behind_per_key() {
     let left: Vec<_> = keys.lines().filter(|line| line.contains(':')).collect();
     assert!(left.iter().all(|key| key.starts_with("lock:~fence:")), "{left:?}");
     let channels = redis.command(&["PUBSUB", "CHANNELS"]).await;
-    assert_eq!(channels, "*0");
+    assert!(channels.starts_with("*1\r\n"), "{channels}: one for the connection");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod failover;
 mod failures;
 mod fair;
 mod interop;
+mod offers;
 mod replicas;
 mod rights;
 mod sentinel;

@@ -1,7 +1,7 @@
 //! The rights that the documentation gives.
 
 /// To use locks of all kinds on one server.
-pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* \
+pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe \
     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking \
     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 

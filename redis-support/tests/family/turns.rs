@@ -70,12 +70,15 @@ async fn come_before_who_has_just_released() {
 #[tokio::test]
 async fn do_not_wait_for_the_dead() {
     let redis = Redis::start().await;
-    let backend = backend(&redis).await;
+    let (dying, backend) = (backend(&redis).await, backend(&redis).await);
     let (holder, dead, next) = (claim(), waits(), waits());
     assert!(is_granted(&backend, &holder).await);
-    for claim in [&dead, &next] {
-        assert_eq!(refusal(&backend, claim).await.place(), Some(SOON));
+    for (backend, claim) in [(&dying, &dead), (&backend, &next)] {
+        assert_eq!(refusal(backend, claim).await.place(), Some(SOON));
     }
+    drop(dying);
+    let channels = async || redis.command(&["PUBSUB", "CHANNELS"]).await;
+    until("its connection has ended", async || channels().await.starts_with("*1\r\n")).await;
 
     assert_eq!(backend.release(holder.lease()).await.unwrap(), Release::Released);
 
@@ -84,6 +87,22 @@ async fn do_not_wait_for_the_dead() {
     assert!(left <= Patience::OFFER, "{left:?}");
     until("it is its turn", async || is_granted(&backend, &next).await).await;
     assert!(freed.elapsed() < SOON, "no longer than a place is kept");
+}
+
+#[tokio::test]
+async fn wait_for_those_who_hang_no_longer_than_for_a_place() {
+    let redis = Redis::start().await;
+    let (hanging, backend) = (backend(&redis).await, backend(&redis).await);
+    let (holder, hangs, next) = (claim(), waits(), waits());
+    assert!(is_granted(&backend, &holder).await);
+    refusal(&hanging, &hangs).await;
+    refusal(&backend, &next).await;
+
+    backend.release(holder.lease()).await.unwrap();
+
+    let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
+    assert!(left <= SOON && left > SOON / 2, "{left:?}");
+    assert!(is_granted(&hanging, &hangs).await, "it holds the lock, and is served if it asks");
 }
 
 #[tokio::test]

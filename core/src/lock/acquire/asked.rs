@@ -67,6 +67,7 @@ impl<'a> Asked<'a> {
             spare_tokens: grant.spare_tokens(),
             sent_at,
             ttl: self.believed(Some(grant), lock_delay),
+            unasked: false,
             watch: mem::replace(&mut self.watch, KeyWatch::silent()),
         }
     }

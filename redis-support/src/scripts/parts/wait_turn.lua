@@ -5,14 +5,19 @@ local function is_far_back(queue, places, id, now)
 end
 
 -- Refuses: keeps a place for who will wait, and has the server tell it when to look again.
-local function wait_turn(keys, id, place, patience, micros, refusal)
+local function wait_turn(keys, args, id, place, patience, micros, refusal)
   if place == 0 then
     return refusal
   end
   local rank
   if patience > 0 then
+    local known = '1 ' .. patience
+    if args[7] then
+      local ttl = digits(math.min(args[2], place))
+      known = table.concat({known, digits(micros), ttl, args[3], args[7], args[1]}, ' ')
+    end
     local queued
-    queued, rank = pcall(queue_up, keys[4], keys[6], id, '1 ' .. patience, place, micros)
+    queued, rank = pcall(queue_up, keys[4], keys[6], id, known, place, micros)
     if not queued then
       -- When memory is full there is no place, and those who would do without one poll.
       return refusal
@@ -26,6 +31,7 @@ local function wait_turn(keys, id, place, patience, micros, refusal)
   end
   if patience > 0 then
     refusal[5] = place
+    refusal[6] = args[7] and micros
   end
   return refusal
 end

@@ -41,7 +41,7 @@ async fn call(store: &Store) -> Result<i64, ErrorKind> {
 fn switch(store: &Store) {
     SENTINELS.into_iter().for_each(|sentinel| say(store, sentinel, 2, 2));
     for listener in SENTINELS.map(|port| store.fake.listeners(&format!("h:{port}"))).concat() {
-        listener(Said::Published);
+        listener(Said::Published(Vec::new()));
     }
 }
 

@@ -1,0 +1,145 @@
+//! A release makes the one who waits the holder, and tells it: nobody else has to ask.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, Inspection, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
+    LossReason, Patience,
+};
+use leasehold_testbed::{Redis, RedisOptions, until};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::rights::DOCUMENTED;
+use super::steps::{lock, scripts_run, waiting};
+use crate::Backend;
+
+const SOON: Duration = Duration::from_secs(5);
+
+async fn client(redis: &Redis) -> LockClient<Backend> {
+    LockClient::new(Backend::connect(&redis.url()).await.unwrap())
+}
+
+/// Has the server know the scripts, so that each runs once.
+async fn know_scripts(client: &LockClient<Backend>) {
+    lock(client, "warm").await.release().await.unwrap();
+}
+
+/// Waits for `job`, and has been told that others hold it.
+async fn in_line(redis: &Redis, client: &LockClient<Backend>) -> JoinHandle<LockGuard> {
+    let scripts = scripts_run(redis).await;
+    let waits = waiting(client, "job");
+    until("it waits", async || scripts_run(redis).await > scripts).await;
+    // The server has answered it before this.
+    client.backend().inspect(&key()).await.unwrap();
+    waits
+}
+
+fn key() -> LockKey {
+    LockKey::new("job").unwrap()
+}
+
+async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
+    timeout(SOON, waits).await.expect("it is its turn").unwrap()
+}
+
+#[tokio::test]
+async fn take_one_request() {
+    let redis = Redis::start().await;
+    let clients = [client(&redis).await, client(&redis).await];
+    know_scripts(&clients[0]).await;
+    let mut guard = lock(&clients[0], "job").await;
+    for n in 1..=20 {
+        let waits = in_line(&redis, &clients[n % 2]).await;
+        let scripts = scripts_run(&redis).await;
+
+        let before = guard.token().number();
+        guard.release().await.unwrap();
+        guard = served(waits).await;
+
+        assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
+        assert!(guard.token().number() > before);
+    }
+    guard.release().await.unwrap();
+    assert_eq!(
+        redis.command(&["KEYS", "lock:~[^f]*"]).await,
+        "*0",
+        "nothing but the counter is left"
+    );
+}
+
+#[tokio::test]
+async fn leave_the_key_at_no_time_to_others() {
+    let redis = Redis::start().await;
+    let backend = async || Backend::connect(&redis.url()).await.unwrap();
+    let (holding, waiting) = (backend().await, backend().await);
+    let lease = || Lease::new(&key(), SOON * 10);
+    let (holder, next) = (lease(), Claim::new(lease()).with_patience(Patience::Waits));
+    holding.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+    let attempt = waiting.try_acquire(&next).await.unwrap();
+    assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+
+    holding.release(&holder).await.unwrap();
+
+    let inspection = holding.inspect(&key()).await.unwrap();
+    let holders: Vec<_> =
+        Inspection::holders(&inspection).iter().map(|by| by.fingerprint()).collect();
+    assert_eq!(holders, [next.id().fingerprint()]);
+    let foreign = redis.command(&["SET", "lock:job", "foreign", "NX", "PX", "10000"]).await;
+    assert_eq!(foreign, "$-1");
+}
+
+#[tokio::test]
+async fn are_given_back_by_those_who_wait_no_more() {
+    let redis = Redis::start().await;
+    let (holder, gone, next) = (client(&redis).await, client(&redis).await, client(&redis).await);
+    for _ in 0..20 {
+        let guard = lock(&holder, "job").await;
+        let gives_up = in_line(&redis, &gone).await;
+        let waits = in_line(&redis, &next).await;
+
+        let (released, ()) = tokio::join!(guard.release(), async { gives_up.abort() });
+        released.unwrap();
+
+        served(waits).await.release().await.unwrap();
+        drop(gives_up.await);
+    }
+}
+
+#[tokio::test]
+async fn are_lost_like_others() {
+    let redis = Redis::start().await;
+    let (holder, next) = (client(&redis).await, client(&redis).await);
+    let guard = lock(&holder, "job").await;
+    let waits = in_line(&redis, &next).await;
+    guard.release().await.unwrap();
+    let guard = served(waits).await;
+    let until_confirmed = guard.deadline();
+    until("it is renewed in full", async || guard.deadline() > until_confirmed).await;
+
+    redis.command(&["DEL", "lock:job"]).await;
+
+    timeout(SOON, guard.lost()).await.expect("it is told");
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
+}
+
+#[tokio::test]
+async fn without_a_right_to_them_are_asked_for() {
+    for without in ["-publish", "-subscribe", "resetchannels"] {
+        let user = format!("user locker on nopass {DOCUMENTED} {without}");
+        let redis = RedisOptions::new().acl(user).start().await;
+        let url = format!("redis://locker:any@{}", redis.address());
+        let client = async || LockClient::new(Backend::connect(&url).await.unwrap());
+        let (holder, next) = (client().await, client().await);
+        know_scripts(&holder).await;
+        let guard = lock(&holder, "job").await;
+        let waits = in_line(&redis, &next).await;
+        let scripts = scripts_run(&redis).await;
+
+        guard.release().await.unwrap();
+        served(waits).await.release().await.unwrap();
+
+        let scripts = scripts_run(&redis).await - scripts;
+        assert_eq!(scripts, 3, "{without}: it is released, asked for and released");
+    }
+}
