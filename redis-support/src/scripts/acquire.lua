@@ -8,27 +8,27 @@
 local value, id, place, patience = ARGV[1], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
 local micros = clock()
 local now = math.floor(micros / 1000)
-local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
+local rank = others and place > 0 and place_of(KEYS[4], KEYS[6], id, now)
 
 -- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
--- look yet does not read the lock.
-if others and place > 0 and is_far_back(KEYS[4], KEYS[6], id, now) then
-  return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, -1, -1, false})
+-- look yet does not read the lock. Without a place it may hold the lock, and not know it.
+if rank and rank > 1 and wanted_before(KEYS[4], KEYS[6], rank, now) > 1 then
+  return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, -1, -1, false})
 end
 
 local held = redis.call('GET', KEYS[1])
 if held and held ~= value then
   local left = redis.call('PTTL', KEYS[1])
-  return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, left, left, string.sub(held, 1, 512)})
+  return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, left, left, string.sub(held, 1, 512)})
 end
 if not held and others then
   if last_end(KEYS[3], now) then
     return redis.error_reply('WRONGTYPE it is held in units, as a semaphore or by readers and writers')
   end
-  local wanted, first = wanted_before(KEYS[4], KEYS[6], id, now)
+  local wanted, first = wanted_before(KEYS[4], KEYS[6], rank, now)
   if wanted > 0 then
     local offered = offer(KEYS[4], KEYS[6], now) or first
-    return wait_turn(KEYS, ARGV, id, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
+    return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
   end
 end
 
@@ -42,7 +42,7 @@ if others and not held then
   redis.call('DEL', KEYS[5])
   if redis.call('ZREM', KEYS[4], id) == 1 then
     redis.call('HDEL', KEYS[6], id)
-    move_up(KEYS[4], KEYS[7], id, 0)
+    tell(KEYS[4], KEYS[7], 0, id)
   end
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.

@@ -31,7 +31,8 @@ for n = 1, #ARGV / 3 do
     if last_end(KEYS[key + 3], now) then
       return {-1, n}
     end
-    local wanted, first = wanted_before(lock.queue, lock.places, lock.id, now)
+    local rank = place_of(lock.queue, lock.places, lock.id, now)
+    local wanted, first = wanted_before(lock.queue, lock.places, rank, now)
     if wanted > 0 then
       return {0, n, first or -1, -1, false}
     end

@@ -16,10 +16,11 @@ end
 local used = in_use(KEYS[3], KEYS[8], now)
 
 if not mine then
-  local before, first = wanted_before(KEYS[4], KEYS[6], id, now)
+  local rank = place > 0 and place_of(KEYS[4], KEYS[6], id, now)
+  local before, first = wanted_before(KEYS[4], KEYS[6], rank, now)
   if used + before + wanted > tonumber(ARGV[4]) then
     if place > 0 then
-      queue_up(KEYS[4], KEYS[6], id, ARGV[3], place, micros)
+      queue_up(KEYS[4], KEYS[6], id, rank, ARGV[3], place, micros)
     end
     await_news(KEYS[7])
     local holder = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')

@@ -1,6 +1,7 @@
 -- Nobody holds it, waits for it or asks for it: decided before anything else is set up, which takes longer than this.
 -- The lock is looked at only where nobody queues, see below.
-if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) == 0 then
+local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
+if not others then
   local stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
   if stored and stored.ok then
     local numbered, token, spare = pcall(number_grant, KEYS[2], clock(), tonumber(ARGV[3]))

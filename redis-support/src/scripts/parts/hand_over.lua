@@ -24,6 +24,6 @@ local function hand_over(keys, micros)
   end
   redis.call('ZREM', keys[2], first)
   redis.call('HDEL', keys[3], first)
-  move_up(keys[2], keys[4], first, 0)
+  tell(keys[2], keys[4], 0, first)
   return true
 end

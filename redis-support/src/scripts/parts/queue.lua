@@ -20,10 +20,10 @@ local function place_of(queue, places, id, now)
   return place
 end
 
--- How many units are wanted by those before `id`, and in how many ms the first of their places ends by
--- itself. Clears places that have ended.
-local function wanted_before(queue, places, id, now)
-  local count = place_of(queue, places, id, now) or redis.call('ZCARD', queue)
+-- How many units are wanted by those before the place `rank`, or by all if that is false, and in how many ms the first of their places
+-- ends by itself. Clears places that have ended.
+local function wanted_before(queue, places, rank, now)
+  local count = rank or redis.call('ZCARD', queue)
   if count == 0 then
     return 0, nil
   end
@@ -50,18 +50,19 @@ local function wanted_before(queue, places, id, now)
   return units, first and first - now
 end
 
--- Keeps the place of `id` for `place` ms, at the end of the queue if it has none yet; tells which it is from the front.
-local function queue_up(queue, places, id, wants, place, micros)
-  local now = math.floor(micros / 1000)
-  local rank = place_of(queue, places, id, now)
+-- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; tells which it is
+-- from the front.
+local function queue_up(queue, places, id, rank, wants, place, micros)
   if not rank then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
     redis.call('ZADD', queue, digits(math.max((tonumber(last or 0)) + 1, micros)), id)
     rank = redis.call('ZCARD', queue) - 1
   end
-  redis.call('HSET', places, id, digits(now + place) .. ' ' .. wants)
-  local keep = digits(math.max(place, redis.call('PTTL', queue)))
-  redis.call('PEXPIRE', queue, keep)
-  redis.call('PEXPIRE', places, keep)
+  redis.call('HSET', places, id, digits(math.floor(micros / 1000) + place) .. ' ' .. wants)
+  if redis.call('PTTL', queue) < place then
+    -- For longer than it must be, so that this is not done each time.
+    redis.call('PEXPIRE', queue, digits(2 * place))
+    redis.call('PEXPIRE', places, digits(2 * place))
+  end
   return rank
 end

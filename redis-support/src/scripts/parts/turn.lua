@@ -1,20 +1,16 @@
 -- Who queues for a mutex has a key of its own, which is deleted when it is first: only then does it hear of the lock itself. So a
 -- release wakes no crowd.
 
--- Deletes the key of the one who has this place now.
-local function tell(queue, news, rank)
+-- Tells the one who has the place `rank` now, and deletes the key of `gone` as well, if there is one.
+local function tell(queue, news, rank, gone)
+  local keys = gone and {news .. '#' .. gone} or {}
   local id = redis.call('ZRANGE', queue, rank, rank)[1]
   if id then
-    -- Where keys are moved about it may fail, and it looks by itself.
-    redis.pcall('DEL', news .. '#' .. id)
+    keys[#keys + 1] = news .. '#' .. id
   end
-end
-
--- `id`, which had this place, has gone.
-local function move_up(queue, news, id, rank)
-  redis.pcall('DEL', news .. '#' .. id)
-  if rank == 0 then
-    tell(queue, news, 0)
+  if keys[1] then
+    -- Where keys are moved about it may fail, and it looks by itself.
+    redis.pcall('DEL', unpack(keys))
   end
 end
 

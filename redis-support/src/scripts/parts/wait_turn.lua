@@ -1,15 +1,8 @@
--- Whether two queue before `id`. Without a place it may hold the lock, and not know it.
-local function is_far_back(queue, places, id, now)
-  local rank = place_of(queue, places, id, now)
-  return rank and rank > 1 and wanted_before(queue, places, id, now) > 1
-end
-
 -- Refuses: keeps a place for who will wait, and has the server tell it when to look again.
-local function wait_turn(keys, args, id, place, patience, micros, refusal)
+local function wait_turn(keys, args, id, rank, place, patience, micros, refusal)
   if place == 0 then
     return refusal
   end
-  local rank
   if patience > 0 then
     local known = '1 ' .. patience
     if args[7] then
@@ -17,13 +10,13 @@ local function wait_turn(keys, args, id, place, patience, micros, refusal)
       known = table.concat({known, digits(micros), ttl, args[3], args[7], args[1]}, ' ')
     end
     local queued
-    queued, rank = pcall(queue_up, keys[4], keys[6], id, known, place, micros)
+    queued, rank = pcall(queue_up, keys[4], keys[6], id, rank, known, place, micros)
     if not queued then
       -- When memory is full there is no place, and those who would do without one poll.
       return refusal
     end
   else
-    rank = queue_up(keys[4], keys[6], id, '1', place, micros)
+    rank = queue_up(keys[4], keys[6], id, rank, '1', place, micros)
   end
   if rank > 0 then
     redis.pcall('SET', keys[8], '1', 'NX', 'PX', place)
