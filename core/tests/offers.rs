@@ -69,7 +69,7 @@ impl LockBackend for Store {
     }
 }
 
-/// One who holds `k` in the store, and one who waits for it and does not look again by himself for a minute.
+/// One who holds `k` in the store, and one who waits for it.
 struct Scene {
     store: Store,
     clock: TokioClock,
@@ -89,7 +89,6 @@ impl Scene {
         store.inner.try_acquire(&Claim::new(holder.clone())).await.unwrap();
         let backend = FaultBackend::new(store.clone());
         let faults = backend.faults().clone();
-        let options = options.retry(Retry::unlimited().every(ms(60_000)));
         let client = LockClient::builder(backend).clock(clock).options(options).build().unwrap();
         let mutex = client.mutex("k").unwrap();
         let asked_at = clock.now();
@@ -134,7 +133,7 @@ fn wait(mutex: &Mutex) -> JoinHandle<LockGuard> {
 }
 
 fn options() -> LockOptions {
-    LockOptions::new().ttl(TTL)
+    LockOptions::new().ttl(TTL).retry(Retry::unlimited().every(ms(60_000)))
 }
 
 async fn pass(time: Duration) {
@@ -269,6 +268,21 @@ async fn that_follow_another_attempt_are_asked_for() {
         assert_eq!(scene.asked(), 3);
         assert_eq!(guard.deadline(), scene.clock.now() + sure(TTL));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_waited_for_without_looking_again_before_the_place_is_due() {
+    let scene = Scene::start(LockOptions::new().ttl(TTL)).await;
+    pass(SHORT / 3 - ms(10)).await;
+    assert_eq!(scene.asked(), 1);
+    pass(ms(20)).await;
+    assert_eq!(scene.asked(), 2);
+
+    // Unless pauses were asked for.
+    let retry = Retry::unlimited().every(ms(100));
+    let scene = Scene::start(LockOptions::new().ttl(TTL).retry(retry)).await;
+    pass(ms(1_050)).await;
+    assert_eq!(scene.asked(), 11);
 }
 
 #[tokio::test(start_paused = true)]

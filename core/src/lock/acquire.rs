@@ -67,6 +67,7 @@ pub(crate) async fn acquire(
         doubt: false,
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
+        pauses_by_default: options.retry == Retry::default(),
         pause_ends: None,
         place_due: Instant::FAR_FUTURE,
         outage_pauses: Retry::default().pauses(),
@@ -94,6 +95,8 @@ struct Acquisition<'a> {
     doubt: bool,
     deadline: Instant,
     pauses: Pauses,
+    /// Nobody has said how long they are to be.
+    pauses_by_default: bool,
     pause_ends: Option<Instant>,
     /// By when the place in the store's queue is to be asked for again.
     place_due: Instant,
@@ -275,6 +278,10 @@ impl Acquisition<'_> {
 
     /// The end of the pause that we are in, or else of the next one.
     fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
+        if self.pauses_by_default && self.last.is_some() {
+            // The store makes us the holder by itself, and hears of us again when it is asked to keep our place.
+            return Some(Instant::FAR_FUTURE);
+        }
         if let Some(ends) = self.pause_ends
             && ends > now
         {
