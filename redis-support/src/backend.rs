@@ -73,8 +73,9 @@ impl<C: Client> Backend<C> {
         let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);
         let servers = Servers::new(topology, access, &sentinel_access, &shared);
         let Config { replicas, replicas_timeout, .. } = config;
-        // In a cluster all servers would pass it on to each other, and replicas have not acknowledged what was not asked for.
-        if servers.has_all_keys_together() && replicas == Replicas::None {
+        // Of servers that can be replaced, one that has been slow is not believed at once, and what it offers does not tell. Nor have
+        // replicas acknowledged what nobody has asked for.
+        if servers.is_the_only_one() && replicas == Replicas::None {
             shared.hear_offers();
         }
         Self(Arc::new(Inner { layout, news, shared, servers, replicas, replicas_timeout }))

@@ -52,6 +52,11 @@ impl<C: Client> Servers<C> {
         }
     }
 
+    /// Whether there is one server, and never another.
+    pub(crate) fn is_the_only_one(&self) -> bool {
+        matches!(self, Self::Single(_))
+    }
+
     /// Whether all keys are on one server.
     pub(crate) fn has_all_keys_together(&self) -> bool {
         !matches!(self, Self::Cluster(_))

@@ -59,11 +59,12 @@ impl News {
     pub(crate) fn offered(&self, message: &[u8]) {
         let offered = decode_offer(message).and_then(|(key, id, offer)| {
             let (name, _concerns) = self.layout.news(key.as_bytes())?;
-            Some(self.waiters.offer(name, id, offer))
+            Some((name, id, offer))
         });
-        if offered.is_none() {
+        match offered {
+            Some((name, id, offer)) => self.waiters.offer(name, id, offer),
             // Whatever it was: they ask.
-            self.interrupted();
+            None => self.interrupted(),
         }
     }
 
