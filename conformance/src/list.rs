@@ -180,6 +180,7 @@ cases! { $
     }
     waiting {
         a_release_wakes_who_waits [70] needs Push;
+        what_was_waited_for_lasts_like_any_other [];
         a_forced_release_wakes_who_waits [70] needs Push, ForceRelease;
         without_any_news_who_waits_polls [70, 71];
         a_release_just_before_the_waiting_is_not_missed [72] needs Push;

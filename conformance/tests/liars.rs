@@ -10,8 +10,8 @@ use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
-    Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience,
-    Release, Renewal, Revocation, Share,
+    Holder, Inspection, KeyWatch, KeyWatches, Lease, LeaseId, LockBackend, LockKey, MemoryBackend,
+    Offer, Patience, Release, Renewal, Revocation, Share,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -20,6 +20,8 @@ struct Liar {
     store: MemoryBackend,
     flaw: Flaw,
     notes: Arc<Mutex<Notes>>,
+    /// News of its own.
+    news: KeyWatches,
 }
 
 /// What the store of a liar would still have, or have forgotten; for all clients of that store.
@@ -29,6 +31,8 @@ struct Notes {
     granted: Vec<Lease>,
     /// Refused claims that stand in a queue.
     queued: Vec<Claim>,
+    /// Refused claims of those who wait.
+    waiting: Vec<Claim>,
     /// Keys that were asked for back.
     asked_back: Vec<LockKey>,
 }
@@ -57,6 +61,7 @@ enum Flaw {
     MixesUpCase,
     NeverAsksBack,
     NeverTellsNews,
+    OffersWhatItHasNot,
     ProlongsOthers,
     RenewsInto,
     RenewsNothing,
@@ -76,6 +81,9 @@ impl Notes {
         match attempt {
             Attempt::Granted(_) => self.granted.push(claim.lease().clone()),
             Attempt::Held(_) if claim.place().is_some() => self.queued.push(claim.clone()),
+            Attempt::Held(_) if claim.patience() == Patience::Waits => {
+                self.waiting.push(claim.clone())
+            }
             Attempt::Held(_) => {}
         }
     }
@@ -83,6 +91,7 @@ impl Notes {
     fn forget(&mut self, lease: &Lease) {
         self.granted.retain(|granted| granted.id() != lease.id());
         self.queued.retain(|claim| claim.id() != lease.id());
+        self.waiting.retain(|claim| claim.id() != lease.id());
     }
 }
 
@@ -225,6 +234,9 @@ impl LockBackend for Liar {
                 let nobody = nobody.with_remaining(Some(Duration::from_secs(1)));
                 Ok(Attempt::Held(Contention::new().with_holder(nobody)))
             }
+            Attempt::Held(contention) if self.has(Flaw::OffersWhatItHasNot) => {
+                Ok(Attempt::Held(contention.with_attempt(1)))
+            }
             held @ Attempt::Held(_) => Ok(held),
         }
     }
@@ -277,12 +289,26 @@ impl LockBackend for Liar {
                 self.store.release(lease).await?;
                 Ok(Release::Released)
             }
+            Flaw::OffersWhatItHasNot => {
+                let release = self.store.release(lease).await?;
+                let of_this = |claim: &&Claim| claim.key() == lease.key();
+                let next = self.notes.lock().unwrap().waiting.iter().find(of_this).cloned();
+                if let (Release::Released, Some(claim)) = (release, next) {
+                    let offer = Offer::new(Grant::new(NonZeroU64::MAX), 1, Duration::ZERO);
+                    self.news.offer(lease.key().as_str(), &claim.id().secret(), offer);
+                }
+                Ok(release)
+            }
             _ => self.store.release(lease).await,
         }
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
-        if self.has(Flaw::NeverTellsNews) { KeyWatch::silent() } else { self.store.watch(key) }
+        match self.flaw {
+            Flaw::NeverTellsNews => KeyWatch::silent(),
+            Flaw::OffersWhatItHasNot => self.news.watch(key),
+            _ => self.store.watch(key),
+        }
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
@@ -322,7 +348,8 @@ impl Harness for Lying {
 
     async fn start() -> Self {
         let store = MemoryBackend::with_clock(TokioClock::new());
-        Self(Liar { store, flaw: *FLAW.lock().unwrap(), notes: Arc::default() })
+        let (flaw, notes) = (*FLAW.lock().unwrap(), Arc::default());
+        Self(Liar { store, flaw, notes, news: KeyWatches::default() })
     }
 
     async fn connect(&self) -> Liar {
@@ -352,7 +379,7 @@ fn failures(flaw: Flaw) -> Vec<String> {
 }
 
 /// Each flaw, and a case that must catch it.
-const FLAWS: [(Flaw, &str); 29] = [
+const FLAWS: [(Flaw, &str); 30] = [
     (Flaw::AcquiresWhatIsHeld, "mutual_exclusion::many_clients_never_overlap"),
     (Flaw::AddsUnitsAtRenewals, "semaphore::a_renewal_gives_units_back_and_takes_none"),
     (Flaw::AsksTheNextHolderToo, "revocation::the_next_holder_is_not_asked"),
@@ -378,6 +405,7 @@ const FLAWS: [(Flaw, &str); 29] = [
     (Flaw::MixesUpCase, "mutual_exclusion::similar_names_are_different_locks"),
     (Flaw::NeverAsksBack, "revocation::a_holder_that_is_asked_back_learns_of_it_and_goes_on"),
     (Flaw::NeverTellsNews, "waiting::a_release_wakes_who_waits"),
+    (Flaw::OffersWhatItHasNot, "waiting::what_was_waited_for_lasts_like_any_other"),
     (Flaw::ProlongsOthers, "semaphore::each_holder_has_its_own_ttl"),
     (Flaw::ReleasesNothing, "release::a_released_lock_is_free_and_a_second_release_is_nothing"),
     (Flaw::RenewsInto, "renewal::a_renewal_puts_the_full_ttl_in_force"),

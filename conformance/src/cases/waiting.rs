@@ -6,7 +6,7 @@ use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{grant, start_to_wait};
+use super::{grant, refusal, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 use leasehold_core::LockBackend;
@@ -42,6 +42,28 @@ pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
         assert!(woken < scene.slack(), "woken after {woken:?}");
         guard.release().await.unwrap();
     }
+}
+
+pub(crate) async fn what_was_waited_for_lasts_like_any_other<H: Harness>(scene: &Scene<H>) {
+    let key = scene.key();
+    let (holder, third) = (scene.client().await, scene.backend().await);
+    let (client, _faults) = scene.faulty().await;
+    let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
+    let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
+    let before = guard.token().number();
+
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap();
+
+    // The store may have made it the holder without having been asked again.
+    assert!(guard.token().number() > before);
+    for _ in 0..4 {
+        assert!(guard.is_held());
+        refusal(&third, &scene.lease(&key)).await;
+        scene.pass(scene.ttl() / 2).await;
+    }
+    guard.release().await.unwrap();
+    grant(&third, &scene.lease(&key)).await;
 }
 
 pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
