@@ -30,6 +30,8 @@ pub(crate) struct Slots {
 struct Taken {
     id: LeaseId,
     until: Instant,
+    /// The revision at which its entry was created, once it is granted: no other entry has it.
+    granted: Option<i64>,
 }
 
 impl Slots {
@@ -42,7 +44,8 @@ impl Slots {
     /// The key of a lease, which takes a free slot unless it has one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease) -> String {
         let now = SystemClock.now();
-        let taken = Taken { id: lease.id(), until: now + lease.ttl() * 2 + FORGOTTEN_AFTER };
+        let until = now + lease.ttl() * 2 + FORGOTTEN_AFTER;
+        let taken = Taken { id: lease.id(), until, granted: None };
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
         let free = |slot: &Option<Taken>| slot.as_ref().is_none_or(|slot| slot.until <= now);
@@ -60,6 +63,24 @@ impl Slots {
         let all = self.taken();
         let slot = position(all.get(lease.key())?, lease.id())?;
         Some(layout.entry(lease.key(), &self.client, slot))
+    }
+
+    /// The lease is granted, and its entry, which is the one here, was `created` at that revision.
+    pub(crate) fn grant(&self, lease: &Lease, created: i64) {
+        let mut all = self.taken();
+        let mut taken = all.get_mut(lease.key()).into_iter().flatten().flatten();
+        if let Some(taken) = taken.find(|taken| taken.id == lease.id()) {
+            taken.granted = Some(created);
+        }
+    }
+
+    /// The key of a lease that was granted, and the revision at which it was created.
+    pub(crate) fn granted(&self, layout: &Layout, lease: &Lease) -> Option<(String, i64)> {
+        let all = self.taken();
+        let slots = all.get(lease.key())?;
+        let slot = position(slots, lease.id())?;
+        let created = slots[slot].as_ref()?.granted?;
+        Some((layout.entry(lease.key(), &self.client, slot), created))
     }
 
     /// Nothing of the lease is left in the store.
@@ -105,6 +126,25 @@ mod tests {
         slots.free(&two);
         slots.free(&three);
         assert!(slots.taken().is_empty());
+    }
+
+    #[test]
+    fn a_lease_is_granted_until_it_is_asked_for_again_or_released() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
+        slots.grant(&lease, 6);
+        assert_eq!(slots.granted(&layout, &lease), None);
+
+        let entry = slots.take(&layout, &lease);
+        assert_eq!(slots.granted(&layout, &lease), None);
+        slots.grant(&lease, 7);
+        assert_eq!(slots.granted(&layout, &lease), Some((entry.clone(), 7)));
+
+        assert_eq!(slots.take(&layout, &lease), entry);
+        assert_eq!(slots.granted(&layout, &lease), None);
+        slots.grant(&lease, 7);
+        slots.free(&lease);
+        assert_eq!(slots.granted(&layout, &lease), None);
     }
 
     #[test]

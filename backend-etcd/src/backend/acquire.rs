@@ -157,11 +157,14 @@ impl EtcdBackend {
             }
         }
         let hooks: Vec<Hook> = hooks.iter().flatten().copied().collect();
-        let seen = |position: usize| seen.map(|queues| &queues[position]);
+        let each = asked.iter().enumerate().map(|(i, asked)| {
+            let seen = seen.map(|queues| &queues[i]);
+            Position::of(asked, seen, self.news.queues_since(asked.claim.lease()))
+        });
+        let positions: Vec<Position<'_>> = each.collect();
         let (mut when, mut changes, mut reads, mut created) = (vec![], vec![], vec![], vec![]);
-        for (position, (asked, hook)) in asked.iter().zip(&hooks).enumerate() {
+        for ((asked, hook), position) in asked.iter().zip(&hooks).zip(&positions) {
             let lease = asked.claim.lease();
-            let position = Position::of(asked, seen(position), self.news.queues_since(lease));
             when.extend(position.is_unchanged(asked));
             if position.is_new() {
                 when.push(self.is_unmarked(lease));
@@ -197,8 +200,10 @@ impl EtcdBackend {
             return Ok(Err(queues(&ranges, &reply)?));
         }
         let revision = revision(&reply)?;
-        let each = asked.iter().zip(&hooks);
-        let grants = each.map(|(asked, hook)| self.granted(asked, *hook, revision, sent_at));
+        let each = asked.iter().zip(&hooks).zip(&positions);
+        let grants = each.map(|((asked, hook), position)| {
+            self.granted(asked, *hook, position.created(asked, revision), revision, sent_at)
+        });
         Ok(Ok(grants.collect::<Result<_, _>>()?))
     }
 
@@ -206,10 +211,14 @@ impl EtcdBackend {
         &self,
         asked: &Asked<'_>,
         hook: Hook,
+        created: Option<i64>,
         revision: i64,
         sent_at: Instant,
     ) -> Result<Grant, Failure> {
         let lease = asked.claim.lease();
+        if let Some(created) = created {
+            self.slots.grant(lease, created);
+        }
         self.news.granted(&self.connection, lease, &asked.entry, revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
         let grant = Grant::new(token.ok_or_else(super::look::senseless)?);
@@ -424,6 +433,15 @@ impl<'a> Position<'a> {
         match self {
             Self::Seen(_, Some(own)) => own.key.clone(),
             _ => asked.entry.clone().into(),
+        }
+    }
+
+    /// When the entry of one who was granted it at `revision` was created, if it lies with us.
+    fn created(&self, asked: &Asked<'_>, revision: i64) -> Option<i64> {
+        match *self {
+            Self::First | Self::Seen(_, None) => Some(revision),
+            Self::InLine(created) => Some(created),
+            Self::Seen(_, Some(own)) => (own.key == asked.entry.as_bytes()).then_some(own.created),
         }
     }
 

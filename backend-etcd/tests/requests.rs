@@ -1,0 +1,127 @@
+//! How often the cluster is asked.
+
+use std::time::Duration;
+
+use leasehold_core::{
+    Attempt, Claim, Lease, LockBackend, LockKey, Patience, Release, Renewal, Share, Tenure,
+};
+use leasehold_etcd::EtcdBackend;
+use leasehold_etcd::etcd_client::{Client, GetOptions};
+use leasehold_testbed::Etcd;
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn start() -> (Etcd, EtcdBackend) {
+    let etcd = Etcd::start().await;
+    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    (etcd, backend)
+}
+
+fn lease() -> Lease {
+    Lease::new(&LockKey::new("job").unwrap(), LONG).with_tenure(Tenure::Kept)
+}
+
+async fn is_granted(backend: &EtcdBackend, claim: &Claim) -> bool {
+    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+}
+
+/// How many transactions it takes.
+async fn transactions<T>(etcd: &Etcd, work: impl Future<Output = T>) -> (f64, T) {
+    let count = async || {
+        etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn",grpc_code="OK"}"#).await
+    };
+    let before = count().await;
+    let output = work.await;
+    (count().await - before, output)
+}
+
+async fn is_released_by_one(etcd: &Etcd, backend: &EtcdBackend, lease: &Lease) {
+    let (number, released) = transactions(etcd, backend.release(lease)).await;
+
+    assert_eq!((number, released.unwrap()), (1.0, Release::Released));
+    let store = Client::connect(etcd.endpoints(), None).await.unwrap();
+    let all = GetOptions::new().with_prefix().with_keys_only();
+    let left = store.kv_client().get("lock/", Some(all)).await.unwrap();
+    assert_eq!(left.kvs().len(), 0);
+}
+
+mod one_transaction {
+    use super::*;
+
+    #[tokio::test]
+    async fn takes_a_lock_that_is_free_and_one_gives_it_back() {
+        let (etcd, backend) = start().await;
+        for lease in [lease(), lease().with_share(Share::Units { units: 1, limit: 2 })] {
+            let claim = Claim::new(lease.clone());
+            let granted = transactions(&etcd, is_granted(&backend, &claim)).await;
+            assert_eq!(granted, (1.0, true));
+            is_released_by_one(&etcd, &backend, &lease).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn gives_back_a_lock_without_renewal() {
+        let (etcd, backend) = start().await;
+        let lease = lease().with_tenure(Tenure::Fixed);
+        assert!(is_granted(&backend, &Claim::new(lease.clone())).await);
+
+        is_released_by_one(&etcd, &backend, &lease).await;
+    }
+
+    #[tokio::test]
+    async fn gives_back_what_was_renewed_granted_again_and_asked_for() {
+        let (etcd, backend) = start().await;
+        for lease in [lease(), lease().with_tenure(Tenure::Fixed)] {
+            let claim = Claim::new(lease.clone());
+            assert!(is_granted(&backend, &claim).await);
+            assert!(is_granted(&backend, &claim).await);
+            let moved = lease.clone().with_ttl(LONG / 2);
+            assert_eq!(backend.renew(&moved).await.unwrap(), Renewal::Renewed);
+            backend.request_revocation(lease.key()).await.unwrap();
+
+            let (number, released) = transactions(&etcd, backend.release(&moved)).await;
+            assert_eq!((number, released.unwrap()), (1.0, Release::Released));
+        }
+    }
+
+    #[tokio::test]
+    async fn gives_back_what_was_waited_for() {
+        let (etcd, backend) = start().await;
+        let (first, second) = (lease(), lease());
+        assert!(is_granted(&backend, &Claim::new(first.clone())).await);
+        let waiting = Claim::new(second.clone()).with_patience(Patience::Queues(LONG));
+        assert!(!is_granted(&backend, &waiting).await);
+        assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+        assert!(is_granted(&backend, &waiting).await);
+
+        is_released_by_one(&etcd, &backend, &second).await;
+    }
+}
+
+#[tokio::test]
+async fn a_place_is_no_lock_that_could_be_released() {
+    let (_etcd, backend) = start().await;
+    let (first, second) = (lease(), lease());
+    assert!(is_granted(&backend, &Claim::new(first.clone())).await);
+    let waiting = Claim::new(second.clone()).with_patience(Patience::Queues(LONG));
+    assert!(!is_granted(&backend, &waiting).await);
+
+    assert_eq!(backend.release(&second).await.unwrap(), Release::NotHeld);
+
+    assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn what_was_granted_to_two_clients_is_released_by_either() {
+    let (etcd, one) = start().await;
+    let other = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    for (releases, late) in [(&one, &other), (&other, &one)] {
+        let lease = lease();
+        let claim = Claim::new(lease.clone());
+        assert!(is_granted(&one, &claim).await);
+        assert!(is_granted(&other, &claim).await);
+
+        assert_eq!(releases.release(&lease).await.unwrap(), Release::Released);
+        assert_eq!(late.release(&lease).await.unwrap(), Release::NotHeld);
+    }
+}
