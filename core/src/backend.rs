@@ -132,7 +132,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// By default silent, so that callers poll. A backend that declares
     /// [`Feature::Push`](crate::Feature::Push) fires it when a key is released by anybody, and when
-    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping.
+    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping, also of
+    /// leases that the store [offers](Offer) to those who wait.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
     }

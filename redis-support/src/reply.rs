@@ -333,6 +333,37 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_tells_the_place_and_the_number_of_the_attempt() {
+        let reply = |more: &[i64]| {
+            let mut parts = vec![Reply::Int(0), Reply::Int(-1), Reply::Int(-1), Reply::Nil];
+            parts.extend(more.iter().map(|number| Reply::Int(*number)));
+            decode_attempt(Ok(Reply::Array(parts)))
+        };
+        for (more, place, attempt) in [
+            (&[][..], None, None),
+            (&[5_000], Some(Duration::from_secs(5)), None),
+            (&[5_000, 1 << 50], Some(Duration::from_secs(5)), Some(1 << 50)),
+        ] {
+            let Ok(Attempt::Held(contention)) = reply(more) else { panic!("{more:?}") };
+            assert_eq!((contention.place(), contention.attempt()), (place, attempt));
+        }
+        assert!(reply(&[5_000, -1]).is_err() && reply(&[-1, 1]).is_err());
+    }
+
+    #[test]
+    fn an_offer_tells_what_is_had_and_since_when() {
+        let (key, id, offer) = decode_offer(b"7 3 5000 41 2500 some-id lock:a/b").unwrap();
+
+        assert_eq!((key, id), ("lock:a/b", "some-id"));
+        assert_eq!((offer.grant().token(), offer.grant().spare_tokens()), (7, 3));
+        assert_eq!(offer.grant().ttl(), Some(Duration::from_secs(5)));
+        assert_eq!((offer.attempt(), offer.after()), (41, Duration::from_micros(2_500)));
+        for wrong in ["", "0 3 5000 41 2500 id k", "7 3 5000 41 2500 id", "7 3 5000 41 -1 id k"] {
+            assert_eq!(decode_offer(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_foreign_holder_without_a_ttl_is_a_holder() {
         let value = Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec());
         let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), Reply::Int(-1), value]);

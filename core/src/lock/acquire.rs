@@ -1,4 +1,4 @@
-//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
+//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again, unless the news brought the lease.
 
 mod asked;
 
