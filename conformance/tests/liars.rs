@@ -82,7 +82,7 @@ impl Notes {
             Attempt::Granted(_) => self.granted.push(claim.lease().clone()),
             Attempt::Held(_) if claim.place().is_some() => self.queued.push(claim.clone()),
             Attempt::Held(_) if claim.patience() == Patience::Waits => {
-                self.waiting.push(claim.clone())
+                self.waiting.push(claim.clone());
             }
             Attempt::Held(_) => {}
         }

@@ -1,6 +1,6 @@
 //! The store's time-bound grant of one claim.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,15 @@ impl LeaseId {
 
     /// The id as text without blanks, for the store and for nobody else.
     pub fn secret(&self) -> String {
-        format!("{}-{:x}", self.random.simple(), self.count)
+        let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
+        self.write_secret(&mut text);
+        text
+    }
+
+    /// Adds [`secret`](Self::secret) to `text`.
+    pub fn write_secret(&self, text: &mut String) {
+        text.push_str(self.random.simple().encode_lower(&mut Uuid::encode_buffer()));
+        write!(text, "-{:x}", self.count).expect("a string takes whatever is written");
     }
 
     /// What logs and people may see of it.

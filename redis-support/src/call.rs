@@ -60,7 +60,7 @@ impl Call {
                 };
                 let words = Words::new(&of, &WANTED)
                     .keys(&of, &[Place::NewsFor(&id)])
-                    .value(lease, &id)
+                    .value(lease)
                     .millis(lease.ttl())
                     .number(claim.spare_tokens())
                     .word(&id)
@@ -99,8 +99,8 @@ impl Call {
         let with_keys =
             |words: Words, claim: &Claim| words.keys(&layout.places(claim.key()), &WANTED);
         let with_args = |words: Words, claim: &Claim| {
-            let (lease, id) = (claim.lease(), claim.lease().id().secret());
-            words.value(lease, &id).millis(lease.ttl()).word(&id)
+            let lease = claim.lease();
+            words.value(lease).millis(lease.ttl()).id(lease)
         };
         let words = claims.iter().fold(Words::default(), with_keys);
         Some(Self::new(Script::AcquireAll, claims.iter().fold(words, with_args)))
@@ -108,17 +108,17 @@ impl Call {
 
     /// The call that renews.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
-        let (of, id) = (layout.places(lease.key()), lease.id().secret());
+        let of = layout.places(lease.key());
         match lease.share() {
             Share::Whole => {
                 let words = Words::new(&of, &[Place::Lock, Place::Revoke]);
-                let words = words.value(lease, &id).millis(lease.ttl());
+                let words = words.value(lease).millis(lease.ttl());
                 Self::new(Script::Renew, words).with_essential(1)
             }
             Share::Units { units, .. } => {
                 let keys = [Place::Held, Place::Units, Place::News, Place::Revoke];
                 let words = Words::new(&of, &keys)
-                    .word(&id)
+                    .id(lease)
                     .millis(lease.ttl())
                     .number(units)
                     .description(lease);
@@ -129,16 +129,16 @@ impl Call {
 
     /// The call that releases.
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
-        let (of, id) = (layout.places(lease.key()), lease.id().secret());
+        let of = layout.places(lease.key());
         match lease.share() {
             Share::Whole => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
-                let words = Words::new(&of, &keys).value(lease, &id).word(&id);
+                let words = Words::new(&of, &keys).value(lease).id(lease);
                 Self::new(Script::Release, words).with_essential(1)
             }
             Share::Units { .. } => {
                 let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
-                let words = Words::new(&of, &keys).word(&id);
+                let words = Words::new(&of, &keys).id(lease);
                 Self::new(Script::ReleaseUnits, words).with_essential(2)
             }
         }
@@ -244,15 +244,21 @@ impl Words {
         self.number(time.as_nanos().div_ceil(1_000_000))
     }
 
+    /// The id of a lease.
+    fn id(mut self, lease: &Lease) -> Self {
+        lease.id().write_secret(&mut self.text);
+        self.word("")
+    }
+
     /// What lies under the key of a lock.
-    fn value(mut self, lease: &Lease, id: &str) -> Self {
+    fn value(mut self, lease: &Lease) -> Self {
+        lease.id().write_secret(&mut self.text);
         match lease.description() {
             Some(description) => {
-                self.text.push_str(id);
                 self.text.push(' ');
                 self.word(description.as_str())
             }
-            None => self.word(id),
+            None => self.word(""),
         }
     }
 
