@@ -1,14 +1,16 @@
 //! A release makes the one who waits the holder, and tells it: nobody else has to ask.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{
     Attempt, Claim, Inspection, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
     LossReason, Patience,
 };
-use leasehold_testbed::{Redis, RedisOptions, until};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, until};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
 
 use super::rights::DOCUMENTED;
 use super::steps::{lock, scripts_run, waiting};
@@ -121,6 +123,54 @@ async fn are_lost_like_others() {
 
     timeout(SOON, guard.lost()).await.expect("it is told");
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
+}
+
+/// Whatever becomes of offers, of answers and of those who wait: nobody holds it beside another, and tokens increase.
+#[tokio::test]
+async fn overlap_at_no_time_though_connections_break() {
+    const CLIENTS: usize = 5;
+    const BAD: [Weather; 3] = [Weather::Reset, Weather::BlackHole, Weather::HoldReplies];
+
+    let redis = Redis::start().await;
+    let (is_over, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let last_token = Arc::new(AtomicU64::new(0));
+    let (mut proxies, mut clients) = (Vec::new(), JoinSet::new());
+    for _ in 0..CLIENTS {
+        let proxy = FaultProxy::start(redis.address()).await;
+        let url = format!("redis://{}?timeout-ms=100", proxy.address());
+        proxies.push(proxy);
+        let client = LockClient::new(Backend::connect(&url).await.unwrap());
+        let mutex = client.mutex("job").unwrap();
+        let (is_over, inside) = (Arc::clone(&is_over), Arc::clone(&inside));
+        let last_token = Arc::clone(&last_token);
+        clients.spawn(async move {
+            let mut locked = 0;
+            while !is_over.load(Ordering::SeqCst) {
+                let guard = mutex.lock().await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two hold it");
+                let token = guard.token().number();
+                let before = last_token.swap(token, Ordering::SeqCst);
+                assert!(token > before, "{token} after {before}");
+                sleep(Duration::from_millis(1)).await;
+                assert!(guard.is_held());
+                inside.store(false, Ordering::SeqCst);
+                // It is released in the background if that is not known.
+                drop(guard.release().await);
+                locked += 1;
+            }
+            locked
+        });
+    }
+
+    for (n, proxy) in proxies.iter().cycle().take(60).enumerate() {
+        proxy.set_weather(BAD[n % BAD.len()]);
+        sleep(Duration::from_millis(20)).await;
+        proxy.set_weather(Weather::Fair);
+    }
+    is_over.store(true, Ordering::SeqCst);
+
+    let locked = timeout(SOON * 4, clients.join_all()).await.expect("nobody waits for ever");
+    assert!(locked.iter().all(|locked| *locked > 0), "{locked:?}");
 }
 
 #[tokio::test]
