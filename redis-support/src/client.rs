@@ -252,8 +252,8 @@ pub enum NoLink {
 /// Is told what a server says unasked, by the connection's own task. It must not wait.
 pub type Listener = Arc<dyn Fn(Said) + Send + Sync>;
 
-/// What a server says unasked.
-#[derive(Clone, Debug)]
+/// What a server says unasked. `Debug` keeps to itself what was published: it holds lease ids.
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Said {
     /// These keys were changed, and the server forgets that we want to hear of them.
@@ -264,4 +264,15 @@ pub enum Said {
     Published(Vec<u8>),
     /// The connection has ended.
     Closed,
+}
+
+impl fmt::Debug for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed(keys) => f.debug_tuple("Changed").field(&keys.len()).finish(),
+            Self::AllChanged => f.write_str("AllChanged"),
+            Self::Published(_) => f.debug_struct("Published").finish_non_exhaustive(),
+            Self::Closed => f.write_str("Closed"),
+        }
+    }
 }
