@@ -42,7 +42,7 @@ if others and not held then
   redis.call('DEL', KEYS[5])
   if redis.call('ZREM', KEYS[4], id) == 1 then
     redis.call('HDEL', KEYS[6], id)
-    tell(KEYS[4], KEYS[7], 0, id)
+    tell(KEYS[7], {id, redis.call('ZRANGE', KEYS[4], 0, 0)[1]})
   end
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.

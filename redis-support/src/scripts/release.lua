@@ -3,12 +3,12 @@
 -- Needs no command that fails when memory is full.
 if is_held then
   local micros = clock()
-  if not (KEYS[2] and hand_over(KEYS, micros)) then
+  if not (KEYS[2] and hand_over(KEYS, front, micros)) then
     redis.call('DEL', KEYS[1])
     if KEYS[2] then
       offer(KEYS[2], KEYS[3], math.floor(micros / 1000))
       -- In case the first is dead.
-      tell(KEYS[2], KEYS[4], 1)
+      tell(KEYS[4], {front[2]})
     end
   end
   return 1
@@ -21,6 +21,6 @@ if rank then
   redis.call('ZREM', KEYS[2], ARGV[2])
   redis.call('HDEL', KEYS[3], ARGV[2])
   -- If who is first now has been told before, it has no such key any more.
-  tell(KEYS[2], KEYS[4], 0, ARGV[2])
+  tell(KEYS[4], {ARGV[2], redis.call('ZRANGE', KEYS[2], 0, 0)[1]})
 end
 return 0

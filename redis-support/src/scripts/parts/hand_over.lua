@@ -1,10 +1,10 @@
 -- Makes the first in the queue the holder, if it is one that waits for a mutex and hears of it over its connection: then it need not ask.
 -- Its lease is as short as its place would be, since it may be dead; it is told which attempt was its last, and how long ago that was,
 -- which is all that it needs to know of our clock. False if there is nobody like that.
--- `keys`: lock, queue, places, news, fence.
-local function hand_over(keys, micros)
-  local first = redis.call('ZRANGE', keys[2], 0, 0)[1]
-  local known = first and redis.call('HGET', keys[3], first) or ''
+-- `keys`: lock, queue, places, news, fence. `front`: who is first and second.
+local function hand_over(keys, front, micros)
+  local first = front[1]
+  local known = redis.call('HGET', keys[3], first) or ''
   local ends, asked, ttl, spare, channel, value = string.match(known, '^(%d+) %d+ %d+ (%d+) (%d+) (%d+) (%S+) (.+)$')
   if not ends or tonumber(ends) <= math.floor(micros / 1000) then
     return false
@@ -24,6 +24,6 @@ local function hand_over(keys, micros)
   end
   redis.call('ZREM', keys[2], first)
   redis.call('HDEL', keys[3], first)
-  tell(keys[2], keys[4], 0, first)
+  tell(keys[4], {front[2]})
   return true
 end

@@ -53,13 +53,15 @@ end
 -- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; tells which it is
 -- from the front.
 local function queue_up(queue, places, id, rank, wants, place, micros)
+  local is_new = false
   if not rank then
-    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    redis.call('ZADD', queue, digits(math.max((tonumber(last or 0)) + 1, micros)), id)
-    rank = redis.call('ZCARD', queue) - 1
+    rank = redis.call('ZCARD', queue)
+    is_new = rank == 0
+    local last = not is_new and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+    redis.call('ZADD', queue, digits(math.max(last + 1, micros)), id)
   end
   redis.call('HSET', places, id, digits(math.floor(micros / 1000) + place) .. ' ' .. wants)
-  if redis.call('PTTL', queue) < place then
+  if is_new or redis.call('PTTL', queue) < place then
     -- For longer than it must be, so that this is not done each time.
     redis.call('PEXPIRE', queue, digits(2 * place))
     redis.call('PEXPIRE', places, digits(2 * place))

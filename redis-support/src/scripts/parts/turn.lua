@@ -1,16 +1,14 @@
 -- Who queues for a mutex has a key of its own, which is deleted when it is first: only then does it hear of the lock itself. So a
 -- release wakes no crowd.
 
--- Tells the one who has the place `rank` now, and deletes the key of `gone` as well, if there is one.
-local function tell(queue, news, rank, gone)
-  local keys = gone and {news .. '#' .. gone} or {}
-  local id = redis.call('ZRANGE', queue, rank, rank)[1]
-  if id then
-    keys[#keys + 1] = news .. '#' .. id
+-- Deletes the keys of these.
+local function tell(news, ids)
+  for n, id in ipairs(ids) do
+    ids[n] = news .. '#' .. id
   end
-  if keys[1] then
-    -- Where keys are moved about it may fail, and it looks by itself.
-    redis.pcall('DEL', unpack(keys))
+  if ids[1] then
+    -- Where keys are moved about it may fail, and they look by themselves.
+    redis.pcall('DEL', unpack(ids))
   end
 end
 
