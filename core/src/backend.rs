@@ -24,7 +24,8 @@ use crate::watch::KeyWatch;
 /// # To ensure correctness
 ///
 /// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and
-///   [`release`](Self::release) is one atomic step in the store and compares the whole lease id there.
+///   [`release`](Self::release) is one atomic step in the store and compares the whole lease id there, or what is
+///   as surely of this lease alone.
 /// - `try_acquire` is idempotent per [`LeaseId`](crate::LeaseId): repeated while its own lease is in
 ///   force, it is granted again with a full TTL.
 /// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
