@@ -290,7 +290,7 @@ impl Offer {
     /// Creates the offer of `grant`, which was made so long `after` the last attempt that the store had received, by the store's clock,
     /// and that was the one with this [number](Contention::with_attempt).
     ///
-    /// The grant says which TTL it [has](Grant::with_ttl). It should be short: nobody knows yet whether the caller is still there.
+    /// Nobody knows whether the caller is still there, so a store makes offers only to those of whom it has heard lately.
     pub fn new(grant: Grant, attempt: u64, after: Duration) -> Self {
         Self { grant, attempt, after }
     }

@@ -14,7 +14,7 @@ use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::Reaper;
 use crate::lock::{Held, Wait};
-use crate::options::{LockOptions, RenewalMode};
+use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 use crate::watch::KeyWatch;
 
@@ -74,7 +74,6 @@ pub(crate) async fn acquire(
         spaced: started,
         outage_wait: options.outage_wait,
         lock_delay: options.lock_delay,
-        renews: options.renewal == RenewalMode::Watchdog,
         answered_at: started,
     };
     acquisition.run(started).await
@@ -106,8 +105,6 @@ struct Acquisition<'a> {
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
-    /// Whether what is granted will be renewed.
-    renews: bool,
     /// When the store last answered.
     answered_at: Instant,
 }
@@ -232,7 +229,7 @@ impl Acquisition<'_> {
     fn take_offer(&mut self, now: Instant) -> Option<Granted> {
         let [claim] = self.claims else { return None };
         let offer = self.watch.take_offer(claim.id())?;
-        let (number, sent_at) = self.last.filter(|_last| self.renews)?;
+        let (number, sent_at) = self.last?;
         if offer.attempt() != number {
             return None;
         }

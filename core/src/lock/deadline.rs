@@ -43,15 +43,10 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl / RENEWALS_PER_TTL
 }
 
-/// When a lease that came unasked at `since` is renewed for the first time: so soon that hardly anything is left to chance, and not at
-/// once, since most locks are released by then.
+/// When a lease that came unasked at `since` is renewed for the first time, by which its holder asks for news of it: soon, and not at once,
+/// since most locks are released by then.
 pub(crate) fn confirmation_due(since: Instant) -> Instant {
     since + CONFIRMATION
-}
-
-/// Until when a lease granted or renewed at `sent_at` has half of its time left.
-pub(crate) fn new_until(sent_at: Instant, ttl: Duration) -> Instant {
-    sent_at + (ttl / 2).saturating_sub(drift(ttl))
 }
 
 /// When a renewal sent at `sent_at` is given up on.

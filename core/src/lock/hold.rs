@@ -76,7 +76,7 @@ pub(crate) struct Granted {
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
-    /// It came with the news: the store does not know yet that we are there, nor what else we want to hear of.
+    /// It came with the news: the store does not know yet what else we want to hear of.
     pub(crate) unasked: bool,
     /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
@@ -123,7 +123,6 @@ impl Hold {
             ttl: options.ttl,
             amended: None,
             deadline: sent_at,
-            new_until: sent_at,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
@@ -139,7 +138,7 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until, options.renewal);
-        if unasked {
+        if unasked && options.renewal == RenewalMode::Watchdog {
             state.due = state.due.min(deadline::confirmation_due(sent_at));
         }
         Arc::new(Self {
@@ -338,7 +337,8 @@ impl Hold {
             }
             let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
             let is_contested = state.news || state.asked_back;
-            let is_as_new = state.ttl == self.options.ttl && now <= state.new_until;
+            let ttl = self.options.ttl;
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
             if !in_time || is_contested || !is_as_new {
                 return None;
             }

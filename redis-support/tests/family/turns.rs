@@ -90,19 +90,37 @@ async fn do_not_wait_for_the_dead() {
 }
 
 #[tokio::test]
-async fn wait_for_those_who_hang_no_longer_than_for_a_place() {
+async fn do_not_wait_for_those_of_whom_nothing_was_heard_lately() {
+    // So that `micros` have passed since anybody asked.
+    const WAIT: &str = "
+        for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+          local known = redis.call('HGET', KEYS[1], id)
+          local later = function(ends, rest, asked)
+            return string.format('%d%s%.0f', ends - ARGV[1] / 1000, rest, asked - ARGV[1])
+          end
+          redis.call('HSET', KEYS[1], id, (string.gsub(known, '^(%d+)( %d+ %d+ )(%d+)', later)))
+        end";
+
     let redis = Redis::start().await;
     let (hanging, backend) = (backend(&redis).await, backend(&redis).await);
-    let (holder, hangs, next) = (claim(), waits(), waits());
-    assert!(is_granted(&backend, &holder).await);
-    refusal(&hanging, &hangs).await;
-    refusal(&backend, &next).await;
+    for (micros, soon) in [("2400000", false), ("2600000", true)] {
+        let (holder, hangs, next) = (claim(), waits(), waits());
+        assert!(is_granted(&backend, &holder).await);
+        refusal(&hanging, &hangs).await;
+        let places = redis.command(&["KEYS", "lock:~places:*"]).await;
+        let places = places.lines().last().unwrap().to_owned();
+        redis.command(&["EVAL", WAIT, "1", &places, micros]).await;
+        refusal(&backend, &next).await;
 
-    backend.release(holder.lease()).await.unwrap();
+        backend.release(holder.lease()).await.unwrap();
 
-    let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
-    assert!(left <= SOON && left > SOON / 2, "{left:?}");
-    assert!(is_granted(&hanging, &hangs).await, "it holds the lock, and is served if it asks");
+        let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
+        assert_eq!(left <= Patience::OFFER, soon, "{left:?}");
+        assert!(is_granted(&hanging, &hangs).await, "it is served if it asks");
+        for claim in [&hangs, &next] {
+            hanging.release(claim.lease()).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

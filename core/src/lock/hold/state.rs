@@ -22,8 +22,6 @@ pub(super) struct State {
     /// What else they ask for, once it has been changed: another share or description than was granted.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
-    /// Until when it is as good as a new one.
-    pub(super) new_until: Instant,
     /// The key stays closed until then, also after a release.
     pub(super) min_until: Instant,
     /// The deadline cannot be pushed any further.
@@ -112,7 +110,6 @@ impl State {
         self.phase = Phase::Held;
         self.alone = false;
         self.deadline = deadline::deadline(sent_at, ttl);
-        self.new_until = deadline::new_until(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
             self.deadline

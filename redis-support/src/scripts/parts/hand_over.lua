@@ -1,12 +1,12 @@
 -- Makes the first in the queue the holder, if it is one that waits for a mutex and hears of it over its connection: then it need not ask.
--- Its lease is as short as its place would be, since it may be dead; it is told which attempt was its last, and how long ago that was,
--- which is all that it needs to know of our clock. False if there is nobody like that.
+-- It is told which attempt was its last, and how long ago that was, which is all that it needs to know of our clock. False if there is
+-- nobody like that, or nothing was heard of it for so long that it may be dead: it asks for its place again before half of the time is over.
 -- `keys`: lock, queue, places, news, fence. `front`: who is first and second.
 local function hand_over(keys, front, micros)
   local first = front[1]
   local known = redis.call('HGET', keys[3], first) or ''
   local ends, asked, ttl, spare, channel, value = string.match(known, '^(%d+) %d+ %d+ (%d+) (%d+) (%d+) (%S+) (.+)$')
-  if not ends or tonumber(ends) <= math.floor(micros / 1000) then
+  if not ends or 2 * (micros - asked) > 1000 * ends - asked then
     return false
   end
   -- Fails when memory is full.

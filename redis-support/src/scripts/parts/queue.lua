@@ -1,7 +1,7 @@
 -- A queue is a sorted set of ids in the order of their coming, and a hash with what is known of each:
 -- until when its place is kept, how many units it wants, and, if it did not ask to be first come first served at any cost, for
 -- how many ms it is waited for once the key is free; and then, if it can be told that it was made the holder: when it asked (in us), the
--- TTL of its lease then (in ms), how many spare tokens it wants, the channel that it listens to, and the value of its lock.
+-- TTL of its lease (in ms), how many spare tokens it wants, the channel that it listens to, and the value of its lock.
 
 -- Places that one attempt looks at. Those further back wait until they have come nearer.
 local LOOKAHEAD = 128

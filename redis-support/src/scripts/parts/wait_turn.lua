@@ -6,8 +6,7 @@ local function wait_turn(keys, args, id, rank, place, patience, micros, refusal)
   if patience > 0 then
     local known = '1 ' .. patience
     if args[7] then
-      local ttl = digits(math.min(args[2], place))
-      known = table.concat({known, digits(micros), ttl, args[3], args[7], args[1]}, ' ')
+      known = table.concat({known, digits(micros), args[2], args[3], args[7], args[1]}, ' ')
     end
     local queued
     queued, rank = pcall(queue_up, keys[4], keys[6], id, rank, known, place, micros)
