@@ -300,8 +300,8 @@ impl<C: Client> Line<C> {
                 }
                 let Some(channel) = self.shared.channel() else { return Ok(()) };
                 link.subscribe(channel).await.inspect_err(|error| {
-                    if error.kind() == ErrorKind::Denied {
-                        tracing::info!(%error, "no right to listen to offers: those who wait will ask");
+                    if !error.is_retryable() {
+                        tracing::info!(%error, "the server tells no offers: those who wait will ask");
                         self.shared.hears_no_offers();
                     }
                 })

@@ -410,6 +410,7 @@ async fn canned_after_handshake(last: Answer) -> String {
     serve(move |command| match command {
         "EVALSHA" => last.clone(),
         "HELLO" => Answer::Next("%1\r\n$5\r\nproto\r\n:3\r\n"),
+        "SUBSCRIBE" => Answer::Next("-ERR unknown command 'subscribe'\r\n"),
         _ => Answer::Next("+OK\r\n"),
     })
     .await
