@@ -1,10 +1,9 @@
 //! What a client does around its stages: runtimes that come and go, panics, shutdown, memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
     ErrorKind, LeaseState, LockBackend, LockClient, LockOptions, LossReason, MemoryBackend, Mutex,
@@ -223,38 +222,6 @@ mod shutdown {
 
 mod leases {
     use super::*;
-
-    /// Counts how often somebody begins to sleep.
-    #[derive(Debug)]
-    struct Counting(TokioClock, AtomicUsize);
-
-    impl Clock for Counting {
-        fn now(&self) -> Instant {
-            self.0.now()
-        }
-
-        fn sleep_until(&self, deadline: Instant) -> Sleep {
-            self.1.fetch_add(1, Ordering::Relaxed);
-            self.0.sleep_until(deadline)
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn that_are_released_at_once_do_not_wake_the_watchdog_each_time() {
-        let clock = Arc::new(Counting(TokioClock::new(), AtomicUsize::new(0)));
-        let backend = MemoryBackend::with_clock(clock.0);
-        let client = LockClient::builder(backend).clock(Arc::clone(&clock)).build().unwrap();
-        let mutex = client.mutex("k").unwrap();
-
-        for _ in 0..100 {
-            mutex.lock().await.unwrap().release().await.unwrap();
-            tokio::task::yield_now().await;
-        }
-
-        // When it begins, and for the first of them.
-        let woken = clock.1.load(Ordering::Relaxed);
-        assert!(woken <= 2, "{woken} times");
-    }
 
     #[tokio::test(start_paused = true)]
     async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_alone() {

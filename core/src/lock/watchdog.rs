@@ -67,10 +67,7 @@ impl Watchdog {
     pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
         let mut schedule = lock(&self.schedule);
         let first = holds.into_iter().filter_map(|hold| schedule.file(hold, &*self.clock)).min();
-        if let Some(first) = first
-            && first < schedule.wakes_at
-        {
-            schedule.wakes_at = first;
+        if first.is_some_and(|first| first < schedule.wakes_at) {
             drop(schedule);
             self.alarm.wake();
         }
@@ -147,15 +144,11 @@ impl Watchdog {
     }
 
     /// When to look again: when the next lease is due, unless there is no room to renew it.
-    ///
-    /// For one that was released before we saw it, too: the next is due later than that, and need not wake us.
     fn next_look(&self, batches: usize) -> Instant {
-        let now = self.clock.now();
         let mut schedule = lock(&self.schedule);
         let next_due = schedule.holds.keys().next().map(|(due, _)| *due);
         schedule.wakes_at = match next_due {
             Some(due) if batches < MAX_BATCHES => due,
-            None if now < schedule.wakes_at => schedule.wakes_at,
             _ => Instant::FAR_FUTURE,
         };
         schedule.wakes_at
