@@ -187,6 +187,20 @@ async fn end_as_early_as_the_store_says() {
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
 }
 
+/// A renewal cannot make them last longer, but asks for news of their end.
+#[tokio::test(start_paused = true)]
+async fn that_are_capped_are_renewed_once() {
+    let mut scene = Scene::start(options().max_hold(ms(10_000))).await;
+    scene.offer(Offer::new(scene.grant().await, 1, ms(0)));
+    let guard = scene.guard().await;
+
+    pass(ms(9_000)).await;
+    assert_eq!(scene.faults.calls(Operation::Renew), 1);
+    assert!(guard.is_held());
+    pass(ms(1_000)).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::MaxHold));
+}
+
 /// The store's clock may jump.
 #[tokio::test(start_paused = true)]
 async fn are_not_believed_to_be_from_the_future() {

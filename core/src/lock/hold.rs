@@ -138,8 +138,8 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until, options.renewal);
-        if unasked && options.renewal == RenewalMode::Watchdog {
-            state.due = state.due.min(deadline::confirmation_due(sent_at));
+        if unasked {
+            state.confirm(sent_at, options.renewal);
         }
         Arc::new(Self {
             lease,

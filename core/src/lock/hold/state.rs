@@ -118,6 +118,16 @@ impl State {
         };
     }
 
+    /// It came unasked, at `since`: a renewal is to ask for news of it soon.
+    pub(super) fn confirm(&mut self, since: Instant, renewal: RenewalMode) {
+        if renewal == RenewalMode::Off {
+            return;
+        }
+        // One that is capped is renewed for the sake of news alone, and not if it falls due.
+        self.news = self.capped;
+        self.due = self.due.min(deadline::confirmation_due(since));
+    }
+
     /// Nobody knows what the store did.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
