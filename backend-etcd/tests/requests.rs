@@ -25,6 +25,14 @@ async fn is_granted(backend: &EtcdBackend, claim: &Claim) -> bool {
     matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
+/// The lease of one who holds the lock, and the claim of one who waits for it.
+async fn held_and_waiting(backend: &EtcdBackend) -> (Lease, Claim) {
+    let (held, waiting) = (lease(), Claim::new(lease()).with_patience(Patience::Queues(LONG)));
+    assert!(is_granted(backend, &Claim::new(held.clone())).await);
+    assert!(!is_granted(backend, &waiting).await);
+    (held, waiting)
+}
+
 /// How many transactions it takes.
 async fn transactions<T>(etcd: &Etcd, work: impl Future<Output = T>) -> (f64, T) {
     let count = async || {
@@ -87,26 +95,20 @@ mod one_transaction {
     #[tokio::test]
     async fn gives_back_what_was_waited_for() {
         let (etcd, backend) = start().await;
-        let (first, second) = (lease(), lease());
-        assert!(is_granted(&backend, &Claim::new(first.clone())).await);
-        let waiting = Claim::new(second.clone()).with_patience(Patience::Queues(LONG));
-        assert!(!is_granted(&backend, &waiting).await);
+        let (first, waiting) = held_and_waiting(&backend).await;
         assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
         assert!(is_granted(&backend, &waiting).await);
 
-        is_released_by_one(&etcd, &backend, &second).await;
+        is_released_by_one(&etcd, &backend, waiting.lease()).await;
     }
 }
 
 #[tokio::test]
 async fn a_place_is_no_lock_that_could_be_released() {
     let (_etcd, backend) = start().await;
-    let (first, second) = (lease(), lease());
-    assert!(is_granted(&backend, &Claim::new(first.clone())).await);
-    let waiting = Claim::new(second.clone()).with_patience(Patience::Queues(LONG));
-    assert!(!is_granted(&backend, &waiting).await);
+    let (first, waiting) = held_and_waiting(&backend).await;
 
-    assert_eq!(backend.release(&second).await.unwrap(), Release::NotHeld);
+    assert_eq!(backend.release(waiting.lease()).await.unwrap(), Release::NotHeld);
 
     assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
 }

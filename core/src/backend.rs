@@ -349,8 +349,8 @@ impl Contention {
         self
     }
 
-    /// Gives the attempt a number, no other of this claim has it, and says that the store may put the lease in force unasked
-    /// from now on: an [`Offer`] then names the attempt from which it counts.
+    /// Gives the attempt a number that no other attempt of this claim has, and says that the store may put the lease in force
+    /// unasked from now on: an [`Offer`] then names the attempt from which it counts.
     #[must_use]
     pub fn with_attempt(mut self, number: u64) -> Self {
         self.attempt = Some(number);

@@ -110,8 +110,8 @@ mod a_waiter_of_whom_nothing_is_heard {
         store.release(holder.lease()).await.unwrap();
 
         let Attempt::Held(contention) = store.try_acquire(&next).await.unwrap() else { panic!() };
-        assert_eq!(contention.retry_after(), Some(Patience::OFFER));
-        sleep(Patience::OFFER - ms(1)).await;
+        assert_eq!(contention.retry_after(), Some(Patience::RESERVATION));
+        sleep(Patience::RESERVATION - ms(1)).await;
         assert!(!is_granted(&next).await);
         sleep(ms(1)).await;
         assert!(is_granted(&next).await);
@@ -130,7 +130,7 @@ mod a_waiter_of_whom_nothing_is_heard {
         let several = store.try_acquire_all(&[claim()]).await.unwrap();
         assert!(matches!(several, AttemptAll::Held { .. }));
 
-        sleep(Patience::OFFER * 2).await;
+        sleep(Patience::RESERVATION * 2).await;
 
         assert!(matches!(store.try_acquire(&claim()).await.unwrap(), Attempt::Held(_)));
         assert!(matches!(store.try_acquire(&waits).await.unwrap(), Attempt::Granted(_)));

@@ -54,8 +54,8 @@ impl Call {
         let id = lease.id().secret();
         match lease.share() {
             Share::Whole => {
-                let (place, offer) = match claim.patience() {
-                    Patience::Waits => (LockOptions::PLACE_TTL, Patience::OFFER),
+                let (place, reservation) = match claim.patience() {
+                    Patience::Waits => (LockOptions::PLACE_TTL, Patience::RESERVATION),
                     _ => (claim.place().unwrap_or_default(), Duration::ZERO),
                 };
                 let words = Words::new(&of, &WANTED)
@@ -65,7 +65,7 @@ impl Call {
                     .number(claim.spare_tokens())
                     .word(&id)
                     .millis(place)
-                    .millis(offer);
+                    .millis(reservation);
                 let waits = claim.patience() == Patience::Waits;
                 let words = channel
                     .filter(|_channel| waits)

@@ -138,7 +138,7 @@ impl Machine {
 
     fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
         self.at(claim.key(), now, |store, entry| {
-            entry.offer(now);
+            entry.reserve(now);
             match obstacle(entry, claim, now) {
                 Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
                 Some(Obstacle::Held(contention)) => {
@@ -200,7 +200,7 @@ impl Machine {
                 store.changes += 1;
             }
             if entry.end(lease.id()) {
-                entry.offer(now);
+                entry.reserve(now);
                 store.changes += 1;
                 Release::Released
             } else {
@@ -294,7 +294,7 @@ fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Insta
         }
         Patience::Waits if claim.share().is_whole() => {
             let place = LockOptions::PLACE_TTL;
-            entry.queue_up(claim, now + place, Some(Patience::OFFER));
+            entry.queue_up(claim, now + place, Some(Patience::RESERVATION));
             contention.with_place(place)
         }
         Patience::Waits | Patience::Leaves => contention,

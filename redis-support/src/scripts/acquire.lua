@@ -5,7 +5,7 @@
 -- Granted: {1, token, how many more}. Refused: {0, ms until what is in the way ends by itself (negative: unknown), remaining
 -- TTL in ms (negative: for ever), value of who holds it or nil, and, if it has a place without having asked for one, for how
 -- many ms, and, if it may be made the holder meanwhile, the number of this attempt}.
-local value, id, place, patience = ARGV[1], ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
+local value, id, place = ARGV[1], ARGV[4], tonumber(ARGV[5])
 local micros = clock()
 local now = math.floor(micros / 1000)
 local rank = others and place > 0 and place_of(KEYS[4], KEYS[6], id, now)
@@ -13,13 +13,13 @@ local rank = others and place > 0 and place_of(KEYS[4], KEYS[6], id, now)
 -- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
 -- look yet does not read the lock. Without a place it may hold the lock, and not know it.
 if rank and rank > 1 and wanted_before(KEYS[4], KEYS[6], rank, now) > 1 then
-  return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, -1, -1, false})
+  return wait_turn(rank, micros, {0, -1, -1, false})
 end
 
 local held = redis.call('GET', KEYS[1])
 if held and held ~= value then
   local left = redis.call('PTTL', KEYS[1])
-  return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, left, left, string.sub(held, 1, 512)})
+  return wait_turn(rank, micros, {0, left, left, string.sub(held, 1, 512)})
 end
 if not held and others then
   if last_end(KEYS[3], now) then
@@ -27,8 +27,8 @@ if not held and others then
   end
   local wanted, first = wanted_before(KEYS[4], KEYS[6], rank, now)
   if wanted > 0 then
-    local offered = offer(KEYS[4], KEYS[6], now) or first
-    return wait_turn(KEYS, ARGV, id, rank, place, patience, micros, {0, first and math.min(first, offered) or -1, -1, false})
+    local reserved = reserve(KEYS[4], KEYS[6], now) or first
+    return wait_turn(rank, micros, {0, first and math.min(first, reserved) or -1, -1, false})
   end
 end
 

@@ -6,7 +6,7 @@ if is_held then
   if not (KEYS[2] and hand_over(KEYS, front, micros)) then
     redis.call('DEL', KEYS[1])
     if KEYS[2] then
-      offer(KEYS[2], KEYS[3], math.floor(micros / 1000))
+      reserve(KEYS[2], KEYS[3], math.floor(micros / 1000))
       -- In case the first is dead.
       tell(KEYS[4], {front[2]})
     end

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::rights::DOCUMENTED;
-use super::steps::{lock, scripts_run, waiting};
+use super::steps::{assert_nothing_is_left, lock, renewed, scripts_run, waiting};
 use crate::Backend;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -63,11 +63,7 @@ async fn take_one_request() {
         assert!(guard.token().number() > before);
     }
     guard.release().await.unwrap();
-    assert_eq!(
-        redis.command(&["KEYS", "lock:~[^f]*"]).await,
-        "*0",
-        "nothing but the counter is left"
-    );
+    assert_nothing_is_left(&redis).await;
 }
 
 #[tokio::test]
@@ -116,8 +112,7 @@ async fn are_lost_like_others() {
     let waits = in_line(&redis, &next).await;
     guard.release().await.unwrap();
     let guard = served(waits).await;
-    let until_confirmed = guard.deadline();
-    until("it is renewed in full", async || guard.deadline() > until_confirmed).await;
+    renewed(&guard).await;
 
     redis.command(&["DEL", "lock:job"]).await;
 

@@ -26,6 +26,11 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
+/// Of locks that are free, nothing but the counters of tokens is left.
+pub(crate) async fn assert_nothing_is_left(redis: &Redis) {
+    assert_eq!(redis.command(&["KEYS", "lock:~[^f]*"]).await, "*0");
+}
+
 /// How many scripts the server has run, by whatever command.
 pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
     redis.calls(&["eval", "evalsha"]).await

@@ -8,7 +8,7 @@ use leasehold_core::{
 use leasehold_testbed::{Redis, until};
 use tokio::time::{Instant, timeout};
 
-use super::steps::{lock, scripts_run, waiting};
+use super::steps::{assert_nothing_is_left, lock, scripts_run, waiting};
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -60,11 +60,7 @@ async fn come_before_who_has_just_released() {
             .await;
     }
     guard.release().await.unwrap();
-    assert_eq!(
-        redis.command(&["KEYS", "lock:~[^f]*"]).await,
-        "*0",
-        "nothing but the counter is left"
-    );
+    assert_nothing_is_left(&redis).await;
 }
 
 #[tokio::test]
@@ -84,7 +80,7 @@ async fn do_not_wait_for_the_dead() {
 
     let freed = Instant::now();
     let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
-    assert!(left <= Patience::OFFER, "{left:?}");
+    assert!(left <= Patience::RESERVATION, "{left:?}");
     until("it is its turn", async || is_granted(&backend, &next).await).await;
     assert!(freed.elapsed() < SOON, "no longer than a place is kept");
 }
@@ -115,7 +111,7 @@ async fn do_not_wait_for_those_of_whom_nothing_was_heard_lately() {
         backend.release(holder.lease()).await.unwrap();
 
         let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
-        assert_eq!(left <= Patience::OFFER, soon, "{left:?}");
+        assert_eq!(left <= Patience::RESERVATION, soon, "{left:?}");
         assert!(is_granted(&hanging, &hangs).await, "it is served if it asks");
         for claim in [&hangs, &next] {
             hanging.release(claim.lease()).await.unwrap();

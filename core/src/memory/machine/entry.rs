@@ -103,7 +103,7 @@ impl Entry {
     }
 
     /// If the key is free, the first in the queue is waited for no longer than for its patience.
-    pub(super) fn offer(&mut self, now: Instant) {
+    pub(super) fn reserve(&mut self, now: Instant) {
         if self.is_held() {
             return;
         }

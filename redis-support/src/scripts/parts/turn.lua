@@ -13,7 +13,7 @@ local function tell(news, ids)
 end
 
 -- The key is free, and the first in the queue is waited for no longer than it said: for how many ms, if it said so.
-local function offer(queue, places, now)
+local function reserve(queue, places, now)
   local first = redis.call('ZRANGE', queue, 0, 0)[1]
   local known = first and redis.call('HGET', places, first) or ''
   local ends, rest, time = string.match(known, '^(%d+)( %d+ (%d+).*)$')
