@@ -29,6 +29,12 @@ impl Instant {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.nanos.saturating_sub(earlier.nanos))
     }
+
+    /// The last multiple of `step` since the clock's zero that is not after this.
+    pub(crate) fn rounded_down(self, step: Duration) -> Self {
+        let past = self.nanos.checked_rem(nanos(step)).unwrap_or_default();
+        Self { nanos: self.nanos - past }
+    }
 }
 
 /// Saturates.

@@ -7,6 +7,10 @@ use crate::clock::Instant;
 /// A third of the TTL: after one failed renewal there is time for two more before the deadline.
 const RENEWALS_PER_TTL: u32 = 3;
 
+/// Renewals fall due at so many points of that time and none between them, so that those of many leases share round trips: each is
+/// early by less than 1 %.
+const POINTS_PER_RENEWAL: u32 = 128;
+
 /// A sixth of the TTL: with the pause below, two attempts that hang and a third fit into the
 /// two thirds that are left when a renewal falls due.
 const ATTEMPTS_PER_TTL: u32 = 6;
@@ -40,7 +44,8 @@ pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
 
 /// When the lease granted or renewed at `sent_at` falls due for renewal.
 pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
-    sent_at + ttl / RENEWALS_PER_TTL
+    let interval = ttl / RENEWALS_PER_TTL;
+    (sent_at + interval).rounded_down(interval / POINTS_PER_RENEWAL)
 }
 
 /// When a lease that came unasked at `since` is renewed for the first time, by which its holder asks for news of it: soon, and not at once,
@@ -77,6 +82,26 @@ mod tests {
     #[test]
     fn the_deadline_counts_from_before_the_request() {
         assert_eq!(deadline(ZERO + MS(7), MS(1_000)), ZERO + MS(7 + 1_000 - 12));
+    }
+
+    #[test]
+    fn renewals_fall_due_after_a_third_or_up_to_a_hundredth_earlier() {
+        for sent_at in (0..1_000).map(|n| ZERO + MS(7 * n)) {
+            let third = sent_at + MS(10_000);
+            let due = renewal_due(sent_at, MS(30_000));
+            assert!(due <= third && third.since(due) < MS(100), "{sent_at:?}");
+        }
+        assert_eq!(
+            renewal_due(ZERO + MS(1), Duration::from_nanos(383)),
+            ZERO + MS(1) + Duration::from_nanos(127)
+        );
+    }
+
+    #[test]
+    fn those_of_many_leases_fall_due_together() {
+        let due = (0..10_000).map(|n| renewal_due(ZERO + MS(n), MS(30_000)));
+        let moments: std::collections::HashSet<_> = due.collect();
+        assert!(moments.len() <= 129, "{}", moments.len());
     }
 
     #[test]
