@@ -46,7 +46,8 @@ pub struct LockOptions {
 /// Whether leases are renewed while their guards live.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
-    /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip.
+    /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
+    /// share a time to live ([`Feature::Sessions`](crate::Feature::Sessions)), each is renewed as early as the next of them.
     Watchdog,
     /// Nobody renews: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
     Off,

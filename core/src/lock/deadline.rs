@@ -42,7 +42,7 @@ pub(crate) fn deadline(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + validity(ttl)
 }
 
-/// When the lease granted or renewed at `sent_at` falls due for renewal.
+/// When the lease granted or renewed at `sent_at` falls due for renewal, together with others of its TTL.
 pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     let interval = ttl / RENEWALS_PER_TTL;
     (sent_at + interval).rounded_down(interval / POINTS_PER_RENEWAL)
@@ -66,6 +66,8 @@ pub(crate) fn retry_due(now: Instant, ttl: Duration) -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -91,17 +93,19 @@ mod tests {
             let due = renewal_due(sent_at, MS(30_000));
             assert!(due <= third && third.since(due) < MS(100), "{sent_at:?}");
         }
-        assert_eq!(
-            renewal_due(ZERO + MS(1), Duration::from_nanos(383)),
-            ZERO + MS(1) + Duration::from_nanos(127)
-        );
     }
 
     #[test]
-    fn those_of_many_leases_fall_due_together() {
+    fn renewals_of_many_leases_fall_due_together() {
         let due = (0..10_000).map(|n| renewal_due(ZERO + MS(n), MS(30_000)));
-        let moments: std::collections::HashSet<_> = due.collect();
+        let moments: HashSet<_> = due.collect();
         assert!(moments.len() <= 129, "{}", moments.len());
+    }
+
+    #[test]
+    fn a_ttl_too_short_to_be_divided_is_not() {
+        let nanos = Duration::from_nanos;
+        assert_eq!(renewal_due(ZERO + MS(1), nanos(383)), ZERO + MS(1) + nanos(127));
     }
 
     #[test]

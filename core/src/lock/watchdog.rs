@@ -36,7 +36,7 @@ struct Schedule {
     /// By when they are due: for renewal, or at their deadline.
     holds: BTreeMap<Place, Arc<Hold>>,
     next_id: NonZeroU64,
-    /// When those that fall due for renewal with a TTL do so together, where that saves something.
+    /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all.
     rounds: Option<HashMap<Duration, Instant>>,
     /// When the task looks again by itself.
     wakes_at: Instant,
