@@ -34,12 +34,12 @@
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe
-//!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking
+//!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking +client|caching
 //!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
 //! Without `+client|tracking`, those who wait poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
-//! lock; without `+mget +mset`, what several callers ask for at the same time takes longer.
+//! lock; without `+mget +mset` and `+client|caching`, what several callers ask for at the same time takes longer.
 //! In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
 //! a majority of them in a cluster `+cluster|nodes`. On sentinels, `+sentinel|master +subscribe &+switch-master`.
 //!

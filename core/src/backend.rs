@@ -231,12 +231,13 @@ pub struct Grant {
     token: NonZeroU64,
     spare_tokens: u32,
     ttl: Option<Duration>,
+    has_news: bool,
 }
 
 impl Grant {
     /// Creates the grant whose fencing token is `token`.
     pub fn new(token: NonZeroU64) -> Self {
-        Self { token, spare_tokens: 0, ttl: None }
+        Self { token, spare_tokens: 0, ttl: None, has_news: true }
     }
 
     /// Says which TTL the store really put in force, where it is not the one that was asked for.
@@ -257,6 +258,21 @@ impl Grant {
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
+    }
+
+    /// Says that the store tells nothing of this lease before its first renewal, whatever becomes of it.
+    ///
+    /// A lease that is renewed at all is renewed soon then, unless it was released before. So a store may save itself the trouble
+    /// for the many that are.
+    #[must_use]
+    pub fn without_news(mut self) -> Self {
+        self.has_news = false;
+        self
+    }
+
+    /// Whether the store tells what becomes of the lease from the grant on, if it tells anything.
+    pub fn has_news(&self) -> bool {
+        self.has_news
     }
 
     /// How many of the numbers that follow the token belong to this grant too.

@@ -113,7 +113,7 @@ impl Scene {
     async fn grant(&self) -> Grant {
         self.store.inner.release(&self.holder).await.unwrap();
         match self.store.inner.try_acquire(&self.claim()).await.unwrap() {
-            Attempt::Granted(grant) => grant,
+            Attempt::Granted(grant) => grant.without_news(),
             Attempt::Held(contention) => panic!("{contention:?}"),
         }
     }

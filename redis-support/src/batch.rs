@@ -3,7 +3,11 @@
 //! Calls of one kind are one run of the script for many, which does nothing for those where something is in the way. Those are
 //! sent again by themselves, and so are all of them if that script as a whole is refused: what one call fails of is its
 //! own affair, and to do again what was done changes nothing.
+//!
+//! To note what we want to hear of takes the server as long as what is in those scripts. Most locks are released before anything
+//! happens to them, so calls that can do without news for a while forgo it.
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +16,15 @@ use leasehold_core::{Error, ErrorKind};
 use crate::call::Call;
 use crate::client::{Client, Received, Request, Run};
 use crate::error::ServerError;
-use crate::line::Line;
+use crate::line::{Current, Line};
 use crate::reply::Reply;
 use crate::script::Many;
 
 /// As many calls leave together as keep a server from others for a millisecond or so.
 pub(crate) const MAX_CALLS: usize = 128;
+
+/// What the server is told before a script whose keys it need not remember.
+const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
 
 /// How a call is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -44,6 +51,8 @@ pub(crate) struct Batch<'a> {
 /// Calls that are one request: one, or many of one kind.
 struct Part<'a> {
     many: Option<Many>,
+    /// Whether the server is told that this is to ask for no news.
+    forgoes_news: bool,
     calls: Vec<&'a Call>,
     /// Which each of them was of all that were given, and how it is sent.
     given: Vec<(usize, Form)>,
@@ -68,10 +77,15 @@ impl<'a> Batch<'a> {
         let mut parts: Vec<Part<'a>> = Vec::new();
         for (index, (call, form)) in given.into_iter().enumerate() {
             let many = form.many(call);
-            let has_room = |part: &Part<'_>| part.many == many && part.calls.len() < MAX_CALLS;
+            let forgoes_news = !call.wants_news();
+            let has_room = |part: &Part<'_>| {
+                (part.many, part.forgoes_news) == (many, forgoes_news)
+                    && part.calls.len() < MAX_CALLS
+            };
             let place = many.and_then(|_many| parts.iter().rposition(has_room));
             let place = place.unwrap_or_else(|| {
-                parts.push(Part { many, calls: Vec::new(), given: Vec::new(), in_full: false });
+                let (calls, given) = (Vec::new(), Vec::new());
+                parts.push(Part { many, forgoes_news, calls, given, in_full: false });
                 parts.len() - 1
             });
             let part = &mut parts[place];
@@ -79,36 +93,65 @@ impl<'a> Batch<'a> {
             part.given.push((index, form));
             part.in_full |= form.in_full;
         }
-        // For a single call its own script is shorter.
+        // For a single call its own script is shorter, and one more request is not worth its while.
         for part in parts.iter_mut().filter(|part| part.calls.len() == 1) {
-            part.many = None;
+            (part.many, part.forgoes_news) = (None, false);
         }
         Self { parts }
     }
 
-    pub(crate) fn requests(&self) -> Vec<Request<'_>> {
+    /// Sends them, and tells what came of each, in the order in which they were given. Sends at once.
+    pub(crate) async fn send<C: Client>(
+        mut self,
+        line: &Line<C>,
+        current: &Current<C::Link>,
+    ) -> Result<Vec<Outcome>, Error> {
+        if !line.may_forgo_news() {
+            self.parts.iter_mut().for_each(|part| part.forgoes_news = false);
+        }
+        let replies = line.exchange_on(current, self.requests(), Duration::ZERO).await?;
+        if self.has_to_take_news(&replies) {
+            line.has_to_take_news();
+        }
+        Ok(self.outcomes(replies))
+    }
+
+    fn requests(&self) -> Vec<Request<'_>> {
         let mut brought = Vec::new();
-        let request = |part| {
-            let Part { many, calls, in_full, .. }: &Part<'_> = part;
+        let mut requests = Vec::with_capacity(2 * self.parts.len());
+        for Part { many, forgoes_news, calls, in_full, .. } in &self.parts {
+            requests.extend(forgoes_news.then_some(FORGO_NEWS));
             let run = match many {
                 Some(many) => Run::many(*many, calls),
                 None => Run::one(&calls[0]),
             };
             // The first request for a script brings its source along, the others find it there.
-            if *in_full && !brought.contains(&run.script()) {
+            requests.push(if *in_full && !brought.contains(&run.script()) {
                 brought.push(run.script());
                 Request::BySource(run)
             } else {
                 Request::ByHash(run)
-            }
-        };
-        self.parts.iter().map(request).collect()
+            });
+        }
+        requests
     }
 
-    /// What came of each call, in the order in which they were given, by the replies to the requests.
-    pub(crate) fn outcomes(self, replies: Vec<Received>) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
-        for (part, reply) in self.parts.into_iter().zip(replies) {
+    /// Whether the server refused to be told that a script is to ask for no news. It ran, and asked.
+    fn has_to_take_news(&self, replies: &[Received]) -> bool {
+        let mut replies = replies.iter();
+        self.parts.iter().any(|part| {
+            let is_refused = part.forgoes_news && replies.next().is_some_and(Result::is_err);
+            replies.next();
+            is_refused
+        })
+    }
+
+    /// What came of each call, by the replies to the requests.
+    fn outcomes(self, replies: Vec<Received>) -> Vec<Outcome> {
+        let (mut outcomes, mut replies) = (Vec::new(), replies.into_iter());
+        for part in self.parts {
+            let _refused = part.forgoes_news.then(|| replies.next());
+            let reply = replies.next().expect("as many replies come as requests were sent");
             outcomes.extend(part.outcomes(reply));
         }
         outcomes.sort_unstable_by_key(|(index, _outcome)| *index);
@@ -120,7 +163,7 @@ impl Part<'_> {
     fn outcomes(self, reply: Received) -> Vec<(usize, Outcome)> {
         let is_unknown = is_unknown(&reply);
         let replies = match self.many {
-            Some(many) => many.replies(reply, self.calls.len()),
+            Some(many) => many.replies(reply, self.calls.len(), !self.forgoes_news),
             None => vec![Some(reply)],
         };
         let outcome = |((index, form), reply): ((usize, Form), Option<Received>)| {
@@ -137,14 +180,15 @@ impl Part<'_> {
 
 impl Many {
     /// What the reply means for each of so many calls; `None` for those for which nothing was done, as far as is known.
-    fn replies(self, reply: Received, count: usize) -> Vec<Option<Received>> {
+    fn replies(self, reply: Received, count: usize, has_news: bool) -> Vec<Option<Received>> {
+        // A script for one call says first whether it was done, and this one that there is no news of it.
+        let done = if has_news { Reply::Int(1) } else { Reply::Int(2) };
         match reply {
             Ok(Reply::Array(parts)) if parts.len() == count * self.parts => {
                 let reply = |parts: &[Reply]| match parts {
                     [Reply::Nil, ..] => None,
                     [reply] => Some(Ok(reply.clone())),
-                    // A script for one call says first whether it was done.
-                    parts => Some(Ok(Reply::Array([&[Reply::Int(1)], parts].concat()))),
+                    parts => Some(Ok(Reply::Array([slice::from_ref(&done), parts].concat()))),
                 };
                 parts.chunks(self.parts).map(reply).collect()
             }
@@ -162,13 +206,17 @@ pub(crate) async fn call_all<C: Client>(
     let mut received: Vec<Option<Received>> = vec![None; calls.len()];
     let mut open: Vec<(usize, Form)> = (0..calls.len()).map(|index| (index, form)).collect();
     while !open.is_empty() {
-        let batch = Batch::new(open.iter().map(|(index, form)| (calls[*index], *form)));
-        let replies = line.exchange(batch.requests(), Duration::ZERO).await;
+        let given = open.iter().map(|(index, form)| (calls[*index], *form));
+        let outcomes = async {
+            let current = line.current().await?;
+            Batch::new(given).send(line, &current).await
+        };
         // From the second round trip on, the replies to the others are lost as well.
         let is_first = open.iter().all(|(_index, of)| *of == form);
-        let replies = replies.map_err(|error| if is_first { error } else { unfinished() })?;
+        let outcomes =
+            outcomes.await.map_err(|error| if is_first { error } else { unfinished() })?;
         let mut again = Vec::new();
-        for ((index, _form), outcome) in open.into_iter().zip(batch.outcomes(replies)) {
+        for ((index, _form), outcome) in open.into_iter().zip(outcomes) {
             match outcome {
                 Outcome::Received(reply) => received[index] = Some(reply),
                 Outcome::Again(form) => again.push((index, form)),
@@ -224,19 +272,27 @@ fn is_unknown(reply: &Received) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Claim, Lease, LockKey};
+    use leasehold_core::{Claim, Lease, LockKey, Tenure};
 
     use super::*;
     use crate::layout::Layout;
     use crate::script::Script;
 
-    const LOCKED: [Reply; 3] = [Reply::Int(1), Reply::Int(7), Reply::Int(0)];
+    /// Of one that the server tells nothing of.
+    const LOCKED: [Reply; 3] = [Reply::Int(2), Reply::Int(7), Reply::Int(0)];
 
     fn lease(name: &str) -> Lease {
         Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(1))
     }
 
+    /// Of a lease that is renewed.
     fn acquire(name: &str) -> Call {
+        let kept = lease(name).with_tenure(Tenure::Kept);
+        Call::acquire(&Layout::default(), &Claim::new(kept), None)
+    }
+
+    /// Of a lease that is not.
+    fn acquire_once(name: &str) -> Call {
         Call::acquire(&Layout::default(), &Claim::new(lease(name)), None)
     }
 
@@ -271,6 +327,8 @@ mod tests {
         words(batch).into_iter().map(|words| format!("{} {}", words[0], words[1])).collect()
     }
 
+    const FORGO: &str = "CLIENT CACHING";
+
     fn no_script() -> Received {
         Err(ServerError::new("NOSCRIPT", "No matching script. Please use EVAL."))
     }
@@ -282,9 +340,9 @@ mod tests {
 
         assert_eq!(
             scripts(&batch),
-            ["EVALSHA AcquireMany", "EVALSHA Release", "EVALSHA Inspect", "EVALSHA Renew"]
+            [FORGO, "EVALSHA AcquireMany", "EVALSHA Release", "EVALSHA Inspect", "EVALSHA Renew"]
         );
-        let words = words(&batch).swap_remove(0);
+        let words = words(&batch).swap_remove(1);
         let keys = |call: &Call| call.keys().take(5).map(str::to_owned).collect::<Vec<_>>();
         let args = |call: &Call| call.args().take(3).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(words[2], "10");
@@ -293,11 +351,44 @@ mod tests {
     }
 
     #[test]
+    fn only_those_that_can_do_without_news_forgo_it() {
+        let calls = [acquire_once("a"), acquire_once("b"), renew("a"), renew("b"), acquire("c")];
+        let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
+
+        // For one it is not worth its while.
+        assert_eq!(
+            scripts(&batch),
+            ["EVALSHA AcquireMany", "EVALSHA RenewMany", "EVALSHA Acquire"]
+        );
+        let locked = Reply::Array([&LOCKED[1..], &LOCKED[1..]].concat());
+        let renewed = Reply::Array(vec![Reply::Int(1); 2]);
+        let outcomes = batch.outcomes([locked, renewed, Reply::Nil].map(Ok).to_vec());
+        for outcome in &outcomes[..2] {
+            let Outcome::Received(Ok(Reply::Array(parts))) = outcome else { panic!() };
+            assert_eq!(parts[0], Reply::Int(1), "there is news of it");
+        }
+    }
+
+    #[test]
+    fn that_the_server_has_to_be_told_nothing_is_noticed() {
+        let calls = [release("a"), release("b"), acquire("c"), acquire("d")];
+        let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
+        let refused = || Err(ServerError::new("NOPERM", "this user has no permissions"));
+        let done = || Ok(Reply::Other);
+
+        assert!(!batch.has_to_take_news(&[done(), refused(), done(), refused()]));
+        assert!(batch.has_to_take_news(&[done(), done(), refused(), done()]));
+        assert!(batch.has_to_take_news(&[refused(), done(), refused(), done()]));
+    }
+
+    #[test]
     fn each_has_its_own_reply() {
         let calls = [acquire("a"), release("b"), acquire("c"), release("d")];
         let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
         let replies = [
+            Reply::Other,
             Reply::Array(vec![Reply::Nil, Reply::Int(0), Reply::Int(7), Reply::Int(0)]),
+            Reply::Other,
             Reply::Array(vec![Reply::Int(1), Reply::Nil]),
         ];
 
@@ -334,12 +425,12 @@ mod tests {
         let calls = [acquire("a"), acquire("b"), inspect("c"), inspect("d")];
         let mut forms = vec![Form::TOGETHER; 4];
         for expected in [
-            ["EVALSHA AcquireMany", "EVALSHA Inspect", "EVALSHA Inspect"],
-            ["EVAL AcquireMany", "EVAL Inspect", "EVALSHA Inspect"],
+            [FORGO, "EVALSHA AcquireMany", "EVALSHA Inspect", "EVALSHA Inspect"],
+            [FORGO, "EVAL AcquireMany", "EVAL Inspect", "EVALSHA Inspect"],
         ] {
             let batch = Batch::new(calls.iter().zip(forms.clone()));
             assert_eq!(scripts(&batch), expected);
-            let outcomes = batch.outcomes(vec![no_script(); 3]);
+            let outcomes = batch.outcomes(vec![no_script(); 4]);
             for (form, outcome) in forms.iter_mut().zip(outcomes) {
                 if let Outcome::Again(again) = outcome {
                     *form = again;
@@ -355,8 +446,8 @@ mod tests {
         let calls: Vec<Call> = (0..300).map(|n| release(&format!("k{n}"))).collect();
         let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
 
-        let keys: Vec<String> =
-            words(&batch).into_iter().map(|mut words| words.swap_remove(2)).collect();
+        let scripts = words(&batch).into_iter().filter(|words| words[0] == "EVALSHA");
+        let keys: Vec<String> = scripts.map(|mut words| words.swap_remove(2)).collect();
         assert_eq!(keys, ["256", "256", "88"]);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claim, Description, Lease, LockKey, LockOptions, Patience, Share};
+use leasehold_core::{Claim, Description, Lease, LockKey, LockOptions, Patience, Share, Tenure};
 
 use crate::layout::{Layout, Place, Places};
 use crate::script::Script;
@@ -14,6 +14,8 @@ use crate::script::Script;
 #[derive(Clone)]
 pub struct Call {
     script: Script,
+    /// Whether the server is to tell from then on what others do to the keys.
+    wants_news: bool,
     words: Arc<Words>,
     /// How many of the keys it has.
     keys: usize,
@@ -71,7 +73,8 @@ impl Call {
                     .filter(|_channel| waits)
                     .into_iter()
                     .fold(words, |words, channel| words.word(channel));
-                Self::new(Script::Acquire, words)
+                // One that is renewed asks for news then.
+                Self::new(Script::Acquire, words).with_news(lease.tenure() == Tenure::Fixed)
             }
             Share::Units { units, limit } => {
                 let words = Words::new(&of, &WANTED)
@@ -134,7 +137,7 @@ impl Call {
             Share::Whole => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
                 let words = Words::new(&of, &keys).value(lease).id(lease);
-                Self::new(Script::Release, words).with_essential(1)
+                Self::new(Script::Release, words).with_essential(1).with_news(false)
             }
             Share::Units { .. } => {
                 let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
@@ -165,7 +168,12 @@ impl Call {
 
     /// All keys are essential.
     fn new(script: Script, words: Words) -> Self {
-        Self { script, keys: words.keys, essential: words.keys, words: Arc::new(words) }
+        let keys = words.keys;
+        Self { script, wants_news: true, keys, essential: keys, words: Arc::new(words) }
+    }
+
+    fn with_news(self, wants_news: bool) -> Self {
+        Self { wants_news, ..self }
     }
 
     fn with_essential(self, essential: usize) -> Self {
@@ -176,6 +184,11 @@ impl Call {
     /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         (self.essential < self.keys).then(|| Self { keys: self.essential, ..self.clone() })
+    }
+
+    /// Whether the server is to tell from then on what others do to the keys.
+    pub(crate) fn wants_news(&self) -> bool {
+        self.wants_news
     }
 
     /// How many bytes it has, nearly.

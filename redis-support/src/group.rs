@@ -112,12 +112,9 @@ impl<C: Client> Group<C> {
         if next.is_empty() {
             return false;
         }
-        let batch = Batch::new(next.iter().map(|waiting| (&waiting.call, waiting.form)));
-        match self.line.exchange_on(current, batch.requests(), Duration::ZERO).await {
-            Ok(replies) => {
-                let outcomes = batch.outcomes(replies);
-                self.tell(next, outcomes);
-            }
+        let calls = next.iter().map(|waiting| (&waiting.call, waiting.form));
+        match Batch::new(calls).send(&self.line, current).await {
+            Ok(outcomes) => self.tell(next, outcomes),
             Err(error) => {
                 for waiting in next {
                     waiting.tell(Err(error.repeated()));

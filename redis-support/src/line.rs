@@ -93,6 +93,16 @@ impl<C: Client> Line<C> {
         &self.address
     }
 
+    /// Whether the server can be told that a request is to ask for no news, as far as is known.
+    pub(crate) fn may_forgo_news(&self) -> bool {
+        self.shared.may_forgo_news()
+    }
+
+    /// The server does not let itself be told that.
+    pub(crate) fn has_to_take_news(&self) {
+        self.shared.has_to_take_news();
+    }
+
     /// Ends the connection. The next call makes another.
     pub(crate) fn disconnect(&self) {
         let left = self.state().current.take();
@@ -292,8 +302,8 @@ impl<C: Client> Line<C> {
             Role::Sentinel(_) => link.subscribe(SWITCH).await,
             Role::Store if !self.shared.has_push() => Ok(()),
             Role::Store => {
-                // Of keys that our scripts read, what others than us do to them.
-                let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP"]);
+                // Of keys that our scripts read, what others than us do to them, unless it is told before a script that it need not.
+                let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = link.send(tracking).await? {
                     tracing::info!(?refusal, "the server tells no news: those who wait will poll");
                     self.shared.has_no_push();

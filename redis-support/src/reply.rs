@@ -36,9 +36,11 @@ pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
     let attempt = match &reply {
         Reply::Array(parts) => match parts.as_slice() {
             [Reply::Int(1), token] => grant(token).map(Attempt::Granted),
-            [Reply::Int(1), token, Reply::Int(spare)] => grant(token)
+            [Reply::Int(granted @ 1..=2), token, Reply::Int(spare)] => grant(token)
                 .zip(u32::try_from(*spare).ok())
-                .map(|(grant, spare)| Attempt::Granted(grant.with_spare_tokens(spare))),
+                .map(|(grant, spare)| grant.with_spare_tokens(spare))
+                .map(|grant| if *granted == 1 { grant } else { grant.without_news() })
+                .map(Attempt::Granted),
             // It may be made the holder meanwhile.
             [
                 Reply::Int(0),
@@ -75,7 +77,8 @@ pub(crate) fn decode_offer(message: &[u8]) -> Option<(&str, &str, Offer)> {
     let attempt = words.next()?.parse().ok()?;
     let after = words.next()?.parse().ok().map(Duration::from_micros)?;
     let (id, key) = (words.next()?, words.next()?);
-    let grant = Grant::new(token).with_spare_tokens(spare).with_ttl(ttl);
+    // The server does not know yet what else we want to hear of it.
+    let grant = Grant::new(token).with_spare_tokens(spare).with_ttl(ttl).without_news();
     Some((key, id, Offer::new(grant, attempt, after)))
 }
 
@@ -313,6 +316,15 @@ mod tests {
             let reply = Reply::Array(vec![Reply::Int(1), token]);
             let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
             assert_eq!(grant.token(), (1 << 53) - 1);
+        }
+    }
+
+    #[test]
+    fn a_grant_says_whether_there_is_news_of_it() {
+        for (granted, has_news) in [(1, true), (2, false)] {
+            let reply = Reply::Array([granted, 7, 3].map(Reply::Int).to_vec());
+            let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
+            assert_eq!((grant.token(), grant.spare_tokens(), grant.has_news()), (7, 3, has_news));
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct Shared<C> {
     pub(crate) news: Arc<News>,
     /// Whether servers are asked to tell of changes.
     push: AtomicBool,
+    /// Whether servers can be told of which requests they need tell no changes.
+    forgoes_news: AtomicBool,
     /// Whether we hear of what is offered to those who wait.
     hears_offers: AtomicBool,
     /// Where we do.
@@ -38,13 +40,14 @@ impl<C: Client> Shared<C> {
     ) -> Arc<Self> {
         let resp2 = AtomicBool::new(protocol == Protocol::Resp2);
         let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
-        let hears_offers = AtomicBool::new(false);
+        let (forgoes_news, hears_offers) = (AtomicBool::new(true), AtomicBool::new(false));
         let (push, channel) = (AtomicBool::new(push), news.channel());
         Arc::new(Self {
             client,
             timeout,
             news,
             push,
+            forgoes_news,
             hears_offers,
             channel,
             resp2,
@@ -56,6 +59,20 @@ impl<C: Client> Shared<C> {
     /// Whether servers tell of changes, as far as is known.
     pub(crate) fn has_push(&self) -> bool {
         self.push.load(Ordering::Relaxed) && self.protocol() == Protocol::Resp3
+    }
+
+    /// Whether servers can be told of which requests they need tell no changes, as far as is known.
+    pub(crate) fn may_forgo_news(&self) -> bool {
+        self.forgoes_news.load(Ordering::Relaxed) && self.has_push()
+    }
+
+    /// A server does not let itself be told that.
+    pub(crate) fn has_to_take_news(&self) {
+        if self.forgoes_news.swap(false, Ordering::Relaxed) {
+            tracing::info!(
+                "the server does not let us forgo news: many locks at a time take longer"
+            );
+        }
     }
 
     /// From now on, connections listen to what is offered to those who wait.

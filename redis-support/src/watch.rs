@@ -5,6 +5,8 @@
 //! and tells it once when anybody else changes or deletes it, or when it expires. A refused attempt and
 //! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
 //!
+//! That takes the server time, so scripts for many callers forgo it where they can: of what they granted, the first renewal asks.
+//!
 //! Who waits for a mutex may be made the holder by the release of another. What it has to know then comes on a channel of its
 //! connection.
 

@@ -239,7 +239,7 @@ impl Acquisition<'_> {
         if deadline.since(now) <= now.since(since) {
             return None;
         }
-        Some(asked.granted(offer.grant(), since, self.lock_delay).unasked())
+        Some(asked.granted(offer.grant(), since, self.lock_delay))
     }
 
     fn settle_unless_in_doubt(&mut self) {

@@ -19,7 +19,7 @@ const ATTEMPTS_PER_TTL: u32 = 6;
 const PAUSES_PER_TTL: u32 = 12;
 
 /// Ten round trips to a server nearby.
-const CONFIRMATION: Duration = Duration::from_millis(50);
+const WITHOUT_NEWS: Duration = Duration::from_millis(50);
 
 /// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
 /// expire keys to the millisecond.
@@ -48,10 +48,10 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     (sent_at + interval).rounded_down(interval / POINTS_PER_RENEWAL)
 }
 
-/// When a lease that came unasked at `since` is renewed for the first time, by which its holder asks for news of it: soon, and not at once,
-/// since most locks are released by then.
-pub(crate) fn confirmation_due(since: Instant) -> Instant {
-    since + CONFIRMATION
+/// When a lease of which the store tells nothing, granted at `since`, is renewed for the first time, by which its holder asks for
+/// news of it: soon, and not at once, since most locks are released by then.
+pub(crate) fn news_due(since: Instant) -> Instant {
+    since + WITHOUT_NEWS
 }
 
 /// When a renewal sent at `sent_at` is given up on.

@@ -76,17 +76,10 @@ pub(crate) struct Granted {
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
-    /// It came with the news: the store does not know yet what else we want to hear of.
-    pub(crate) unasked: bool,
+    /// Whether the store tells what becomes of it already, and not from its first renewal on.
+    pub(crate) has_news: bool,
     /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
-}
-
-impl Granted {
-    /// The same, of a lease that came with the news.
-    pub(crate) fn unasked(self) -> Self {
-        Self { unasked: true, ..self }
-    }
 }
 
 /// A lease on its way to another holder.
@@ -116,7 +109,7 @@ impl Hold {
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
-        let Granted { lease, token, spare_tokens, sent_at, ttl, unasked, watch } = granted;
+        let Granted { lease, token, spare_tokens, sent_at, ttl, has_news, watch } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
@@ -138,8 +131,8 @@ impl Hold {
             watch,
         };
         state.renewed(sent_at, ttl, max_until, options.renewal);
-        if unasked {
-            state.confirm(sent_at, options.renewal);
+        if !has_news {
+            state.ask_for_news(sent_at, options.renewal);
         }
         Arc::new(Self {
             lease,

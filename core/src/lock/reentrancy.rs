@@ -166,7 +166,7 @@ mod tests {
             spare_tokens: 0,
             sent_at: clock.now(),
             ttl,
-            unasked: false,
+            has_news: true,
             watch: KeyWatch::silent(),
         };
         let options = Arc::new(LockOptions::new());

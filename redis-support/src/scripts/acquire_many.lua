@@ -29,6 +29,8 @@ end
 
 -- Several locks may have one fence. One that is missing may be something else than a number, which must not be written over.
 local micros = clock()
+-- Nearly always it is the token, and to make a text of it takes time.
+local now = digits(micros)
 local last, ordered = {}, {}
 for i, number in ipairs(call('MGET', unpack(fences))) do
   last[fences[i]] = number
@@ -42,7 +44,7 @@ for i, n in ipairs(granted) do
   if first then
     last[fences[i]] = token
     ordered[#ordered + 1] = fences[i]
-    ordered[#ordered + 1] = token
+    ordered[#ordered + 1] = token == micros and now or digits(token)
     reply[2 * n - 1], reply[2 * n] = first, token - first
   else
     -- There is no lock without a token.
@@ -53,5 +55,5 @@ if #ordered > 0 then
   call('MSET', unpack(ordered))
 end
 -- Read after the write, so that the server tells this connection when anybody changes the keys.
-call('MGET', unpack(locks))
+call('EXISTS', unpack(locks))
 return reply

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockKey, Patience, Release, Renewal,
+    Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey,
+    LossReason, Patience, Release, Renewal, Tenure,
 };
 use leasehold_redis_support::{Call, Layout};
-use leasehold_testbed::{Redis, RedisOptions};
+use leasehold_testbed::{Redis, RedisOptions, until};
+use tokio::time::timeout;
 
 use super::rights::DOCUMENTED;
-use super::steps::scripts_run;
+use super::steps::{lock, scripts_run};
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -181,4 +183,91 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         let scripts = scripts_run(&redis).await - scripts;
         assert!(scripts >= MANY as u64, "{scripts} for {MANY} locks, so -{needless} takes nothing");
     }
+}
+
+/// How many keys a server notes for somebody who acquires all of `claims`.
+async fn noted(claims: &[Claim]) -> u64 {
+    let redis = Redis::start().await;
+    // The first lock of each hash slot is asked for by itself.
+    let first = Backend::connect(&format!("{}?push=off", redis.url())).await.unwrap();
+    acquire(&first, claims).await;
+    release(&first, claims).await;
+    let backend = backend(&redis).await;
+    acquire(&backend, claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+    figure(&redis, "stats", "tracking_total_items:").await
+}
+
+/// What the server says after `label`, in a section of its figures; 0 if it does not know it.
+async fn figure(redis: &Redis, section: &str, label: &str) -> u64 {
+    let figures = redis.command(&["INFO", section]).await;
+    let (_before, rest) = figures.split_once(label).unwrap_or_default();
+    rest.chars()
+        .map_while(|digit| digit.to_digit(10))
+        .fold(0, |all, digit| 10 * all + u64::from(digit))
+}
+
+#[tokio::test]
+async fn need_not_be_noted_where_they_are_renewed() {
+    let once = numbered();
+    let kept: Vec<Claim> = once
+        .iter()
+        .map(|claim| Claim::new(lease(claim.key().as_str()).with_tenure(Tenure::Kept)))
+        .collect();
+
+    let (of_kept, of_once) = (noted(&kept).await, noted(&once).await);
+
+    assert!(2 * of_kept < of_once, "{of_kept} and {of_once} of {MANY}");
+    assert!(of_once >= MANY as u64, "{of_once}");
+}
+
+#[tokio::test]
+async fn hear_of_what_others_do_once_they_were_renewed() {
+    let redis = Redis::start().await;
+    let client = LockClient::new(backend(&redis).await);
+    let names: Vec<String> = (0..MANY).map(|n| format!("job/{n}")).collect();
+    for _ in 0..2 {
+        let guards = join_all(names.iter().map(|name| lock(&client, name))).await;
+        join_all(guards.into_iter().map(LockGuard::release)).await;
+    }
+    let forgone = figure(&redis, "commandstats", "client|caching:calls=").await;
+    assert!(forgone > 0, "the second time, most of them leave together");
+    let guards = join_all(names.iter().map(|name| lock(&client, name))).await;
+    let granted: Vec<_> = guards.iter().map(LockGuard::deadline).collect();
+    until("most of them are renewed", async || {
+        let renewed = guards.iter().zip(&granted).filter(|(guard, was)| guard.deadline() > **was);
+        2 * renewed.count() > MANY
+    })
+    .await;
+
+    let keys: Vec<String> = names.iter().map(|name| format!("lock:{name}")).collect();
+    let keys = keys.iter().map(String::as_str);
+    redis.command(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>()).await;
+
+    // A third of the TTL is 10 s.
+    let lost = join_all(guards.iter().map(LockGuard::lost));
+    let reasons = timeout(Duration::from_secs(5), lost).await.expect("the server tells");
+    assert!(reasons.iter().all(|reason| *reason == LossReason::Vanished), "{reasons:?}");
+}
+
+#[tokio::test]
+async fn are_noted_by_a_server_that_does_not_let_itself_be_told_otherwise() {
+    let rights = DOCUMENTED.replace(" +client|caching", "");
+    let user = format!("user locker on nopass {rights}");
+    let redis = RedisOptions::new().acl(user).start().await;
+    let url = format!("redis://locker:any@{}", redis.address());
+    let client = LockClient::new(Backend::connect(&url).await.unwrap());
+    let names: Vec<String> = (0..MANY).map(|n| format!("job/{n}")).collect();
+    let mut refused = Vec::new();
+    for _ in 0..3 {
+        let guards = join_all(names.iter().map(|name| lock(&client, name))).await;
+        for released in join_all(guards.into_iter().map(LockGuard::release)).await {
+            released.unwrap();
+        }
+        let stats = redis.command(&["INFO", "commandstats"]).await;
+        let caching = stats.lines().find(|line| line.contains("client|caching"));
+        refused.push(caching.map(str::to_owned));
+    }
+
+    assert!(refused[0].is_some(), "without that right it is refused");
+    assert_eq!(refused[1], refused[2], "and not asked for any more");
 }

@@ -67,7 +67,7 @@ impl<'a> Asked<'a> {
             spare_tokens: grant.spare_tokens(),
             sent_at,
             ttl: self.believed(Some(grant), lock_delay),
-            unasked: false,
+            has_news: grant.has_news(),
             watch: mem::replace(&mut self.watch, KeyWatch::silent()),
         }
     }

@@ -118,14 +118,14 @@ impl State {
         };
     }
 
-    /// It came unasked, at `since`: a renewal is to ask for news of it soon.
-    pub(super) fn confirm(&mut self, since: Instant, renewal: RenewalMode) {
+    /// The store, which granted it at `since`, tells nothing of it before it is renewed: that is to be soon.
+    pub(super) fn ask_for_news(&mut self, since: Instant, renewal: RenewalMode) {
         if renewal == RenewalMode::Off {
             return;
         }
         // One that is capped is renewed for the sake of news alone, and not if it falls due.
         self.news = self.capped;
-        self.due = self.due.min(deadline::confirmation_due(since));
+        self.due = self.due.min(deadline::news_due(since));
     }
 
     /// Nobody knows what the store did.

@@ -9,6 +9,7 @@ end
 -- The last of them is what the next token would be, so that spare ones never run ahead of the clock: they are numbers of
 -- the time since the last grant. Of that nothing is known where the counter was lost.
 local function tokens_after(last, micros, spare)
+  last = last and (tonumber(last) or last)
   local token = next_token(last, micros)
   if not token then
     return nil, redis.error_reply('WRONGTYPE the fence of this key is not a number')
@@ -17,7 +18,7 @@ local function tokens_after(last, micros, spare)
   if token >= 9007199254740992 then
     return nil, redis.error_reply('ERR no fencing token is left')
   end
-  return last and math.max(tonumber(last) + 1, token - spare) or token, token
+  return last and math.max(last + 1, token - spare) or token, token
 end
 
 -- Numbers a grant: its token, and how many more it has, at most `spare`; or nil and an error.

@@ -1,0 +1,98 @@
+//! Leases of which the store tells nothing before they are renewed.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::clock::TokioClock;
+use leasehold_core::fault::{FaultBackend, Faults};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, Lease, LockBackend, LockClient, LockOptions,
+    MemoryBackend, Operation, Release, Renewal, RenewalMode,
+};
+
+const TTL: Duration = ms(30_000);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A store that says so with each lease, or with none.
+#[derive(Clone, Debug)]
+struct Store {
+    inner: MemoryBackend,
+    has_news: bool,
+}
+
+#[async_trait]
+impl LockBackend for Store {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        Ok(match self.inner.try_acquire(claim).await? {
+            Attempt::Granted(grant) if !self.has_news => Attempt::Granted(grant.without_news()),
+            attempt => attempt,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+}
+
+fn client(has_news: bool, options: LockOptions) -> (LockClient<FaultBackend<Store>>, Faults) {
+    let clock = TokioClock::new();
+    let backend = FaultBackend::new(Store { inner: MemoryBackend::with_clock(clock), has_news });
+    let faults = backend.faults().clone();
+    let client = LockClient::builder(backend).clock(clock).options(options.ttl(TTL));
+    (client.build().unwrap(), faults)
+}
+
+/// How often a lease was renewed by then, after so long each.
+async fn renewals<const N: usize>(
+    has_news: bool,
+    options: LockOptions,
+    after: [Duration; N],
+) -> [usize; N] {
+    let (client, faults) = client(has_news, options);
+    let _guard = client.mutex("k").unwrap().lock().await.unwrap();
+    let mut seen = [0; N];
+    for (seen, time) in seen.iter_mut().zip(after) {
+        tokio::time::sleep(time).await;
+        *seen = faults.calls(Operation::Renew);
+    }
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_renewed_soon_and_then_as_any_other() {
+    let after = [ms(45), ms(10), ms(9_000), ms(1_100)];
+    let options = LockOptions::new();
+
+    assert_eq!(renewals(false, options.clone(), after).await, [0, 1, 1, 2]);
+    assert_eq!(renewals(true, options, after).await, [0, 0, 0, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_not_renewed_where_nothing_is() {
+    let options = LockOptions::new().renewal(RenewalMode::Off);
+
+    assert_eq!(renewals(false, options, [ms(20_000)]).await, [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cost_nothing_more_if_they_are_released_before() {
+    let (client, faults) = client(false, LockOptions::new());
+    for _ in 0..100 {
+        client.mutex("k").unwrap().lock().await.unwrap().release().await.unwrap();
+        tokio::time::sleep(ms(1)).await;
+    }
+    tokio::time::sleep(ms(1_000)).await;
+
+    assert_eq!(faults.calls(Operation::Renew), 0);
+}
