@@ -1,4 +1,4 @@
-//! Leases of which the store tells nothing before they are renewed.
+//! Leases of which the store tells nothing before they are renewed, or all the time.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Lease, LockBackend, LockClient, LockOptions,
-    MemoryBackend, Operation, Release, Renewal, RenewalMode,
+    Attempt, Capabilities, Claim, Error, KeyWatch, KeyWatches, Lease, LockBackend, LockClient,
+    LockGuard, LockOptions, MemoryBackend, Operation, Release, Renewal, RenewalMode,
 };
 
 const TTL: Duration = ms(30_000);
@@ -16,11 +16,13 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A store that says so with each lease, or with none.
+/// A store that says so with each lease, or with none, and tells what the test tells. It takes its time to renew.
 #[derive(Clone, Debug)]
 struct Store {
     inner: MemoryBackend,
     has_news: bool,
+    news: KeyWatches,
+    renews_in: Duration,
 }
 
 #[async_trait]
@@ -37,7 +39,12 @@ impl LockBackend for Store {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        tokio::time::sleep(self.renews_in).await;
         self.inner.renew(lease).await
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.news.watch(lease.key())
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
@@ -45,11 +52,17 @@ impl LockBackend for Store {
     }
 }
 
-fn client(has_news: bool, options: LockOptions) -> (LockClient<FaultBackend<Store>>, Faults) {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(Store { inner: MemoryBackend::with_clock(clock), has_news });
+impl Store {
+    fn new(has_news: bool) -> Self {
+        let inner = MemoryBackend::with_clock(TokioClock::new());
+        Self { inner, has_news, news: KeyWatches::default(), renews_in: Duration::ZERO }
+    }
+}
+
+fn client(store: Store, options: LockOptions) -> (LockClient<FaultBackend<Store>>, Faults) {
+    let backend = FaultBackend::new(store);
     let faults = backend.faults().clone();
-    let client = LockClient::builder(backend).clock(clock).options(options.ttl(TTL));
+    let client = LockClient::builder(backend).clock(TokioClock::new()).options(options.ttl(TTL));
     (client.build().unwrap(), faults)
 }
 
@@ -59,7 +72,7 @@ async fn renewals<const N: usize>(
     options: LockOptions,
     after: [Duration; N],
 ) -> [usize; N] {
-    let (client, faults) = client(has_news, options);
+    let (client, faults) = client(Store::new(has_news), options);
     let _guard = client.mutex("k").unwrap().lock().await.unwrap();
     let mut seen = [0; N];
     for (seen, time) in seen.iter_mut().zip(after) {
@@ -87,7 +100,7 @@ async fn are_not_renewed_where_nothing_is() {
 
 #[tokio::test(start_paused = true)]
 async fn cost_nothing_more_if_they_are_released_before() {
-    let (client, faults) = client(false, LockOptions::new());
+    let (client, faults) = client(Store::new(false), LockOptions::new());
     for _ in 0..100 {
         client.mutex("k").unwrap().lock().await.unwrap().release().await.unwrap();
         tokio::time::sleep(ms(1)).await;
@@ -95,4 +108,23 @@ async fn cost_nothing_more_if_they_are_released_before() {
     tokio::time::sleep(ms(1_000)).await;
 
     assert_eq!(faults.calls(Operation::Renew), 0);
+}
+
+/// As when the connection breaks again and again: it takes longer to renew all than until the next time.
+#[tokio::test(start_paused = true)]
+async fn that_news_keeps_coming_of_are_all_renewed_in_turn() {
+    const MANY: usize = 5_000;
+    let store = Store { renews_in: ms(1_000), ..Store::new(true) };
+    let (client, _faults) = client(store.clone(), LockOptions::new());
+    let mut guards = Vec::new();
+    for n in 0..MANY {
+        guards.push(client.mutex(&format!("k{n}")).unwrap().lock().await.unwrap());
+    }
+
+    for _ in 0..60 {
+        tokio::time::sleep(ms(1_000)).await;
+        store.news.notify_all();
+    }
+
+    assert_eq!(guards.iter().filter(|guard| LockGuard::is_held(guard)).count(), MANY);
 }

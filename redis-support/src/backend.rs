@@ -219,8 +219,7 @@ impl<C: Client> LockBackend for Backend<C> {
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let calls: Vec<Call> =
-            leases.iter().map(|lease| Call::renew(&self.0.layout, lease)).collect();
+        let calls = Call::renew_all(&self.0.layout, leases);
         let replies = self.0.servers.call_all(&calls).await;
         let renewal = |(reply, lease): (Result<Received, Error>, &Lease)| {
             self.renewed(lease);

@@ -1,6 +1,7 @@
 //! Operations as calls of scripts.
 
 use std::fmt::{self, Write as _};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,27 +11,35 @@ use crate::layout::{Layout, Place, Places};
 use crate::script::Script;
 
 /// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
-/// Clones share them.
+/// Clones share them, and so do calls that are made together.
 #[derive(Clone)]
 pub struct Call {
+    shape: Shape,
+    words: Arc<Words>,
+}
+
+/// What a call is made of.
+#[derive(Clone)]
+struct Shape {
     script: Script,
     /// Whether the server is to tell from then on what others do to the keys.
     wants_news: bool,
-    words: Arc<Words>,
-    /// How many of the keys it has.
-    keys: usize,
+    /// Which words are its keys.
+    keys: Range<usize>,
     /// How many of them it cannot do without: the first.
     essential: usize,
+    /// Which words are its arguments.
+    args: Range<usize>,
 }
 
-/// Keys, and then arguments.
+/// Keys and then arguments, of one call after the other.
 #[derive(Default)]
 struct Words {
     text: String,
     /// Where each of them ends.
     ends: Vec<usize>,
-    /// How many keys there are.
-    keys: usize,
+    /// Which are the keys of the last call.
+    keys: Range<usize>,
 }
 
 /// What every claim looks at; the first of them tell whether anybody else is about.
@@ -60,7 +69,7 @@ impl Call {
                     Patience::Waits => (LockOptions::PLACE_TTL, Patience::RESERVATION),
                     _ => (claim.place().unwrap_or_default(), Duration::ZERO),
                 };
-                let words = Words::new(&of, &WANTED)
+                let words = Words::of(&of, &WANTED)
                     .keys(&of, &[Place::NewsFor(&id)])
                     .value(lease)
                     .millis(lease.ttl())
@@ -74,10 +83,12 @@ impl Call {
                     .into_iter()
                     .fold(words, |words, channel| words.word(channel));
                 // One that is renewed asks for news then.
-                Self::new(Script::Acquire, words).with_news(lease.tenure() == Tenure::Fixed)
+                let is_told = lease.tenure() == Tenure::Fixed;
+                let shape = Shape { wants_news: is_told, ..words.shape(Script::Acquire) };
+                Self::new(shape, words)
             }
             Share::Units { units, limit } => {
-                let words = Words::new(&of, &WANTED)
+                let words = Words::of(&of, &WANTED)
                     .keys(&of, &[Place::Units])
                     .word(&id)
                     .millis(lease.ttl())
@@ -85,7 +96,7 @@ impl Call {
                     .number(limit)
                     .description(lease)
                     .millis(claim.place().unwrap_or_default());
-                Self::new(Script::AcquireUnits, words)
+                Self::new(words.shape(Script::AcquireUnits), words)
             }
         }
     }
@@ -106,28 +117,27 @@ impl Call {
             words.value(lease).millis(lease.ttl()).id(lease)
         };
         let words = claims.iter().fold(Words::default(), with_keys);
-        Some(Self::new(Script::AcquireAll, claims.iter().fold(words, with_args)))
+        let words = claims.iter().fold(words, with_args);
+        Some(Self::new(words.shape(Script::AcquireAll), words))
     }
 
     /// The call that renews.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
-        let of = layout.places(lease.key());
-        match lease.share() {
-            Share::Whole => {
-                let words = Words::new(&of, &[Place::Lock, Place::Revoke]);
-                let words = words.value(lease).millis(lease.ttl());
-                Self::new(Script::Renew, words).with_essential(1)
-            }
-            Share::Units { units, .. } => {
-                let keys = [Place::Held, Place::Units, Place::News, Place::Revoke];
-                let words = Words::new(&of, &keys)
-                    .id(lease)
-                    .millis(lease.ttl())
-                    .number(units)
-                    .description(lease);
-                Self::new(Script::RenewUnits, words).with_essential(2)
-            }
+        let (shape, words) = Words::default().renewal(layout, lease);
+        Self::new(shape, words)
+    }
+
+    /// The calls that renew many. All of them are one text, since there may be many of them for as long as anything is held.
+    pub fn renew_all(layout: &Layout, leases: &[Lease]) -> Vec<Self> {
+        let mut words = Words::default();
+        let mut shapes = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let (shape, more) = words.renewal(layout, lease);
+            words = more;
+            shapes.push(shape);
         }
+        let words = Arc::new(words);
+        shapes.into_iter().map(|shape| Self { shape, words: Arc::clone(&words) }).collect()
     }
 
     /// The call that releases.
@@ -136,13 +146,14 @@ impl Call {
         match lease.share() {
             Share::Whole => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
-                let words = Words::new(&of, &keys).value(lease).id(lease);
-                Self::new(Script::Release, words).with_essential(1).with_news(false)
+                let words = Words::of(&of, &keys).value(lease).id(lease);
+                let shape = words.shape(Script::Release).with_essential(1);
+                Self::new(Shape { wants_news: false, ..shape }, words)
             }
             Share::Units { .. } => {
                 let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
-                let words = Words::new(&of, &keys).id(lease);
-                Self::new(Script::ReleaseUnits, words).with_essential(2)
+                let words = Words::of(&of, &keys).id(lease);
+                Self::new(words.shape(Script::ReleaseUnits).with_essential(2), words)
             }
         }
     }
@@ -150,65 +161,66 @@ impl Call {
     /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
         let keys = [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News];
-        Self::new(Script::Inspect, Words::new(&layout.places(key), &keys))
+        Self::on(layout, key, &keys, Script::Inspect)
     }
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
         let keys =
             [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News, Place::Revoke];
-        Self::new(Script::ForceRelease, Words::new(&layout.places(key), &keys))
+        Self::on(layout, key, &keys, Script::ForceRelease)
     }
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let keys = [Place::Lock, Place::Held, Place::Revoke];
-        Self::new(Script::Revoke, Words::new(&layout.places(key), &keys))
+        Self::on(layout, key, &keys, Script::Revoke)
     }
 
-    /// All keys are essential.
-    fn new(script: Script, words: Words) -> Self {
-        let keys = words.keys;
-        Self { script, wants_news: true, keys, essential: keys, words: Arc::new(words) }
+    /// A call that takes nothing but keys.
+    fn on(layout: &Layout, key: &LockKey, keys: &[Place<'_>], script: Script) -> Self {
+        let words = Words::of(&layout.places(key), keys);
+        Self::new(words.shape(script), words)
     }
 
-    fn with_news(self, wants_news: bool) -> Self {
-        Self { wants_news, ..self }
-    }
-
-    fn with_essential(self, essential: usize) -> Self {
-        Self { essential, ..self }
+    fn new(shape: Shape, words: Words) -> Self {
+        Self { shape, words: Arc::new(words) }
     }
 
     /// The same with only those keys that are there as long as the lease is in force, if there are others: what it does for them
     /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
-        (self.essential < self.keys).then(|| Self { keys: self.essential, ..self.clone() })
+        let Shape { keys, essential, .. } = &self.shape;
+        let kept = keys.start..keys.start + essential;
+        (kept != *keys).then(|| Self {
+            shape: Shape { keys: kept, ..self.shape.clone() },
+            words: Arc::clone(&self.words),
+        })
     }
 
     /// Whether the server is to tell from then on what others do to the keys.
     pub(crate) fn wants_news(&self) -> bool {
-        self.wants_news
+        self.shape.wants_news
     }
 
     /// How many bytes it has, nearly.
     pub(crate) fn size(&self) -> usize {
-        self.words.text.len()
+        self.words.start(self.shape.args.end) - self.words.start(self.shape.keys.start)
     }
 
     /// The script.
     pub fn script(&self) -> Script {
-        self.script
+        self.shape.script
     }
 
     /// All keys that the script touches, those of one lock in one hash slot.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        (0..self.keys).map(|index| self.words.get(index))
+        self.shape.keys.clone().map(|index| self.words.get(index))
     }
 
     /// The arguments after the keys. They may hold a lease id.
     pub fn args(&self) -> impl ExactSizeIterator<Item = &str> {
-        (self.words.keys..self.words.ends.len()).map(|index| self.words.get(index))
+        self.shape.args.clone().map(|index| self.words.get(index))
     }
 }
 
@@ -217,7 +229,7 @@ impl fmt::Debug for Call {
         // What is for one claim alone has its id in its name.
         let keys: Vec<_> = self.keys().filter_map(|key| key.split('#').next()).collect();
         f.debug_struct("Call")
-            .field("script", &self.script)
+            .field("script", &self.script())
             .field("keys", &keys)
             .finish_non_exhaustive()
     }
@@ -227,11 +239,45 @@ impl Words {
     /// Most calls have no more arguments than that, of so many bytes.
     const ARGS: (usize, usize) = (6, 128);
 
-    fn new(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+    fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+        Self::default().next(of, keys)
+    }
+
+    /// Begins a call.
+    fn next(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
         let (args, bytes) = Self::ARGS;
-        let text = String::with_capacity(keys.len() * of.len() + bytes);
-        let ends = Vec::with_capacity(keys.len() + args);
-        Self { text, ends, keys: 0 }.keys(of, keys)
+        self.text.reserve(keys.len() * of.len() + bytes);
+        self.ends.reserve(keys.len() + args);
+        self.keys = self.ends.len()..self.ends.len();
+        self.keys(of, keys)
+    }
+
+    /// Adds a call that renews.
+    fn renewal(self, layout: &Layout, lease: &Lease) -> (Shape, Self) {
+        let of = layout.places(lease.key());
+        match lease.share() {
+            Share::Whole => {
+                let words = self.next(&of, &[Place::Lock, Place::Revoke]);
+                let words = words.value(lease).millis(lease.ttl());
+                (words.shape(Script::Renew).with_essential(1), words)
+            }
+            Share::Units { units, .. } => {
+                let keys = [Place::Held, Place::Units, Place::News, Place::Revoke];
+                let words = self
+                    .next(&of, &keys)
+                    .id(lease)
+                    .millis(lease.ttl())
+                    .number(units)
+                    .description(lease);
+                (words.shape(Script::RenewUnits).with_essential(2), words)
+            }
+        }
+    }
+
+    /// That of the last call. All keys are essential.
+    fn shape(&self, script: Script) -> Shape {
+        let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
+        Shape { script, wants_news: true, essential: keys.len(), keys, args }
     }
 
     fn keys(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
@@ -239,7 +285,7 @@ impl Words {
             of.write(*key, &mut self.text);
             self.ends.push(self.text.len());
         }
-        self.keys += keys.len();
+        self.keys.end = self.ends.len();
         self
     }
 
@@ -282,9 +328,19 @@ impl Words {
         self.word(lease.description().map(Description::as_str).unwrap_or_default())
     }
 
+    /// Where a word begins.
+    fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
     fn get(&self, index: usize) -> &str {
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.text[start..self.ends[index]]
+        &self.text[self.start(index)..self.ends[index]]
+    }
+}
+
+impl Shape {
+    fn with_essential(self, essential: usize) -> Self {
+        Self { essential, ..self }
     }
 }
 
@@ -323,6 +379,22 @@ mod tests {
         assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 5);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
+    }
+
+    #[test]
+    fn those_that_renew_together_are_what_they_are_alone() {
+        let units = lease().with_share(Share::Units { units: 2, limit: 3 });
+        let (layout, leases) = (Layout::default(), [lease(), units, lease()]);
+        let together = Call::renew_all(&layout, &leases);
+
+        for (call, lease) in together.iter().zip(&leases) {
+            let alone = Call::renew(&layout, lease);
+            assert_eq!((call.script(), call.size()), (alone.script(), alone.size()));
+            assert!(call.keys().eq(alone.keys()) && call.args().eq(alone.args()));
+            let (less, of_one) = (call.with_essential_keys(), alone.with_essential_keys());
+            assert!(less.unwrap().keys().eq(of_one.unwrap().keys()));
+        }
+        assert_eq!(together.len(), leases.len());
     }
 
     #[test]
