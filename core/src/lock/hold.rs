@@ -467,7 +467,7 @@ impl Hold {
             state.news = true;
         }
         if state.news && !state.renewing {
-            state.due = Instant::from_zero(Duration::ZERO);
+            state.hurry();
         }
     }
 

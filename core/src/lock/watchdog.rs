@@ -188,20 +188,14 @@ impl Watchdog {
 
 impl Schedule {
     /// Files `hold` where it belongs now; `None` if it is over.
-    ///
-    /// Of those that are due at the same time, who was filed first stays first: else news that keeps coming would have the same
-    /// ones renewed again and again, and never the others.
     fn file(&mut self, hold: &Arc<Hold>, clock: &dyn Clock) -> Option<Instant> {
-        let due = hold.due().map(|due| self.round(hold, due, clock));
-        let filed = lock(hold.filed()).map(|(due, _)| due);
-        if due.is_none() || due != filed {
-            self.remove(hold);
-            let place = (due?, self.next_id);
-            self.next_id = self.next_id.saturating_add(1);
-            *lock(hold.filed()) = Some(place);
-            self.holds.insert(place, Arc::clone(hold));
-        }
-        due
+        self.remove(hold);
+        let due = self.round(hold, hold.due()?, clock);
+        let place = (due, self.next_id);
+        self.next_id = self.next_id.saturating_add(1);
+        *lock(hold.filed()) = Some(place);
+        self.holds.insert(place, Arc::clone(hold));
+        Some(due)
     }
 
     /// When `hold` is looked at if it is due then: earlier than it need be, if others are renewed anyway.

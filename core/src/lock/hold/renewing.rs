@@ -74,7 +74,7 @@ impl Renewing {
                 None => state.not_renewed(now, mode),
             }
             if state.news && mode == RenewalMode::Watchdog {
-                state.due = now;
+                state.hurry();
             }
         });
     }

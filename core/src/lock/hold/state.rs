@@ -128,6 +128,12 @@ impl State {
         self.due = self.due.min(deadline::news_due(since));
     }
 
+    /// There is news of it, so it is due: as if since its last renewal. When there is news of many, again and again, those come first
+    /// that have waited for longest, and not always the same.
+    pub(super) fn hurry(&mut self) {
+        self.due = self.deadline - self.ttl;
+    }
+
     /// Nobody knows what the store did.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
