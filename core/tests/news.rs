@@ -118,7 +118,7 @@ async fn that_news_keeps_coming_of_are_all_renewed_in_turn() {
     let (client, _faults) = client(store.clone(), LockOptions::new());
     let mut guards = Vec::new();
     for n in 0..MANY {
-        guards.push(client.mutex(&format!("k{n}")).unwrap().lock().await.unwrap());
+        guards.push(client.mutex(format!("k{n}")).unwrap().lock().await.unwrap());
     }
 
     for _ in 0..60 {
