@@ -42,7 +42,14 @@ impl Link for RedisLink {
 }
 
 fn command(request: Request<'_>) -> Cmd {
-    let mut command = redis::cmd(request.command());
+    // Counted first: it may be long, and would be moved each time that it outgrows its place.
+    let (mut words, mut bytes) = (1, request.command().len());
+    request.for_each_argument(|argument| {
+        words += 1;
+        bytes += argument.len();
+    });
+    let mut command = Cmd::with_capacity(words, bytes);
+    command.arg(request.command());
     request.for_each_argument(|argument| {
         command.arg(argument);
     });

@@ -75,7 +75,9 @@ impl Form {
 impl<'a> Batch<'a> {
     pub(crate) fn new(given: impl IntoIterator<Item = (&'a Call, Form)>) -> Self {
         let mut parts: Vec<Part<'a>> = Vec::new();
-        for (index, (call, form)) in given.into_iter().enumerate() {
+        let given = given.into_iter();
+        let most = given.size_hint().0.min(MAX_CALLS);
+        for (index, (call, form)) in given.enumerate() {
             let many = form.many(call);
             let forgoes_news = !call.wants_news();
             let has_room = |part: &Part<'_>| {
@@ -84,7 +86,8 @@ impl<'a> Batch<'a> {
             };
             let place = many.and_then(|_many| parts.iter().rposition(has_room));
             let place = place.unwrap_or_else(|| {
-                let (calls, given) = (Vec::new(), Vec::new());
+                let most = if many.is_some() { most } else { 1 };
+                let (calls, given) = (Vec::with_capacity(most), Vec::with_capacity(most));
                 parts.push(Part { many, forgoes_news, calls, given, in_full: false });
                 parts.len() - 1
             });

@@ -237,7 +237,7 @@ impl fmt::Debug for Call {
 
 impl Words {
     /// Most calls have no more arguments than that, of so many bytes.
-    const ARGS: (usize, usize) = (6, 128);
+    const ARGS: (usize, usize) = (8, 256);
 
     fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
         Self::default().next(of, keys)

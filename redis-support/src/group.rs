@@ -127,7 +127,8 @@ impl<C: Client> Group<C> {
     /// Those that leave next. None if nobody waits, and then there is a task less.
     fn next(&self) -> Vec<Waiting> {
         let mut state = self.state();
-        let (mut next, mut given_up, mut bytes) = (Vec::new(), Vec::new(), 0);
+        let mut next = Vec::with_capacity(state.waiting.len().min(MAX_CALLS));
+        let (mut given_up, mut bytes) = (Vec::new(), 0);
         while next.len() < MAX_CALLS
             && let Some(first) = state.waiting.front()
         {
