@@ -1,0 +1,83 @@
+//! A leader that changes.
+
+use super::*;
+
+#[tokio::test]
+async fn that_is_killed_costs_no_lock_no_update_and_no_waiter() {
+    const CLIENTS: usize = 4;
+    const ROUNDS_AFTERWARDS: usize = 5;
+    let mut etcd = three_members().await;
+    let ttl = Duration::from_secs(10);
+    let holder = client(&url_from(&etcd, etcd.leader().await), ttl).await;
+    let held = lock(&holder, "held").await;
+    let protected = Arc::new(Protected::default());
+    let killed = Arc::new(AtomicBool::new(false));
+    let mut clients = tokio::task::JoinSet::new();
+    for n in 0..CLIENTS {
+        let client = client(&url_from(&etcd, n % 3), ttl).await;
+        let (protected, killed) = (Arc::clone(&protected), Arc::clone(&killed));
+        clients.spawn(async move {
+            let mutex = client.mutex("counter").unwrap();
+            let (mut rounds, mut afterwards) = (0, 0);
+            while afterwards < ROUNDS_AFTERWARDS {
+                let was_killed = killed.load(Ordering::SeqCst);
+                let guard = mutex.lock().await.unwrap();
+                protected.increment(&guard).await;
+                let_go(guard).await;
+                rounds += 1;
+                afterwards += usize::from(was_killed);
+            }
+            rounds
+        });
+    }
+    until("all take turns", async || protected.count() > 20).await;
+
+    etcd.kill_member(etcd.leader().await);
+    killed.store(true, Ordering::SeqCst);
+
+    let rounds = timeout(Duration::from_secs(20), clients.join_all()).await;
+    let rounds: usize = rounds.expect("all are served").into_iter().sum();
+    assert_eq!(protected.count(), rounds);
+    protected.assert_tokens_in_order();
+    renewed(&held).await;
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn that_is_frozen_for_less_than_the_ttl_costs_no_lock() {
+    let etcd = three_members().await;
+    let ttl = Duration::from_secs(10);
+    let leader = etcd.leader().await;
+    let at_the_leader = client(&url_from(&etcd, leader), ttl).await;
+    let at_a_follower = client(&url_from(&etcd, (leader + 1) % 3), ttl).await;
+    let guards = [lock(&at_the_leader, "one").await, lock(&at_a_follower, "other").await];
+
+    etcd.pause_member(leader);
+    // Each is due for a renewal meanwhile.
+    sleep(Duration::from_secs(5)).await;
+    etcd.resume_member(leader);
+
+    for guard in guards {
+        renewed(&guard).await;
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn that_hands_over_costs_no_lock_and_tokens_go_on() {
+    let etcd = three_members().await;
+    let client = client(&etcd.url(), Duration::from_secs(4)).await;
+    let held = lock(&client, "held").await;
+    let mut last = held.token().number();
+
+    for member in [0, 1, 2] {
+        etcd.move_leader(member).await;
+        let guard = lock(&client, "other").await;
+        assert!(guard.token().number() > last);
+        last = guard.token().number();
+        guard.release().await.unwrap();
+    }
+
+    renewed(&held).await;
+    held.release().await.unwrap();
+}

@@ -1,0 +1,135 @@
+//! One of three members that fails.
+
+use super::*;
+
+/// Locks and releases so many times without waiting for anybody.
+async fn try_locks(client: &LockClient<EtcdBackend>, times: usize) -> Vec<Error> {
+    let mutex = client.mutex("job").unwrap();
+    let mut errors = Vec::new();
+    for _ in 0..times {
+        let released = match mutex.try_lock().await {
+            Ok(guard) => guard.expect("it is free").release().await,
+            Err(error) => Err(error),
+        };
+        errors.extend(released.err());
+    }
+    errors
+}
+
+/// A cluster with another leader than its first member, to which the client speaks.
+async fn beside_the_leader() -> (Etcd, LockClient<EtcdBackend>) {
+    let etcd = three_members().await;
+    etcd.move_leader(1).await;
+    let client = client(&etcd.url(), LONG).await;
+    assert!(try_locks(&client, 1).await.is_empty());
+    (etcd, client)
+}
+
+#[tokio::test]
+async fn that_is_killed_is_missed_once_at_most() {
+    let (mut etcd, client) = beside_the_leader().await;
+
+    etcd.kill_member(0);
+
+    let errors = try_locks(&client, 200).await;
+    assert!(errors.len() <= 1, "{errors:?}");
+}
+
+#[tokio::test]
+async fn that_hangs_is_missed_once_and_waited_for_once() {
+    let (etcd, client) = beside_the_leader().await;
+    etcd.pause_member(0);
+
+    let start = Instant::now();
+    let missed = client.mutex("job").unwrap().try_lock().await.unwrap_err();
+    assert!(missed.is_retryable(), "{missed}");
+    assert!(start.elapsed() < Duration::from_secs(2), "it took {:?}", start.elapsed());
+
+    // What it was asked for is given up first, in the background.
+    let_go(lock(&client, "job").await).await;
+    let errors = try_locks(&client, 200).await;
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[tokio::test]
+async fn that_is_killed_is_not_missed_by_those_who_wait() {
+    let (mut etcd, client) = beside_the_leader().await;
+
+    etcd.kill_member(0);
+
+    for _ in 0..20 {
+        let_go(lock(&client, "job").await).await;
+    }
+}
+
+#[tokio::test]
+async fn that_hangs_is_not_missed_by_those_who_wait() {
+    let (etcd, client) = beside_the_leader().await;
+
+    etcd.pause_member(0);
+
+    for _ in 0..20 {
+        let_go(lock(&client, "job").await).await;
+    }
+}
+
+#[tokio::test]
+async fn that_hangs_keeps_no_waiter_from_being_served() {
+    let (etcd, waiter) = beside_the_leader().await;
+    let store = Client::connect([&etcd.endpoints()[1]], None).await.unwrap();
+    let guard = lock(&client(&url_from(&etcd, 1), LONG).await, "job").await;
+    let mutex = waiter.mutex("job").unwrap();
+    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    until_there_are(&store, "job", 2).await;
+
+    etcd.pause_member(0);
+    let_go(guard).await;
+
+    // It polls within a second, and then it takes another second to find that nobody answers.
+    let granted = timeout(Duration::from_secs(5), waits).await;
+    let_go(granted.expect("it is its turn").unwrap()).await;
+}
+
+#[tokio::test]
+async fn that_is_the_only_one_and_hangs_is_an_error_in_time_and_used_again_afterwards() {
+    let etcd = Etcd::start().await;
+    let client = client(&etcd.url(), LONG).await;
+    assert!(try_locks(&client, 1).await.is_empty());
+    etcd.pause();
+
+    for _ in 0..2 {
+        let start = Instant::now();
+        let error = client.mutex("job").unwrap().try_lock().await.unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(3), "it took {:?}", start.elapsed());
+    }
+
+    etcd.resume();
+    lock(&client, "job").await.release().await.unwrap();
+    let errors = try_locks(&client, 10).await;
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[tokio::test]
+async fn of_another_cluster_is_refused_and_never_used() {
+    let (mut ours, foreign) = tokio::join!(Etcd::start(), Etcd::start());
+    let urls = [ours.endpoints().remove(0), foreign.endpoints().remove(0)];
+    let client = client(&format!("etcd://{}", urls.join(",")), LONG).await;
+    let guard = lock(&client, "held").await;
+
+    ours.kill();
+
+    let error = client.mutex("job").unwrap().lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("different clusters"), "{error}");
+    let range = GetOptions::new().with_all_keys();
+    let found = store(&foreign).await.kv_client().get("", Some(range)).await.unwrap();
+    assert!(found.kvs().is_empty(), "{found:?}");
+    ours.restart().await;
+    until("ours is used again", async || {
+        let guard = client.mutex("job").unwrap().try_lock().await;
+        guard.is_ok_and(|guard| guard.is_some())
+    })
+    .await;
+    drop(guard);
+}

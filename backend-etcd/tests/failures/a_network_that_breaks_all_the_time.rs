@@ -1,0 +1,68 @@
+//! Connections that break again and again while locks are used.
+
+use super::*;
+
+/// What befalls each client in turn, and for how many milliseconds.
+const STORMS: [(Weather, u64); 8] = [
+    (Weather::Reset, 10),
+    (Weather::Fair, 60),
+    (Weather::HoldReplies, 250),
+    (Weather::Reset, 10),
+    (Weather::Fair, 40),
+    (Weather::BlackHole, 250),
+    (Weather::Fair, 90),
+    (Weather::HoldReplies, 20),
+];
+
+#[tokio::test]
+async fn lets_nobody_in_beside_another_and_leaves_nothing() {
+    const CLIENTS: usize = 4;
+    const STORMY: Duration = Duration::from_secs(4);
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let protected = Arc::new(Protected::default());
+    let over = Arc::new(AtomicBool::new(false));
+    let mut clients = tokio::task::JoinSet::new();
+    let mut storms = tokio::task::JoinSet::new();
+    for n in 0..CLIENTS {
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let url = format!("etcd://{}?timeout-ms=200", proxy.address());
+        let client = client(&url, Duration::from_secs(10)).await;
+        let (protected, over) = (Arc::clone(&protected), Arc::clone(&over));
+        clients.spawn(async move {
+            let mutex = client.mutex("job").unwrap();
+            while !over.load(Ordering::SeqCst) {
+                // One in four gives up now and then.
+                let patience = Duration::from_millis(if n == 0 { 300 } else { 20_000 });
+                let Ok(guard) = timeout(patience, mutex.lock()).await else { continue };
+                let guard = guard.unwrap();
+                protected.increment(&guard).await;
+                let_go(guard).await;
+            }
+            drop(client.shutdown(Duration::from_secs(5)).await);
+        });
+        storms.spawn(async move {
+            let start = Instant::now();
+            for (weather, millis) in STORMS.iter().cycle().skip(2 * n) {
+                if start.elapsed() > STORMY {
+                    break;
+                }
+                proxy.set_weather(*weather);
+                sleep(Duration::from_millis(*millis)).await;
+            }
+            proxy.set_weather(Weather::Fair);
+            proxy
+        });
+    }
+
+    let proxies = storms.join_all().await;
+    let before = protected.count();
+    until("all get on again", async || protected.count() > before + 20).await;
+    over.store(true, Ordering::SeqCst);
+    timeout(Duration::from_secs(15), clients.join_all()).await.expect("all are served");
+
+    protected.assert_tokens_in_order();
+    assert!(before >= CLIENTS, "{before} in the storm");
+    until_there_are(&store, "job", 0).await;
+    drop(proxies);
+}

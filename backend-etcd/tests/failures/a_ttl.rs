@@ -1,0 +1,45 @@
+//! TTLs that the server rounds or refuses.
+
+use super::*;
+
+/// With the timing that etcd has by default, no lease is shorter than two seconds.
+async fn with_default_timing() -> Etcd {
+    let (heartbeat, election) = (Duration::from_millis(100), Duration::from_secs(1));
+    EtcdOptions::new().timing(heartbeat, election).start().await
+}
+
+#[tokio::test]
+async fn below_the_servers_is_believed_in_as_asked_for_and_waited_for_as_granted() {
+    let etcd = with_default_timing().await;
+    let client = client(&etcd.url(), Duration::from_secs(1)).await;
+    let fixed = client.options().renewal(RenewalMode::Off);
+    let mutex = client.mutex("job").unwrap().with_options(fixed).unwrap();
+    let start = Instant::now();
+    let guard = mutex.lock().await.unwrap();
+    assert!(guard.remaining() <= Duration::from_secs(1), "{:?}", guard.remaining());
+
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    let lost_after = start.elapsed();
+    assert!(lost_after < Duration::from_millis(1_500), "{lost_after:?}");
+    // Dropped, it would be released.
+    std::mem::forget(guard);
+    let next = lock(&self::client(&etcd.url(), LONG).await, "job").await;
+
+    let waited = start.elapsed();
+    let about_two_seconds = Duration::from_millis(1_900)..Duration::from_millis(3_500);
+    assert!(about_two_seconds.contains(&waited), "{waited:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn below_the_servers_is_kept_alive_in_time() {
+    let etcd = with_default_timing().await;
+    let client = client(&etcd.url(), Duration::from_secs(1)).await;
+    let guard = lock(&client, "job").await;
+
+    for _ in 0..5 {
+        renewed(&guard).await;
+        assert!(guard.remaining() <= Duration::from_secs(1), "{:?}", guard.remaining());
+    }
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,64 @@
+//! Who gives up an acquisition whose outcome nobody knows.
+
+use super::*;
+
+fn claim(name: &str) -> Claim {
+    Claim::new(Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept))
+}
+
+/// One server by two ways, the first of which comes first.
+async fn two_ways(etcd: &Etcd) -> (FaultProxy, FaultProxy, String) {
+    let server = etcd.endpoints().remove(0);
+    let (one, other) = (FaultProxy::start(server.clone()).await, FaultProxy::start(server).await);
+    let url = format!("etcd://{},{}", one.address(), other.address());
+    (one, other, url)
+}
+
+#[tokio::test]
+async fn leaves_nothing_when_its_request_arrives_after_the_release() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let (slow, _fast, url) = two_ways(&etcd).await;
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let warm_up = claim("warm-up");
+    backend.try_acquire(&warm_up).await.unwrap();
+    backend.release(warm_up.lease()).await.unwrap();
+    let claim = claim("job");
+
+    slow.set_weather(Weather::BlackHole);
+    let patience = Duration::from_millis(400);
+    assert!(timeout(patience, backend.try_acquire(&claim)).await.is_err());
+    assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
+    slow.set_weather(Weather::Fair);
+
+    // The same request by another client, which knows nothing of the release.
+    let late = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let attempt = late.try_acquire(&claim).await.unwrap();
+    assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+    assert!(entries(&store, "job").await.is_empty());
+    let client = client(&etcd.url(), LONG).await;
+    for _ in 0..20 {
+        lock(&client, "job").await.release().await.unwrap();
+    }
+    assert!(entries(&store, "job").await.is_empty());
+}
+
+#[tokio::test]
+async fn is_cleaned_up_in_the_background() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let (slow, _fast, url) = two_ways(&etcd).await;
+    let client = client(&url, LONG).await;
+    lock(&client, "warm-up").await.release().await.unwrap();
+
+    // It arrives, and nobody learns of it.
+    slow.set_weather(Weather::HoldReplies);
+    let acquiring = waiting(&client, "job");
+    until_there_are(&store, "job", 1).await;
+    sleep(Duration::from_millis(400)).await;
+    acquiring.abort();
+
+    until_there_are(&store, "job", 0).await;
+    slow.set_weather(Weather::Fair);
+    lock(&client, "job").await.release().await.unwrap();
+}

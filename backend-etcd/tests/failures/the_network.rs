@@ -1,0 +1,109 @@
+//! Replies that are lost or late.
+
+use super::*;
+
+async fn behind(etcd: &Etcd) -> (FaultProxy, LockClient<EtcdBackend>) {
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+    let client = client(&url, LONG).await;
+    lock(&client, "warm-up").await.release().await.unwrap();
+    (proxy, client)
+}
+
+async fn a_waiter_is_woken_after(weather: Weather) {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
+    let (proxy, waiter) = behind(&etcd).await;
+    let mut waits = waiting(&waiter, "job");
+    until_there_are(&store, "job", 2).await;
+
+    proxy.set_weather(weather);
+    guard.release().await.unwrap();
+    assert!(timeout(Duration::from_millis(100), &mut waits).await.is_err());
+    proxy.set_weather(Weather::Fair);
+
+    let granted = timeout(Duration::from_secs(2), waits).await;
+    granted.expect("it looks again").unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn that_resets_connections_during_a_release_lets_no_waiter_sleep() {
+    a_waiter_is_woken_after(Weather::Reset).await;
+}
+
+#[tokio::test]
+async fn that_swallows_the_news_of_a_release_lets_no_waiter_sleep() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
+    let (proxy, waiter) = behind(&etcd).await;
+    // It polls, and finds that nobody answers: nobody tells.
+    let mutex = waiter.mutex("job").unwrap();
+    let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    until_there_are(&store, "job", 2).await;
+
+    proxy.set_weather(Weather::BlackHole);
+    guard.release().await.unwrap();
+    sleep(Duration::from_millis(400)).await;
+    proxy.set_weather(Weather::Fair);
+
+    let granted = timeout(Duration::from_secs(3), waits).await;
+    granted.expect("it looks again").unwrap().release().await.unwrap();
+}
+
+/// Acquires through `weather`, which takes the reply or the request away and then resets what is open.
+async fn is_granted_once_through(weather: Weather) {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let (proxy, client) = behind(&etcd).await;
+
+    proxy.set_weather(weather);
+    let acquiring = waiting(&client, "job");
+    match weather {
+        Weather::HoldReplies => until_there_are(&store, "job", 1).await,
+        _ => sleep(Duration::from_millis(400)).await,
+    }
+    assert!(!acquiring.is_finished());
+    proxy.set_weather(Weather::Reset);
+    tokio::task::yield_now().await;
+    proxy.set_weather(Weather::Fair);
+
+    let granted = timeout(Duration::from_secs(5), acquiring).await;
+    let guard = granted.expect("it asks again").unwrap();
+    let entries = entries(&store, "job").await;
+    assert_eq!(entries.len(), 1, "{entries:?}");
+    assert!(guard.token().number() >= u64::try_from(entries[0].create_revision()).unwrap());
+    guard.release().await.unwrap();
+    until_there_are(&store, "job", 0).await;
+    lock(&client, "job").await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn that_loses_the_reply_of_a_grant_grants_once() {
+    is_granted_once_through(Weather::HoldReplies).await;
+}
+
+#[tokio::test]
+async fn that_loses_the_request_of_a_grant_grants_once() {
+    is_granted_once_through(Weather::BlackHole).await;
+}
+
+#[tokio::test]
+async fn that_delivers_requests_late_grants_once() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let (proxy, client) = behind(&etcd).await;
+
+    proxy.set_weather(Weather::BlackHole);
+    let acquiring = waiting(&client, "job");
+    sleep(Duration::from_millis(700)).await;
+    proxy.set_weather(Weather::Fair);
+
+    let granted = timeout(Duration::from_secs(5), acquiring).await;
+    let guard = granted.expect("it asks again").unwrap();
+    assert_eq!(entries(&store, "job").await.len(), 1);
+    guard.release().await.unwrap();
+    until_there_are(&store, "job", 0).await;
+    lock(&client, "job").await.release().await.unwrap();
+}

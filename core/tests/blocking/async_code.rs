@@ -1,0 +1,103 @@
+//! The blocking face beside async code.
+
+use super::*;
+
+/// All calls that wait; what they come to.
+fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
+    let now = Instant::now();
+    let mutex = client.mutex("m").unwrap();
+    let reentrant = client.reentrant_mutex("r").unwrap();
+    let lock = client.rw_lock("rw").unwrap();
+    let permits = client.semaphore("s", 1).unwrap();
+    let admin = client.admin();
+    let build = async || Ok(leasehold_core::LockClient::new(MemoryBackend::new()).erase());
+    let plain = |_guard: &Guard| ();
+    vec![
+        kind(mutex.lock()),
+        kind(mutex.try_lock()),
+        kind(mutex.try_lock_for(SHORT)),
+        kind(mutex.try_lock_until(now)),
+        kind(mutex.run(plain)),
+        kind(mutex.is_locked()),
+        kind(reentrant.lock()),
+        kind(reentrant.try_lock()),
+        kind(reentrant.try_lock_for(SHORT)),
+        kind(reentrant.try_lock_until(now)),
+        kind(reentrant.run(plain)),
+        kind(reentrant.is_locked()),
+        kind(lock.read()),
+        kind(lock.try_read()),
+        kind(lock.try_read_for(SHORT)),
+        kind(lock.try_read_until(now)),
+        kind(lock.write()),
+        kind(lock.try_write()),
+        kind(lock.try_write_for(SHORT)),
+        kind(lock.try_write_until(now)),
+        kind(lock.is_locked()),
+        kind(permits.acquire(1)),
+        kind(permits.try_acquire(1)),
+        kind(permits.try_acquire_for(1, SHORT)),
+        kind(permits.try_acquire_until(1, now)),
+        kind(permits.run(1, plain)),
+        kind(permits.available()),
+        kind(admin.inspect("k")),
+        kind(admin.force_release("k", "part of the test")),
+        kind(client.request_revocation("k")),
+        kind(client.shutdown(SHORT)),
+        kind(guard.wait_lost(SHORT)),
+        kind(guard.extend(LONG)),
+        kind(guard.release()),
+        kind(LockClient::from_async(build)),
+    ]
+}
+
+#[tokio::test]
+async fn is_told_to_await_by_every_call_that_would_block_it() {
+    let (client, guard) = elsewhere(|| {
+        let client = client();
+        let guard = client.mutex("k").unwrap().lock().unwrap();
+        (client, guard)
+    });
+
+    for (n, kind) in calls(&client, guard).iter().enumerate() {
+        assert_eq!(*kind, Some(ErrorKind::Unsupported), "call {n}");
+    }
+}
+
+#[test]
+fn is_any_place_where_a_runtime_is_entered() {
+    let client = client();
+    let mutex = client.mutex("k").unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let try_lock = |mutex: &Mutex| kind(mutex.try_lock());
+
+    let entered = {
+        let _entered = runtime.enter();
+        try_lock(&mutex)
+    };
+    let blocking = mutex.clone();
+    let blocking = runtime.block_on(runtime.spawn_blocking(move || try_lock(&blocking)));
+
+    assert_eq!(entered, Some(ErrorKind::Unsupported));
+    assert_eq!(blocking.unwrap(), Some(ErrorKind::Unsupported));
+    assert_eq!(try_lock(&mutex), None);
+}
+
+#[test]
+fn may_make_look_at_and_drop_all_of_it() {
+    let (client, store, _faults) = client_with(LockOptions::new());
+    let guard = client.mutex("k").unwrap().lock().unwrap();
+    let writer = client.rw_lock("rw").unwrap().write().unwrap();
+    let released = client.mutex("released").unwrap().lock().unwrap();
+    let downgraded = client.rw_lock("downgraded").unwrap().write().unwrap();
+
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async move {
+        drop(LockClient::new(MemoryBackend::new()).unwrap());
+        assert!(guard.is_held() && writer.is_held());
+        assert_eq!(kind(released.release()), Some(ErrorKind::Unsupported));
+        assert_eq!(kind(downgraded.downgrade()), Some(ErrorKind::Unsupported));
+        drop((guard, writer, client));
+    });
+
+    wait_until(|| store.keys() == 0);
+}

@@ -1,0 +1,65 @@
+//! What is left when programs and threads end.
+
+use super::*;
+
+#[test]
+fn a_guard_dropped_after_its_client_is_released_even_if_that_takes_more_than_one_try() {
+    let (client, store, faults) = client_with(LockOptions::new());
+    let guard = client.mutex("k").unwrap().lock().unwrap();
+    faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 3);
+    drop(client);
+
+    assert!(guard.is_held());
+    guard.extend(LONG).unwrap();
+    drop(guard);
+
+    wait_until(|| store.keys() == 0);
+    assert_eq!(faults.calls(Operation::Release), 4);
+}
+
+#[test]
+fn the_background_ends_with_the_last_who_could_need_it() {
+    let store = Arc::new(MemoryBackend::new());
+    let alive = Arc::downgrade(&store);
+    let (needed, ended) = std::sync::mpsc::channel::<()>();
+    let client = LockClient::from_async(async || {
+        // Nothing but the end of the runtime drops this.
+        tokio::spawn(async move {
+            let _needed = needed;
+            std::future::pending::<()>().await;
+        });
+        Ok(leasehold_core::LockClient::new(store).erase())
+    })
+    .unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().unwrap();
+    drop((client, mutex));
+    assert!(ended.recv_timeout(SHORT).is_err_and(|error| error.to_string().contains("timed")));
+
+    drop(guard);
+
+    ended.recv_timeout(LONG).unwrap_err();
+    wait_until(|| alive.upgrade().is_none());
+}
+
+#[test]
+fn a_process_that_holds_a_lock_can_end() {
+    const HOLD: &str = "LEASEHOLD_TEST_HOLD";
+    if std::env::var_os(HOLD).is_some() {
+        std::mem::forget(client().mutex("k").unwrap().lock().unwrap());
+        println!("it is held");
+        return;
+    }
+    let this = "ends::a_process_that_holds_a_lock_can_end";
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([this, "--exact", "--nocapture"])
+        .env(HOLD, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+
+    let output = child.wait_with_output().unwrap();
+
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("it is held"));
+}

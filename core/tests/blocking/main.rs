@@ -1,0 +1,62 @@
+//! The blocking face: real threads, on the store in memory.
+
+mod async_code;
+mod clients;
+mod ends;
+mod leases;
+mod mutex;
+mod other_kinds;
+mod reentrancy;
+mod rw_lock;
+mod semaphore;
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_core::blocking::{Guard, LockClient, Mutex};
+use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::{
+    Error, ErrorKind, LeaseState, LockOptions, LossReason, MemoryBackend, Operation, OwnerId,
+};
+
+/// For what is to happen at once, on a machine that is busy.
+const LONG: Duration = Duration::from_secs(30);
+
+/// For what is not to happen.
+const SHORT: Duration = Duration::from_millis(20);
+
+fn client() -> LockClient {
+    LockClient::new(MemoryBackend::new()).unwrap()
+}
+
+fn client_with(options: LockOptions) -> (LockClient, MemoryBackend, Faults) {
+    let store = MemoryBackend::new();
+    let backend = FaultBackend::new(store.clone());
+    let faults = backend.faults().clone();
+    let client = LockClient::from_async(async || {
+        Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.erase())
+    });
+    (client.unwrap(), store, faults)
+}
+
+/// Waits for what another thread is about to bring about.
+#[track_caller]
+fn wait_until(happened: impl Fn() -> bool) {
+    let give_up = Instant::now() + LONG;
+    while !happened() {
+        assert!(Instant::now() < give_up, "it does not happen");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What another thread gets.
+fn elsewhere<T: Send>(call: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(call).join().unwrap())
+}
+
+fn kind<T>(result: Result<T, Error>) -> Option<ErrorKind> {
+    result.err().map(|error| error.kind())
+}

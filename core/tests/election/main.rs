@@ -1,0 +1,110 @@
+//! Elections, under a driven clock: nothing here sleeps.
+
+mod candidates;
+mod leaders;
+mod observers;
+mod options;
+mod run_leader;
+mod values;
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, Inspection, Leadership,
+    Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions, LossReason, MemoryBackend,
+    Observer, Operation, Release, Renewal, RenewalMode,
+};
+use tokio::task::JoinSet;
+
+const TTL: Duration = ms(30_000);
+const OUTAGE_WAIT: Duration = ms(10_000);
+/// Timers fire in the millisecond that they are set for, or in the next.
+const TICK: Duration = ms(2);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+type Client = LockClient<FaultBackend<MemoryBackend>>;
+
+/// One store in tokio's paused time, and the processes that use it.
+struct World {
+    clock: TokioClock,
+    store: MemoryBackend,
+}
+
+impl World {
+    fn new() -> Self {
+        let clock = TokioClock::new();
+        Self { clock, store: MemoryBackend::with_clock(clock) }
+    }
+
+    /// Another process, with faults of its own.
+    fn process(&self) -> (Client, Faults) {
+        self.process_with(LockOptions::new().ttl(TTL).outage_wait(OUTAGE_WAIT))
+    }
+
+    fn process_with(&self, options: LockOptions) -> (Client, Faults) {
+        let backend = FaultBackend::new(self.store.clone());
+        let faults = backend.faults().clone();
+        let builder = LockClient::builder(backend).clock(self.clock).options(options);
+        (builder.build().unwrap(), faults)
+    }
+
+    fn client(&self) -> Client {
+        self.process().0
+    }
+}
+
+/// Lets time pass to the millisecond, and all that is due happen.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// What the observer tells next: the value, if anybody leads.
+async fn told(observer: &mut Observer) -> Option<String> {
+    observer.next().await.unwrap().map(|leader| leader.value().to_string())
+}
+
+/// Whether the observer has nothing to tell for so long.
+async fn is_quiet_for(observer: &mut Observer, time: Duration) -> bool {
+    tokio::time::timeout(time, observer.next()).await.is_err()
+}
+
+fn value(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
+
+/// What users hold may be sent and shared, and what they await be spawned.
+#[tokio::test]
+async fn elections_may_be_sent_shared_and_spawned() {
+    let client = LockClient::new(MemoryBackend::new()).erase();
+    let election = client.election("k").unwrap();
+    assert_send_sync_static(&election);
+    let mut observer = election.observe();
+    assert_send_sync_static(&observer);
+
+    let spawned = tokio::spawn(async move {
+        let term = election.campaign("one").await.unwrap();
+        assert_send_sync_static(&term);
+        term.proclaim("two").await.unwrap();
+        let leader = observer.next().await.unwrap().unwrap();
+        term.resign().await.unwrap();
+        let led = election.run_leader(leader.value(), async |term| term.value()).await.unwrap();
+        let mut told = pin!(observer.into_stream());
+        assert!(told.next().await.unwrap().unwrap().is_none());
+        led
+    });
+
+    assert_eq!(spawned.await.unwrap().as_str(), "two");
+}

@@ -1,0 +1,100 @@
+//! What may be set, and what is refused.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn without_renewal_end_a_leadership_at_its_deadline() {
+    let world = World::new();
+    let unrenewed = LockOptions::new().ttl(TTL).renewal(RenewalMode::Off);
+    let (client, faults) = world.process_with(unrenewed);
+    let election = client.election("k").unwrap();
+    let term = election.campaign("one").await.unwrap();
+    pass(TTL / 2).await;
+    // Since nobody tries again, a late answer is better than none.
+    faults.inject(Operation::Renew, Fault::DelayReply(TTL / 3), 1);
+    term.proclaim("two").await.unwrap();
+    let deadline = term.deadline();
+
+    assert_eq!(term.lost().await, LossReason::Expired);
+
+    assert_eq!(world.clock.now(), deadline);
+    // Proclaiming is a renewal too.
+    assert!(election.leader().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_an_election_closed_for_min_hold() {
+    let world = World::new();
+    let closed = LockOptions::new().ttl(TTL).min_hold(ms(5_000));
+    let election = world.process_with(closed).0.election("k").unwrap();
+    let elected_at = world.clock.now();
+    election.campaign("one").await.unwrap().resign().await.unwrap();
+
+    let _term = world.client().election("k").unwrap().campaign("two").await.unwrap();
+
+    assert!(world.clock.now() >= elected_at + ms(5_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_the_last_value_while_min_hold_keeps_an_election_closed() {
+    let world = World::new();
+    let closed = LockOptions::new().ttl(TTL).min_hold(ms(5_000));
+    let election = world.process_with(closed).0.election("k").unwrap();
+    let term = election.campaign("one").await.unwrap();
+    term.proclaim("another").await.unwrap();
+
+    term.resign().await.unwrap();
+
+    let shown = world.client().election("k").unwrap().leader().await.unwrap();
+    assert_eq!(shown.unwrap().value().as_str(), "another");
+}
+
+#[test]
+fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
+    let all = [Feature::Units, Feature::Queue, Feature::Inspect];
+    let declared = all.iter().fold(bare(), |store, feature| store.with(*feature));
+    assert!(LockClient::new(Declared(declared.clone())).election("k").is_ok());
+
+    for missing in all {
+        let client = LockClient::new(Declared(declared.clone().without(missing)));
+        let error = client.election("k").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(missing.name()), "{error}");
+    }
+    let client = LockClient::new(MemoryBackend::new());
+    let impossible = LockOptions::new().ttl(Duration::ZERO);
+    let refused = client.election("k").unwrap().with_options(impossible).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert_eq!(client.election("").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+fn bare() -> Capabilities {
+    Capabilities::new("declared", Fencing::Strict)
+}
+
+/// A store that declares something and is never asked for anything.
+#[derive(Debug)]
+struct Declared(Capabilities);
+
+#[async_trait::async_trait]
+impl LockBackend for Declared {
+    fn capabilities(&self) -> Capabilities {
+        self.0.clone()
+    }
+
+    async fn try_acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
+        unreachable!("nothing is to be sent")
+    }
+
+    async fn renew(&self, _lease: &Lease) -> Result<Renewal, Error> {
+        unreachable!("nothing is to be sent")
+    }
+
+    async fn release(&self, _lease: &Lease) -> Result<Release, Error> {
+        unreachable!("nothing is to be sent")
+    }
+
+    async fn inspect(&self, _key: &LockKey) -> Result<Inspection, Error> {
+        unreachable!("nothing is to be sent")
+    }
+}

@@ -1,0 +1,161 @@
+//! All, or none.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn one_attempt_waits_for_nothing_and_keeps_nothing() {
+    for held in KEYS {
+        let scene = Scene::new();
+        let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
+
+        let asked_at = scene.clock.now();
+        assert!(three(&scene).try_lock().await.unwrap().is_none());
+        assert_eq!(scene.clock.now(), asked_at);
+
+        assert_eq!(closed(&scene).await, [held], "at once");
+        assert_eq!(scene.left().await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_attempt_does_not_wait_for_callers_of_this_process() {
+    for held in KEYS {
+        let scene = Scene::new();
+        let held = scene.client.mutex(held).unwrap().lock().await.unwrap();
+
+        let asked_at = scene.clock.now();
+        assert!(three(&scene).try_lock().await.unwrap().is_none());
+        assert!(three(&scene).try_lock_for(Duration::ZERO).await.unwrap().is_none());
+        assert_eq!(scene.clock.now(), asked_at);
+
+        held.release().await.unwrap();
+        assert!(three(&scene).try_lock_for(Duration::ZERO).await.unwrap().is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_fails_is_the_error_and_nothing_is_kept() {
+    for (n, failing) in KEYS.into_iter().enumerate() {
+        for (fault, kind) in [
+            (Fault::Fail(ErrorKind::Denied), ErrorKind::Denied),
+            (Fault::Fail(ErrorKind::Unavailable), ErrorKind::Unavailable),
+            (Fault::Fail(ErrorKind::Refused), ErrorKind::Refused),
+            (Fault::LoseReply, ErrorKind::Indeterminate),
+            (Fault::SwallowReply, ErrorKind::Indeterminate),
+            (Fault::SwallowRequest, ErrorKind::Indeterminate),
+        ] {
+            let scene = Scene::new();
+            scene.faults.inject_on(&key(failing), Operation::Acquire, fault, 1);
+
+            let error = three(&scene).try_lock().await.unwrap_err();
+
+            assert_eq!(error.kind(), kind, "{fault:?} on {failing}");
+            assert_eq!(error.key(), Some(&key(failing)));
+            assert_eq!(error.operation(), Some(Operation::Acquire));
+            assert_eq!(scene.faults.calls(Operation::Acquire), n + 1);
+            assert_eq!(scene.left().await, 0, "{fault:?} on {failing}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_of_another_kind_is_the_error_and_nothing_is_kept() {
+    for other in KEYS {
+        let scene = Scene::new();
+        let _held = scene.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
+
+        let error = three(&scene).lock().await.unwrap_err();
+
+        assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(&key(other))));
+        assert_eq!(scene.left().await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_back_in_time_is_no_error() {
+    for failing in KEYS {
+        let scene = Scene::new();
+        scene.faults.inject_on(&key(failing), Operation::Acquire, Fault::LoseReply, 2);
+
+        let guard = three(&scene).lock().await.unwrap();
+
+        assert_eq!(guard.guards().len(), 3);
+        guard.release().await.unwrap();
+        assert_eq!(scene.left().await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_may_be_dropped_at_any_point() {
+    let mut polls = 0;
+    loop {
+        let scene = Scene::new();
+        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
+        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
+        let release = async {
+            tokio::time::sleep(ms(50)).await;
+            held.release().await.unwrap();
+        };
+
+        let whole = three(&scene);
+        let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
+
+        let done = locked.is_some();
+        drop(locked.map(Result::unwrap));
+        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert!(whole.try_lock().await.unwrap().is_some());
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls > 5, "{polls}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
+    for polls in 0.. {
+        let scene = Scene::new();
+        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 3);
+        scene.faults.inject(Operation::Release, Fault::DelayRequest(ms(10)), 2);
+        let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+
+        let tried = dropped_after(polls, three(&scene).try_lock()).await;
+
+        assert_eq!(scene.left().await, 1, "dropped after {polls} polls");
+        assert_eq!(closed(&scene).await, ["c"]);
+        if let Some(tried) = tried {
+            assert!(tried.unwrap().is_none());
+            assert!(polls > 4, "{polls}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_given_back_is_not_kept_closed() {
+    let scene = Scene::with_options(options().min_hold(ms(20_000)));
+    let held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+
+    assert!(three(&scene).try_lock().await.unwrap().is_none());
+    assert!(dropped_after(1, three(&scene).lock()).await.is_none());
+    assert_eq!(scene.left().await, 1);
+
+    held.release().await.unwrap();
+    three(&scene).lock().await.unwrap().release().await.unwrap();
+    assert_eq!(closed(&scene).await, KEYS, "what was held as a whole is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_waiting() {
+    let scene = Scene::new();
+    let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+    let whole = three(&scene);
+    let waiting = tokio::spawn(async move { whole.lock().await.unwrap_err().kind() });
+    tokio::time::sleep(ms(100)).await;
+
+    scene.client.shutdown(TTL).await.unwrap();
+
+    assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
+    assert_eq!(closed(&scene).await, ["c"]);
+}

@@ -1,0 +1,80 @@
+//! Who gives up.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn at_any_point_leaves_nothing() {
+    for fault in [Fault::DelayRequest(ms(10)), Fault::DelayReply(ms(10)), Fault::LoseReply] {
+        for polls in 0.. {
+            let scene = scene_with(options().min_hold(TTL / 2));
+            scene.faults.inject(Operation::Acquire, fault, 1);
+            let whole = three(&scene);
+
+            let locked = dropped_after(polls, whole.lock()).await;
+
+            match locked {
+                None => assert_eq!(scene.left().await, 0, "{fault:?}, {polls} polls"),
+                Some(guard) => {
+                    assert!(polls > 1, "{fault:?}, {polls} polls");
+                    drop(guard);
+                    break;
+                }
+            }
+            scene.faults.heal();
+            assert!(whole.try_lock().await.unwrap().is_some(), "{fault:?}, {polls} polls");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_any_point_of_a_contended_call_leaves_nothing() {
+    for polls in 0.. {
+        let scene = scene();
+        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
+        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
+        let release = async {
+            tokio::time::sleep(ms(50)).await;
+            held.release().await.unwrap();
+        };
+
+        let whole = three(&scene);
+        let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
+
+        let done = locked.is_some();
+        drop(locked.map(Result::unwrap));
+        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert!(whole.try_lock().await.unwrap().is_some());
+        if done {
+            assert!(polls > 5, "{polls}");
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_a_shutdown_leaves_nothing() {
+    for fault in [Fault::DelayReply(ms(1_000)), Fault::SwallowReply, Fault::SwallowRequest] {
+        let scene = scene();
+        scene.faults.inject(Operation::Acquire, fault, 1);
+        let whole = three(&scene);
+        let waiting = tokio::spawn(async move { whole.lock().await.unwrap_err().kind() });
+        tokio::time::sleep(ms(100)).await;
+
+        scene.client.shutdown(TTL).await.unwrap();
+
+        assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
+        assert_eq!(scene.store.keys(), 0, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_a_shutdown_ends_what_is_held() {
+    let scene = scene();
+    let guard = three(&scene).lock().await.unwrap();
+
+    scene.client.shutdown(TTL).await.unwrap();
+
+    assert_eq!(guard.lost().await.1, LossReason::Shutdown);
+    assert_eq!(scene.store.keys(), 0);
+    assert_eq!(three(&scene).lock().await.unwrap_err().kind(), ErrorKind::Closed);
+}

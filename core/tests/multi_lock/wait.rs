@@ -1,0 +1,120 @@
+//! One wait for all.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn that_is_over_names_the_part_that_was_held() {
+    for held in KEYS {
+        let scene = Scene::with_options(options().wait(ms(2_000)));
+        let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
+
+        let asked_at = scene.clock.now();
+        let error = three(&scene).lock().await.unwrap_err();
+
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key(held))));
+        assert!(error.to_string().contains("not obtained within 2.0s: held by"), "{error}");
+        assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+        assert_eq!(scene.left().await, 1);
+        assert_eq!(closed(&scene).await, [held]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_one_for_all_parts() {
+    let scene = Scene::new();
+    let first = scene.other.mutex("a").unwrap().lock().await.unwrap();
+    let second = scene.other.mutex("b").unwrap().lock().await.unwrap();
+    let _third = scene.other.mutex("c").unwrap().lock().await.unwrap();
+    let release = async {
+        tokio::time::sleep(ms(1_000)).await;
+        first.release().await.unwrap();
+        tokio::time::sleep(ms(900)).await;
+        second.release().await.unwrap();
+    };
+
+    let asked_at = scene.clock.now();
+    let whole = three(&scene);
+    let (locked, ()) = tokio::join!(whole.try_lock_for(ms(2_000)), release);
+
+    assert!(locked.unwrap().is_none());
+    assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+    assert_eq!(scene.left().await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn may_end_at_an_instant() {
+    let scene = Scene::new();
+    let held = scene.client.mutex("c").unwrap().lock().await.unwrap();
+    let whole = three(&scene);
+
+    // The standard library's clock goes on while tokio's is paused: little enough to be told apart.
+    let asked_at = scene.clock.now();
+    let soon = std::time::Instant::now() + ms(60_000);
+    assert!(whole.try_lock_until(soon).await.unwrap().is_none());
+    let waited = scene.clock.now().since(asked_at);
+    assert!(waited > ms(30_000) && waited <= ms(60_000), "{waited:?}");
+
+    held.release().await.unwrap();
+    assert!(whole.try_lock_until(std::time::Instant::now()).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
+    for silent in KEYS {
+        let scene = Scene::new();
+        scene.faults.inject_on(&key(silent), Operation::Acquire, Fault::SwallowRequest, 1);
+
+        let asked_at = scene.clock.now();
+        let error = three(&scene).try_lock_for(ms(2_000)).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert_eq!(error.key(), Some(&key(silent)));
+        assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_late_first_part_has_used_up_is_not_begun_again_by_the_second() {
+    let clock = Jumping::default();
+    let store = MemoryBackend::with_clock(clock.clone());
+    let backend = Stalling { inner: store.clone(), clock: clock.clone() };
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let whole = client.multi_lock().mutexes(["a", "silent"]).unwrap();
+
+    // The process is stalled over the end of the wait, between the first grant and the second request.
+    assert!(whole.try_lock_for(ms(2_000)).await.unwrap().is_none());
+
+    tokio::time::sleep(ms(10)).await;
+    assert_eq!(store.keys(), 0);
+}
+
+/// This process stalls for three seconds before it sees a reply.
+#[derive(Debug)]
+struct Stalling {
+    inner: MemoryBackend,
+    clock: Jumping,
+}
+
+#[async_trait]
+impl LockBackend for Stalling {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        if claim.key().as_str() == "silent" {
+            panic!("there is no time left for it");
+        }
+        let attempt = self.inner.try_acquire(claim).await;
+        self.clock.jump(ms(3_000));
+        attempt
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+}
