@@ -202,7 +202,9 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if not all releases were confirmed `within` that time.
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if not all releases were confirmed `within` that time. That
+    /// includes those of calls under way, which may be granted yet: a call that nobody polls any more, neither drops, is waited for
+    /// as long.
     ///
     /// # Cancel safety
     ///

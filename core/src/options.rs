@@ -54,8 +54,8 @@ pub enum RenewalMode {
 }
 
 impl LockOptions {
-    /// Long enough to survive a failover of the store or a long pause of the process, since nine
-    /// renewals may fail before it; short enough that a crashed holder blocks nobody for long.
+    /// Long enough to survive a failover of the store or a long pause of the process, since seven
+    /// renewals in a row may fail before it; short enough that a crashed holder blocks nobody for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
     /// Outlasts a failover of Sentinel, Cluster or etcd (1 to 5 s with common settings), and no longer:
@@ -123,7 +123,8 @@ impl LockOptions {
     }
 
     /// How long a caller that waits keeps trying while the store cannot be reached or does not
-    /// answer, within its wait. Default: [`LockOptions::DEFAULT_OUTAGE_WAIT`].
+    /// answer, within its wait. A request under way has the time that its backend gives it. Default:
+    /// [`LockOptions::DEFAULT_OUTAGE_WAIT`].
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;

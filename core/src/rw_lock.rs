@@ -219,7 +219,7 @@ impl WriteGuard {
     /// Becomes a reader: others who read may come in, and no writer comes in between.
     ///
     /// The lease and the token stay. If the store does not answer now, the next renewal tells
-    /// it, and until then it lets nobody else in.
+    /// it, and until then it lets nobody else in: without [renewal](crate::RenewalMode::Off), for as long as the lease lasts.
     ///
     /// # Errors
     ///

@@ -22,7 +22,7 @@ use crate::share::Share;
 /// says: never more than the largest is out, and who names a smaller one waits until the rest is below it.
 ///
 /// Callers of one process are served first come, first served; so a large request is not passed by
-/// small ones there. Between processes the store decides, unless the lock is
+/// small ones there, nor, while one holds all permits of a limit, by one that names a larger limit. Between processes the store decides, unless the lock is
 /// [fair](LockOptions::fair).
 ///
 /// ```

@@ -131,7 +131,7 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.
+    /// As [`lock`](Self::lock), without `Timeout`: a store that has answered for no segment is an error, not `None`.
     ///
     /// # Cancel safety
     ///

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use leasehold_core::clock::{Clock, Instant, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Grant, KeyWatch, KeyWatches, Lease, LeaseState,
-    LockBackend, LockClient, LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Mutex,
-    Offer, Operation, Release, Renewal, RenewalMode, Retry,
+    Attempt, Capabilities, Claim, Contention, Error, ErrorKind, Grant, KeyWatch, KeyWatches, Lease,
+    LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions, LossReason,
+    MemoryBackend, Mutex, Offer, Operation, Release, Renewal, RenewalMode, Retry,
 };
 use tokio::task::{JoinHandle, yield_now};
 
@@ -296,6 +296,49 @@ async fn are_waited_for_without_looking_again_before_the_place_is_due() {
     let scene = Scene::start(LockOptions::new().ttl(TTL).retry(retry)).await;
     pass(ms(1_050)).await;
     assert_eq!(scene.asked(), 11);
+}
+
+/// A store that makes the next one the holder, as it says, and does not tell how long it remembers who that is.
+#[derive(Clone, Debug)]
+struct Terse(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Terse {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        Ok(match self.0.try_acquire(claim).await? {
+            Attempt::Held(_) => Attempt::Held(Contention::new().with_attempt(1)),
+            granted @ Attempt::Granted(_) => granted,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.0.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.0.release(lease).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_not_relied_on_without_a_place_and_are_owed_back_all_the_same() {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let holder = Lease::new(&LockKey::new("k").unwrap(), ms(600_000));
+    store.try_acquire(&Claim::new(holder)).await.unwrap();
+    let backend = FaultBackend::new(Terse(store));
+    let faults = backend.faults().clone();
+    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+
+    assert!(client.mutex("k").unwrap().try_lock_for(TTL).await.unwrap().is_none());
+    pass(ms(1)).await;
+
+    assert!(faults.calls(Operation::Acquire) > 10);
+    assert_eq!(faults.calls(Operation::Release), 1);
 }
 
 #[tokio::test(start_paused = true)]

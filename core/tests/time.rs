@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::{
@@ -107,6 +108,50 @@ mod deadline {
         pass(ms(2)).await;
 
         assert_eq!(guard.deadline(), sent_at + TTL - DRIFT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_no_later_than_a_shorter_extension_allows_that_got_no_answer() {
+        let (client, faults, _clock) = client(options());
+        let guard = lock(&client).await;
+        // It arrives after the longer one.
+        faults.inject(Operation::Renew, Fault::Late(ms(8_000)), 1);
+        let short = guard.extend(ms(3_000)).await.unwrap_err();
+        assert_eq!(short.kind(), ErrorKind::Indeterminate);
+        guard.extend(ms(60_000)).await.unwrap();
+        assert!(guard.remaining() <= ms(3_000));
+
+        let foreign = Claim::new(Lease::new(guard.key(), TTL));
+        for _ in 0..200 {
+            pass(ms(100)).await;
+            let attempt = client.backend().try_acquire(&foreign).await.unwrap();
+            assert!(guard.is_held() && matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_extension_is_no_later_than_an_attempt_allows_that_got_no_answer() {
+        let (client, faults, _clock) = client(options().ttl(ms(3_000)));
+        faults.inject(Operation::Acquire, Fault::Late(ms(8_000)), 1);
+        let guard = lock(&client).await;
+
+        guard.extend(ms(60_000)).await.unwrap();
+
+        assert!(guard.remaining() <= ms(3_000));
+        pass(ms(20_000)).await;
+        assert!(guard.is_held());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_an_extension_is_as_late_as_it_was_asked_for_if_what_failed_was_not_sent() {
+        let (client, faults, _clock) = client(options());
+        let guard = lock(&client).await;
+        faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+        guard.extend(ms(3_000)).await.unwrap_err();
+
+        guard.extend(ms(60_000)).await.unwrap();
+
+        assert!(guard.remaining() > ms(50_000));
     }
 
     #[tokio::test(start_paused = true)]
@@ -500,6 +545,23 @@ mod budget {
 
         assert!(first.unwrap().is_none() && second.unwrap().is_none());
         assert_eq!(clock.now(), asked_at + ms(3_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_is_over_when_the_turn_comes_leaves_nothing_to_ask_the_store_for() {
+        let (client, faults, _clock) = client(options().hand_over(false));
+        let first = lock(&client).await;
+        let mutex = client.mutex("k").unwrap();
+        let mut second = Box::pin(mutex.try_lock_for(ms(1_000)));
+        assert!((&mut second).now_or_never().is_none());
+        drop(first);
+
+        // The runtime is stalled for a second, and then both the turn and the end are there.
+        tokio::time::advance(ms(1_000)).await;
+
+        assert!(second.await.unwrap().is_none());
+        assert_eq!(faults.calls(Operation::Acquire), 1);
+        drop(lock(&client).await);
     }
 
     #[tokio::test(start_paused = true)]

@@ -121,14 +121,14 @@ mod tests {
     use crate::clock::TokioClock;
     use crate::key::LockKey;
     use crate::lease::Lease;
-    use crate::lock::reaper::Unwanted;
+    use crate::lock::reaper::{Debt, Unwanted};
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_never_answers_keeps_the_thread_only_for_a_while() {
         let (lives, life) = mpsc::unbounded_channel();
         let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new())));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
-        reaper.push(Unwanted::new(lease));
+        Debt::new(Unwanted::new(lease), &reaper).incur();
         lives.send(reaper).unwrap();
         drop(lives);
 

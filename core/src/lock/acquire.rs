@@ -170,7 +170,8 @@ impl Acquisition<'_> {
                 None => indeterminate("granted too late to be of use"),
             },
             Some(Ok(AttemptAll::Held { key, contention })) => {
-                self.doubt |= self.keeps_place(&contention, sent_at);
+                self.doubt |=
+                    self.keeps_place(&contention, sent_at) || contention.attempt().is_some();
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.last = contention.attempt().map(|number| (number, sent_at));
@@ -184,7 +185,10 @@ impl Acquisition<'_> {
             Some(Err(error)) => error,
             None => indeterminate("no reply in time"),
         };
-        self.doubt |= error.may_have_been_applied();
+        if error.may_have_been_applied() {
+            self.doubt = true;
+            self.asked.iter_mut().for_each(Asked::note_unanswered);
+        }
         self.settle_unless_in_doubt();
         let cut_off = unanswered && self.deadline > sent_at && now >= self.deadline;
         if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
@@ -275,7 +279,7 @@ impl Acquisition<'_> {
 
     /// The end of the pause that we are in, or else of the next one.
     fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
-        if self.pauses_by_default && self.last.is_some() {
+        if self.pauses_by_default && self.last.is_some() && self.place_due < Instant::FAR_FUTURE {
             // The store makes us the holder by itself, and hears of us again when it is asked to keep our place.
             return Some(Instant::FAR_FUTURE);
         }

@@ -21,6 +21,12 @@ const PAUSES_PER_TTL: u32 = 12;
 /// Ten round trips to a server nearby.
 const WITHOUT_NEWS: Duration = Duration::from_millis(50);
 
+/// However much news there is of a lease, it is looked at no more often.
+const BETWEEN_NEWS: Duration = Duration::from_millis(10);
+
+/// A server that breaks off whenever it is asked, and is there again at once, is news as well.
+const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
+
 /// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
 /// expire keys to the millisecond.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -52,6 +58,16 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
 /// news of it: soon, and not at once, since most locks are released by then.
 pub(crate) fn news_due(since: Instant) -> Instant {
     since + WITHOUT_NEWS
+}
+
+/// When a lease that was renewed at `sent_at` is looked at once there is news of it.
+pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
+    sent_at + BETWEEN_NEWS
+}
+
+/// When a lease of which there is news at `now` is looked at, if it could not be renewed the last time.
+pub(crate) fn news_due_after_failure(now: Instant) -> Instant {
+    now + NEWS_AFTER_FAILURE
 }
 
 /// When a renewal sent at `sent_at` is given up on.

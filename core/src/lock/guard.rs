@@ -1,7 +1,7 @@
 //! Stage 5: the proof of a lease.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{self, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -125,7 +125,7 @@ impl LockGuard {
     ///
     /// It ends at the latest when the deadline has passed, whatever the store, the network or the
     /// watchdog do, and also if it is polled long after. If the guard is released instead, it never
-    /// ends. It does not borrow the guard, so that other tasks may wait for it.
+    /// ends. It does not borrow the guard, so that other tasks may wait for it, and does not keep the client going then.
     ///
     /// # Cancel safety
     ///
@@ -134,13 +134,20 @@ impl LockGuard {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
         let upkeep = Arc::clone(&self.upkeep);
         async move {
-            let mut wait = pin!(hold.wait_lost(term, upkeep.clock()));
-            // The clock is read at every poll: a runtime that was stalled may run us before its timers.
-            poll_fn(|cx| match hold.loss_of(term, upkeep.now()) {
-                Some(reason) => Poll::Ready(reason),
-                None => wait.as_mut().poll(cx),
-            })
-            .await
+            let lost = {
+                let mut wait = pin!(hold.wait_lost(term, upkeep.clock()));
+                // The clock is read at every poll: a runtime that was stalled may run us before its timers.
+                poll_fn(|cx| match hold.loss_of(term, upkeep.now()) {
+                    lost @ Some(_) => Poll::Ready(lost),
+                    None => wait.as_mut().poll(cx),
+                })
+                .await
+            };
+            drop((hold, upkeep));
+            match lost {
+                Some(reason) => reason,
+                None => future::pending().await,
+            }
         }
     }
 
@@ -176,7 +183,8 @@ impl LockGuard {
     /// Renews the lease now, with another TTL from now on.
     ///
     /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
-    /// moves it when the store has confirmed. [`max_hold`](crate::LockOptions::max_hold) still limits it.
+    /// moves it when the store has confirmed; not beyond a shorter one that was asked for before without an
+    /// answer, since that request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits it.
     ///
     /// # Errors
     ///
@@ -218,10 +226,7 @@ impl LockGuard {
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
         let give_up = renewing.attempt_end().min(self.deadline());
         let reply = clock::until(clock, give_up, backend.renew(&lease)).await;
-        match &reply {
-            Some(reply) => renewing.settle(reply.as_ref().ok().copied(), clock.now()),
-            None => renewing.give_up(clock.now()),
-        }
+        renewing.settle(reply.as_ref(), clock.now());
         self.upkeep.watchdog().file([&self.hold]);
         if let Some(reason) = self.hold.loss(clock.now()) {
             return Err(self.lost_error(reason, Operation::Renew));

@@ -76,6 +76,8 @@ pub(crate) struct Granted {
     pub(crate) sent_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
+    /// The TTL that was asked for before without an answer, if any was.
+    pub(crate) unanswered: Option<Duration>,
     /// Whether the store tells what becomes of it already, and not from its first renewal on.
     pub(crate) has_news: bool,
     /// News of the lease since before the grant.
@@ -109,11 +111,13 @@ impl Hold {
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
     ) -> Arc<Self> {
-        let Granted { lease, token, spare_tokens, sent_at, ttl, has_news, watch } = granted;
+        let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
+            granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
+            unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
@@ -122,7 +126,7 @@ impl Hold {
             term: Term::default(),
             owner,
             depth: 1,
-            share_ends: None,
+            share_ends: Instant::FAR_FUTURE,
             alone: false,
             renewing: false,
             news: false,
@@ -283,6 +287,10 @@ impl Hold {
         self.update(now, |state| match state.phase {
             _ if state.depth == 0 || state.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
+            _ if share.is_whole() != self.wanted(state).share().is_whole() => {
+                let message = "its owner holds it as a lock of another kind";
+                Err(Error::new(ErrorKind::WrongType, message))
+            }
             _ if share.units() > self.wanted(state).share().units() => {
                 let message = "its owner reads and cannot become a writer: two readers that try would \
                                wait for each other; release the reading guard first";
@@ -328,7 +336,8 @@ impl Hold {
             if !is_last || state.term.0 == self.spare_tokens {
                 return None;
             }
-            let in_time = now < *state.share_ends.get_or_insert(now + TIME_SHARE);
+            state.share_ends = state.share_ends.min(now + TIME_SHARE);
+            let in_time = now < state.share_ends;
             let is_contested = state.news || state.asked_back;
             let ttl = self.options.ttl;
             let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
@@ -357,13 +366,14 @@ impl Hold {
         })
     }
 
-    /// Waits until its holder of this term loses it. Never ends if it is released instead.
-    pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> LossReason {
+    /// Waits until its holder of this term loses it; `None` if he gives it up instead.
+    pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if let Some(reason) = self.loss_of(term, clock.now()) {
-                return reason;
+            let lost = self.loss_of(term, clock.now());
+            if lost.is_some() || self.is_abandoned(term) {
+                return lost;
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
@@ -455,7 +465,7 @@ impl Hold {
     }
 
     /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
-    pub(crate) fn listen(self: &Arc<Self>) {
+    pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
             // The only way to look again is to renew, which was not asked for.
             return;
@@ -467,17 +477,18 @@ impl Hold {
             state.news = true;
         }
         if state.news && !state.renewing {
-            state.hurry();
+            state.hurry(now);
         }
     }
 
-    /// The only way to change the state: notices a passed deadline first, and lets go of what a lease that is over needs no more.
+    /// The only way to end the lease or push its deadline: notices a passed deadline first, and lets go of what a lease that is over
+    /// needs no more.
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
-        let before = (state.phase, state.renewing);
+        let before = (state.phase, state.renewing, state.term);
         state.expire(now);
         let result = change(&mut state);
-        let after = (state.phase, state.renewing);
+        let after = (state.phase, state.renewing, state.term);
         let needless = state.is_over().then(|| state.let_go());
         drop(state);
         drop(needless);

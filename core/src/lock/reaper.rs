@@ -1,8 +1,9 @@
 //! Releases what a drop or a cancelled future could not await.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, Tenure};
+use crate::lock::deadline;
 use crate::loss::LossReason;
-use crate::retry::Retry;
+use crate::retry::{Pauses, Retry};
 use crate::sync::lock;
 
 /// Releases under way at once.
@@ -36,16 +38,36 @@ pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     pushed: Notify,
+    /// How many releases are owed: by callers still, or left to the reaper.
+    owed: AtomicUsize,
+    /// Whether anybody waits until none is.
+    is_awaited: AtomicBool,
     settled: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Unwanted>,
-    /// How many wait or are under way.
-    unsettled: usize,
+    waiting: VecDeque<Left>,
+    /// Those that failed, by when they are tried again: meanwhile they keep no others from being tried.
+    pausing: BTreeMap<(Instant, u64), Left>,
+    next_id: u64,
     /// No more will come.
     finishing: bool,
+}
+
+/// A release that is left to the reaper.
+#[derive(Debug)]
+struct Left {
+    unwanted: Unwanted,
+    /// Whatever happens here, the store frees the key by itself at about that time.
+    free_anyway: Instant,
+    pauses: Pauses,
+}
+
+/// A release that is being tried. Interrupted, with the runtime, it is left to the next one.
+struct Trying<'a> {
+    reaper: &'a Reaper,
+    left: Option<Left>,
 }
 
 /// A lease to be ended in the store.
@@ -103,12 +125,18 @@ impl Debt {
 
     /// From now on the store may have the lease.
     pub(crate) fn incur(&mut self) {
-        self.owed = true;
+        if !self.owed {
+            self.owed = true;
+            self.reaper.owed.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// The store does not have the lease, or somebody wants it.
     pub(crate) fn forgive(&mut self) {
-        self.owed = false;
+        if self.owed {
+            self.owed = false;
+            self.reaper.note_settled();
+        }
     }
 
     /// Releases now what is owed, insisting a little; what fails is left to the reaper.
@@ -157,15 +185,21 @@ impl Drop for Debt {
 
 impl Reaper {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, queue: Mutex::default(), pushed: Notify::new(), settled: Notify::new() }
+        Self {
+            clock,
+            queue: Mutex::default(),
+            pushed: Notify::new(),
+            owed: AtomicUsize::new(0),
+            is_awaited: AtomicBool::new(false),
+            settled: Notify::new(),
+        }
     }
 
-    /// Takes over the release of a lease. Never blocks, and needs no runtime.
-    pub(crate) fn push(&self, unwanted: Unwanted) {
-        let mut queue = lock(&self.queue);
-        queue.waiting.push_back(unwanted);
-        queue.unsettled += 1;
-        drop(queue);
+    /// Takes over a release that is owed. Never blocks, and needs no runtime.
+    fn push(&self, unwanted: Unwanted) {
+        let free_anyway = self.clock.now() + unwanted.lease.ttl();
+        let left = Left { unwanted, free_anyway, pauses: Retry::unlimited().pauses() };
+        lock(&self.queue).waiting.push_back(left);
         self.pushed.notify_one();
     }
 
@@ -175,13 +209,14 @@ impl Reaper {
         self.pushed.notify_one();
     }
 
-    /// How many releases wait or are under way.
+    /// How many releases are owed.
     pub(crate) fn unsettled(&self) -> usize {
-        lock(&self.queue).unsettled
+        self.owed.load(Ordering::SeqCst)
     }
 
-    /// Waits until all that was pushed is settled.
+    /// Waits until none is owed any more, by callers neither.
     pub(crate) async fn wait_settled(&self) {
+        self.is_awaited.store(true, Ordering::SeqCst);
         loop {
             let mut settled = pin!(self.settled.notified());
             settled.as_mut().enable();
@@ -192,54 +227,115 @@ impl Reaper {
         }
     }
 
+    fn note_settled(&self) {
+        // Nearly always nobody waits, and this is done twice for each lock.
+        if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited.load(Ordering::SeqCst) {
+            self.settled.notify_waiters();
+        }
+    }
+
     /// The task. Ends after [`Reaper::finish`], when all is settled.
     pub(crate) async fn run(&self, backend: &dyn LockBackend) {
         let mut releases = FuturesUnordered::new();
         loop {
-            while releases.len() < MAX_IN_FLIGHT {
-                let Some(unwanted) = self.pop() else { break };
-                releases.push(self.settle(unwanted, backend));
+            while releases.len() < MAX_IN_FLIGHT
+                && let Some(left) = self.next()
+            {
+                releases.push(self.release(left, backend));
             }
-            if releases.is_empty() && lock(&self.queue).finishing {
+            if releases.is_empty() && self.is_finished() {
                 return;
             }
+            let has_room = releases.len() < MAX_IN_FLIGHT;
+            let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
             tokio::select! {
                 Some(()) = releases.next() => {}
                 () = self.pushed.notified() => {}
+                () = self.clock.sleep_until(look_at) => {}
             }
         }
     }
 
-    fn pop(&self) -> Option<Unwanted> {
-        lock(&self.queue).waiting.pop_front()
+    /// What is to be tried next: those that have not failed yet come first.
+    fn next(&self) -> Option<Left> {
+        let now = self.clock.now();
+        let mut queue = lock(&self.queue);
+        queue.waiting.pop_front().or_else(|| {
+            let first = queue.pausing.first_entry()?;
+            (first.key().0 <= now).then(|| first.remove())
+        })
     }
 
-    async fn settle(&self, unwanted: Unwanted, backend: &dyn LockBackend) {
-        // Whatever happens here, the store frees the key by itself at about that time.
-        let free_anyway = self.clock.now() + unwanted.lease.ttl();
+    /// When the next of those that failed is tried again.
+    fn next_try(&self) -> Instant {
+        let queue = lock(&self.queue);
+        queue.pausing.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
+    }
+
+    fn is_finished(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.finishing && queue.waiting.is_empty() && queue.pausing.is_empty()
+    }
+
+    /// Tries once.
+    async fn release(&self, left: Left, backend: &dyn LockBackend) {
+        let (unwanted, free_anyway) = (left.unwanted.clone(), left.free_anyway);
+        let trying = Trying { reaper: self, left: Some(left) };
+        let now = self.clock.now();
+        let give_up = deadline::attempt_end(now, unwanted.lease.ttl()).min(free_anyway);
         // A backend that panics must not take the releases of others along.
-        let settled = AssertUnwindSafe(self.insist(&unwanted, backend)).catch_unwind();
-        if !matches!(clock::until(&*self.clock, free_anyway, settled).await, Some(Ok(()))) {
-            tracing::debug!(key = %unwanted.lease.key(), "release given up, the TTL frees the key");
+        let end = AssertUnwindSafe(unwanted.end(backend, now)).catch_unwind();
+        let key = unwanted.lease.key();
+        match clock::until(&*self.clock, give_up, end).await {
+            Some(Ok(Ok(_))) => trying.settle(),
+            Some(Ok(Err(error))) if !error.is_retryable() => {
+                tracing::warn!(%key, %error, "release failed, the TTL will free the key");
+                trying.settle();
+            }
+            Some(Err(_panic)) => {
+                tracing::warn!(%key, "the backend panicked, the TTL will free the key");
+                trying.settle();
+            }
+            Some(Ok(Err(error))) => {
+                tracing::debug!(%key, %error, "release failed, will try again");
+                trying.pause();
+            }
+            None => {
+                tracing::debug!(%key, "release without a reply in time, will try again");
+                trying.pause();
+            }
         }
-        lock(&self.queue).unsettled -= 1;
-        self.settled.notify_waiters();
+    }
+}
+
+impl Trying<'_> {
+    /// There is nothing left to do.
+    fn settle(mut self) {
+        self.left = None;
+        self.reaper.note_settled();
     }
 
-    async fn insist(&self, unwanted: &Unwanted, backend: &dyn LockBackend) {
-        for pause in Retry::unlimited().pauses() {
-            match unwanted.end(backend, self.clock.now()).await {
-                Ok(_) => return,
-                Err(error) if error.is_retryable() => {
-                    tracing::debug!(%error, "release failed, will try again");
-                }
-                Err(error) => {
-                    let key = unwanted.lease.key();
-                    tracing::warn!(%key, %error, "release failed, the TTL will free the key");
-                    return;
-                }
-            }
-            self.clock.sleep_until(self.clock.now() + pause).await;
+    /// It is tried again after a pause, unless the store frees the key before.
+    fn pause(mut self) {
+        let Some(mut left) = self.left.take() else { return };
+        let pause = left.pauses.next().unwrap_or_default();
+        let at = self.reaper.clock.now() + pause;
+        if at >= left.free_anyway {
+            tracing::debug!(key = %left.unwanted.lease.key(), "release given up, the TTL frees the key");
+            self.reaper.note_settled();
+            return;
+        }
+        let mut queue = lock(&self.reaper.queue);
+        let id = queue.next_id;
+        queue.next_id += 1;
+        queue.pausing.insert((at, id), left);
+    }
+}
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        if let Some(left) = self.left.take() {
+            lock(&self.reaper.queue).waiting.push_front(left);
         }
     }
 }

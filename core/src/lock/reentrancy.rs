@@ -166,6 +166,7 @@ mod tests {
             spare_tokens: 0,
             sent_at: clock.now(),
             ttl,
+            unanswered: None,
             has_news: true,
             watch: KeyWatch::silent(),
         };

@@ -55,7 +55,7 @@ impl Upkeep {
         let backend = Arc::clone(&self.backend);
         *task = Some(runtime.spawn(async move {
             tokio::select! {
-                () = watchdog.run(&*backend) => {}
+                () = watchdog.run(&*backend, &reaper) => {}
                 () = reaper.run(&*backend) => {}
             }
         }));

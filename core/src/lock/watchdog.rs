@@ -14,14 +14,15 @@ use crate::capabilities::{Capabilities, Feature};
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::hold::{Alarm, Hold, Place, Renewing};
+use crate::lock::reaper::{Debt, Reaper};
 use crate::sync::lock;
 
 /// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
 /// batch does not keep a store busy for long (a few hundred microseconds for Redis).
 const BATCH: usize = 256;
 
-/// Batches under way at once. A slow one leaves room for the others.
-const MAX_BATCHES: usize = 8;
+/// Leases whose renewal is under way at once: enough that slow ones, which go alone, leave room for the others.
+const MAX_UNDER_WAY: usize = 8 * BATCH;
 
 /// What watches over the leases of one client.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Watchdog {
 
     /// Begins to watch over `hold`.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        hold.listen();
+        hold.listen(self.clock.now());
         self.file([hold]);
     }
 
@@ -83,21 +84,24 @@ impl Watchdog {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// The task. It ends only by being dropped.
-    pub(crate) async fn run(&self, backend: &dyn LockBackend) {
-        let mut batches = FuturesUnordered::new();
+    /// The task. It ends only by being dropped. What it finds to be lost it leaves to `reaper`, if the store may still have it.
+    pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
+        let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
             self.answer_alarms();
-            while batches.len() < MAX_BATCHES {
+            while under_way < MAX_UNDER_WAY {
                 let due = self.due();
                 if due.is_empty() {
                     break;
                 }
-                batches.extend(self.start(due).into_iter().map(|batch| self.renew(backend, batch)));
+                for batch in self.start(due, reaper) {
+                    under_way += batch.len();
+                    batches.push(self.renew(backend, batch));
+                }
             }
-            let wakes_at = self.next_look(batches.len());
+            let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
             tokio::select! {
-                Some(()) = batches.next() => {}
+                Some(renewed) = batches.next() => under_way -= renewed,
                 () = self.clock.sleep_until(wakes_at) => {}
                 () = self.alarm.heard() => {}
             }
@@ -106,7 +110,7 @@ impl Watchdog {
 
     fn answer_alarms(&self) {
         for hold in self.alarm.answer() {
-            hold.listen();
+            hold.listen(self.clock.now());
             self.file([&hold]);
         }
     }
@@ -123,16 +127,19 @@ impl Watchdog {
     /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
     ///
     /// One batch, and one more for each lease whose renewal got no reply the last time.
-    fn start(&self, due: Vec<Arc<Hold>>) -> Vec<Vec<(Renewing, Lease)>> {
+    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Vec<(Renewing, Lease)>> {
         let now = self.clock.now();
         let mut batch = Vec::with_capacity(due.len());
         let mut batches = Vec::new();
         for hold in &due {
-            let renewing = hold.start_renewal(now);
-            if hold.renews_alone() {
-                batches.extend(renewing.map(|renewing| vec![renewing]));
-            } else {
-                batch.extend(renewing);
+            match hold.start_renewal(now) {
+                Some(renewing) if hold.renews_alone() => batches.push(vec![renewing]),
+                Some(renewing) => batch.push(renewing),
+                None if hold.loss(now).is_some_and(|reason| hold.is_owed_after(reason)) => {
+                    // Its guards may live for long, and so may the lease, if the store keeps it alive together with others.
+                    Debt::new(hold.unwanted(), reaper).incur();
+                }
+                None => {}
             }
         }
         self.file(&due);
@@ -144,17 +151,18 @@ impl Watchdog {
     }
 
     /// When to look again: when the next lease is due, unless there is no room to renew it.
-    fn next_look(&self, batches: usize) -> Instant {
+    fn next_look(&self, has_room: bool) -> Instant {
         let mut schedule = lock(&self.schedule);
         let next_due = schedule.holds.keys().next().map(|(due, _)| *due);
         schedule.wakes_at = match next_due {
-            Some(due) if batches < MAX_BATCHES => due,
+            Some(due) if has_room => due,
             _ => Instant::FAR_FUTURE,
         };
         schedule.wakes_at
     }
 
-    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<(Renewing, Lease)>) {
+    /// Renews a batch, and tells how many leases it was.
+    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<(Renewing, Lease)>) -> usize {
         let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = batch.into_iter().unzip();
         let give_up = batch.iter().map(Renewing::attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
         // A backend that panics must not take the watchdog of all leases along.
@@ -164,17 +172,11 @@ impl Watchdog {
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
         let (of, mut failed, mut first_error) = (batch.len(), 0, None);
         for renewing in &mut batch {
-            match replies.next() {
-                Some(Ok(renewal)) => renewing.settle(Some(renewal), now),
-                Some(Err(error)) => {
-                    failed += 1;
-                    first_error.get_or_insert(error);
-                    renewing.settle(None, now);
-                }
-                None => {
-                    failed += 1;
-                    renewing.give_up(now);
-                }
+            let reply = replies.next();
+            renewing.settle(reply.as_ref(), now);
+            if !matches!(reply, Some(Ok(_))) {
+                failed += 1;
+                first_error = first_error.or(reply.and_then(Result::err));
             }
         }
         self.file(batch.iter().map(Renewing::hold));
@@ -183,6 +185,7 @@ impl Watchdog {
                 first_error.map_or_else(|| "no reply in time".to_owned(), |e| e.to_string());
             tracing::warn!(failed, of, %error, "leases not renewed, trying until their deadlines");
         }
+        of
     }
 }
 

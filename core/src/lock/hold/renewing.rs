@@ -7,11 +7,11 @@ use super::Hold;
 use super::state::Phase;
 use crate::backend::Renewal;
 use crate::clock::Instant;
+use crate::error::Error;
 use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::loss::LossReason;
 use crate::options::RenewalMode;
-use crate::sync::lock;
 
 /// A renewal under way. Dropped before it is settled, its outcome is unknown.
 #[derive(Debug)]
@@ -49,14 +49,8 @@ impl Renewing {
         }
     }
 
-    /// Takes note that no reply came in time.
-    pub(crate) fn give_up(&mut self, now: Instant) {
-        lock(&self.hold.state).alone = true;
-        self.settle(None, now);
-    }
-
-    /// Takes note of what the store said, if it said anything. After the lease is over, nothing revives it.
-    pub(crate) fn settle(&mut self, renewal: Option<Renewal>, now: Instant) {
+    /// Takes note of the reply, if there was one in time. After the lease is over, nothing revives it.
+    pub(crate) fn settle(&mut self, reply: Option<&Result<Renewal, Error>>, now: Instant) {
         self.settled = true;
         let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
         self.hold.update(now, |state| {
@@ -64,17 +58,22 @@ impl Renewing {
             if state.is_over() {
                 return;
             }
-            match renewal {
-                Some(outcome @ (Renewal::Renewed | Renewal::RevocationRequested)) => {
+            match reply {
+                Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     state.renewed(self.sent_at, self.ttl, max_until, mode);
-                    state.asked_back |= outcome == Renewal::RevocationRequested;
+                    state.asked_back |= *outcome == Renewal::RevocationRequested;
                 }
-                Some(Renewal::Taken) => state.phase = Phase::Lost(LossReason::Taken),
-                Some(Renewal::Vanished) => state.phase = Phase::Lost(LossReason::Vanished),
-                None => state.not_renewed(now, mode),
+                Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
+                Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
+                Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),
+                unanswered => {
+                    state.alone |= unanswered.is_none();
+                    state.note_unanswered(self.ttl);
+                    state.not_renewed(now, mode);
+                }
             }
             if state.news && mode == RenewalMode::Watchdog {
-                state.hurry();
+                state.hurry(now);
             }
         });
     }
@@ -89,6 +88,7 @@ impl Drop for Renewing {
         self.hold.update(self.sent_at, |state| {
             state.renewing = false;
             if !state.is_over() {
+                state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
             }
         });

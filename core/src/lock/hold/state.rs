@@ -13,12 +13,15 @@ use crate::options::RenewalMode;
 use crate::owner::OwnerId;
 use crate::watch::KeyWatch;
 
-/// Changed by [`Hold::update`](super::Hold) alone, which notices a passed deadline first.
+/// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) phase: Phase,
     /// The TTL to believe in that renewals ask for.
     pub(super) ttl: Duration,
+    /// The shortest TTL that was asked for without an answer: the store may put it in force at any time. Boxed, since there hardly
+    /// ever is one, and of leases there are many.
+    pub(super) unanswered: Option<Box<Duration>>,
     /// What else they ask for, once it has been changed: another share or description than was granted.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
@@ -34,8 +37,8 @@ pub(super) struct State {
     pub(super) owner: Option<OwnerId>,
     /// How many guards share it.
     pub(super) depth: u32,
-    /// It is passed on no more after that: other processes wait as well.
-    pub(super) share_ends: Option<Instant>,
+    /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.
+    pub(super) share_ends: Instant,
     /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
     pub(super) alone: bool,
     /// A renewal is under way. Two at once could reach the store in either order.
@@ -107,6 +110,7 @@ impl State {
         max: Instant,
         renewal: RenewalMode,
     ) {
+        let ttl = self.believed(ttl);
         self.phase = Phase::Held;
         self.alone = false;
         self.deadline = deadline::deadline(sent_at, ttl);
@@ -116,6 +120,16 @@ impl State {
         } else {
             deadline::renewal_due(sent_at, ttl).min(self.deadline)
         };
+    }
+
+    /// How much of a TTL that the store has put in force may be believed in.
+    fn believed(&self, ttl: Duration) -> Duration {
+        self.unanswered.as_deref().map_or(ttl, |unanswered| ttl.min(*unanswered))
+    }
+
+    /// Nobody knows whether the store has put `ttl` in force, or will.
+    pub(super) fn note_unanswered(&mut self, ttl: Duration) {
+        self.unanswered = Some(Box::new(self.believed(ttl)));
     }
 
     /// The store, which granted it at `since`, tells nothing of it before it is renewed: that is to be soon.
@@ -128,13 +142,19 @@ impl State {
         self.due = self.due.min(deadline::news_due(since));
     }
 
-    /// There is news of it, so it is due: as if since its last renewal. When there is news of many, again and again, those come first
-    /// that have waited for longest, and not always the same.
-    pub(super) fn hurry(&mut self) {
-        self.due = self.deadline - self.ttl;
+    /// There is news of it, so it is due: as if since soon after its last renewal. When there is news of many, again and again, those
+    /// come first that have waited for longest, and not always the same.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        let soon = if self.phase == Phase::Unsure {
+            deadline::news_due_after_failure(now)
+        } else {
+            let believed_for = deadline::validity(self.believed(self.ttl));
+            deadline::next_news_due(self.deadline - believed_for)
+        };
+        self.due = self.due.min(soon);
     }
 
-    /// Nobody knows what the store did.
+    /// The store did not say that it renewed.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
         self.due = if self.due_only_at_deadline(renewal) {
