@@ -108,13 +108,15 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The store renews, and nobody hears of it.
+    // The store renews, and nobody hears of it; nor does the store of what is given back.
     faults.inject(Operation::Renew, Fault::SwallowReply, 100);
+    faults.inject(Operation::Release, Fault::SwallowRequest, 100);
     scene.pass(guard.remaining()).await;
 
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
     assert!(scene.witness(&key).await.is_some());
     assert!(!guard.is_held());
+    faults.heal();
     drop(guard);
 }
 

@@ -222,6 +222,12 @@ impl Hold {
         }
     }
 
+    /// Whether it was lost, and the store may have it for as long as others are renewed.
+    pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
+        let is_owed = self.loss(now).is_some_and(|reason| self.is_owed_after(reason));
+        is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
+    }
+
     /// How much of the key it is.
     pub(crate) fn share(&self) -> Share {
         self.wanted(&lock(&self.state)).share()

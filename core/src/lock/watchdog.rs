@@ -30,6 +30,8 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     alarm: Arc<Alarm>,
+    /// Whether the store keeps leases alive together.
+    has_sessions: bool,
 }
 
 #[derive(Debug)]
@@ -45,13 +47,14 @@ struct Schedule {
 
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities) -> Self {
+        let has_sessions = store.supports(Feature::Sessions);
         let schedule = Schedule {
             holds: BTreeMap::new(),
             next_id: NonZeroU64::MIN,
-            rounds: store.supports(Feature::Sessions).then(HashMap::new),
+            rounds: has_sessions.then(HashMap::new),
             wakes_at: Instant::FAR_FUTURE,
         };
-        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default() }
+        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default(), has_sessions }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
@@ -84,7 +87,7 @@ impl Watchdog {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// The task. It ends only by being dropped. What it finds to be lost it leaves to `reaper`, if the store may still have it.
+    /// The task. It ends only by being dropped. What was lost, and the store may keep alive together with others, it leaves to `reaper`.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
@@ -135,8 +138,8 @@ impl Watchdog {
             match hold.start_renewal(now) {
                 Some(renewing) if hold.renews_alone() => batches.push(vec![renewing]),
                 Some(renewing) => batch.push(renewing),
-                None if hold.loss(now).is_some_and(|reason| hold.is_owed_after(reason)) => {
-                    // Its guards may live for long, and so may the lease, if the store keeps it alive together with others.
+                None if self.has_sessions && hold.may_outlast_its_loss(now) => {
+                    // Its guards may be there for long.
                     Debt::new(hold.unwanted(), reaper).incur();
                 }
                 None => {}
