@@ -114,7 +114,7 @@ impl<'a> Batch<'a> {
         }
         let replies = line.exchange_on(current, self.requests(), Duration::ZERO).await?;
         if self.has_to_take_news(&replies) {
-            line.has_to_take_news();
+            line.take_all_news();
         }
         Ok(self.outcomes(replies))
     }

@@ -99,8 +99,8 @@ impl<C: Client> Line<C> {
     }
 
     /// The server does not let itself be told that.
-    pub(crate) fn has_to_take_news(&self) {
-        self.shared.has_to_take_news();
+    pub(crate) fn take_all_news(&self) {
+        self.shared.take_all_news();
     }
 
     /// Ends the connection. The next call makes another.
@@ -262,7 +262,7 @@ impl<C: Client> Line<C> {
             match self.connect_with(protocol).await {
                 Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
                     tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
-                    self.shared.knows_only_resp2();
+                    self.shared.fall_back_to_resp2();
                 }
                 // A connection on which that was refused is of no use any more.
                 Err(NoLink::Failed(_)) if hears && self.shared.channel().is_none() => {}
@@ -306,13 +306,13 @@ impl<C: Client> Line<C> {
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = link.send(tracking).await? {
                     tracing::info!(?refusal, "the server tells no news: those who wait will poll");
-                    self.shared.has_no_push();
+                    self.shared.stop_push();
                 }
                 let Some(channel) = self.shared.channel() else { return Ok(()) };
                 link.subscribe(channel).await.inspect_err(|error| {
                     if !error.is_retryable() {
                         tracing::info!(%error, "the server tells no offers: those who wait will ask");
-                        self.shared.hears_no_offers();
+                        self.shared.stop_offers();
                     }
                 })
             }

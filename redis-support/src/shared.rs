@@ -67,7 +67,7 @@ impl<C: Client> Shared<C> {
     }
 
     /// A server does not let itself be told that.
-    pub(crate) fn has_to_take_news(&self) {
+    pub(crate) fn take_all_news(&self) {
         if self.forgoes_news.swap(false, Ordering::Relaxed) {
             tracing::info!(
                 "the server does not let us forgo news: many locks at a time take longer"
@@ -81,7 +81,7 @@ impl<C: Client> Shared<C> {
     }
 
     /// A server does not let us listen to what is offered.
-    pub(crate) fn hears_no_offers(&self) {
+    pub(crate) fn stop_offers(&self) {
         self.hears_offers.store(false, Ordering::Relaxed);
     }
 
@@ -107,12 +107,12 @@ impl<C: Client> Shared<C> {
     }
 
     /// A server tells of no changes.
-    pub(crate) fn has_no_push(&self) {
+    pub(crate) fn stop_push(&self) {
         self.push.store(false, Ordering::Relaxed);
     }
 
     /// A server knows the old protocol only.
-    pub(crate) fn knows_only_resp2(&self) {
+    pub(crate) fn fall_back_to_resp2(&self) {
         self.resp2.store(true, Ordering::Relaxed);
     }
 
