@@ -139,13 +139,15 @@ impl<'a> Batch<'a> {
         requests
     }
 
-    /// Whether the server refused to be told that a script is to ask for no news. It ran, and asked.
+    /// Whether the server does not let itself be told that a script is to ask for no news, now or later. The script ran, and asked.
     fn has_to_take_news(&self, replies: &[Received]) -> bool {
+        let is_refused =
+            |told: &Received| told.as_ref().is_err_and(|refusal| !refusal.is_retryable());
         let mut replies = replies.iter();
         self.parts.iter().any(|part| {
-            let is_refused = part.forgoes_news && replies.next().is_some_and(Result::is_err);
+            let has_to = part.forgoes_news && replies.next().is_some_and(is_refused);
             replies.next();
-            is_refused
+            has_to
         })
     }
 
@@ -377,9 +379,11 @@ mod tests {
         let calls = [release("a"), release("b"), acquire("c"), acquire("d")];
         let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
         let refused = || Err(ServerError::new("NOPERM", "this user has no permissions"));
+        let busy = || Err(ServerError::new("BUSY", "Redis is busy running a script."));
         let done = || Ok(Reply::Other);
 
         assert!(!batch.has_to_take_news(&[done(), refused(), done(), refused()]));
+        assert!(!batch.has_to_take_news(&[busy(), busy(), busy(), done()]), "it passes");
         assert!(batch.has_to_take_news(&[done(), done(), refused(), done()]));
         assert!(batch.has_to_take_news(&[refused(), done(), refused(), done()]));
     }

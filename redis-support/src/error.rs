@@ -63,6 +63,11 @@ impl ServerError {
         self.code == "TRYAGAIN"
     }
 
+    /// Whether it is only for now, and passes without anybody's help: nothing was applied.
+    pub(crate) fn is_retryable(&self) -> bool {
+        self.classify().0 == ErrorKind::Unavailable
+    }
+
     /// Which server is to be asked instead, as the one that was `asked` says: nothing was applied.
     pub(crate) fn redirection(&self, asked: &Address) -> Option<Redirection> {
         let (_slot, address) = self.detail.split_once(' ')?;

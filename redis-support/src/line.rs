@@ -305,6 +305,10 @@ impl<C: Client> Line<C> {
                 // Of keys that our scripts read, what others than us do to them, unless it is told before a script that it need not.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = link.send(tracking).await? {
+                    // Then no script would run on this connection either, and the next one may well have news.
+                    if refusal.is_retryable() {
+                        return Err(refusal.into_error());
+                    }
                     tracing::info!(?refusal, "the server tells no news: those who wait will poll");
                     self.shared.stop_push();
                 }

@@ -6,9 +6,10 @@ use leasehold_core::{
     Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions,
     LossReason, Release, Renewal,
 };
-use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port};
+use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::{Backend, Config};
@@ -247,25 +248,10 @@ async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_l
     let redis = RedisOptions::new().args(["--lua-time-limit", "50"]).start().await;
     let client = LockClient::new(backend(&redis).await);
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
-    let spinning = tokio::spawn({
-        let address = redis.address();
-        async move {
-            let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-            stream.write_all(b"EVAL \"while true do end\" 0\r\n").await.unwrap();
-            drop(stream.read_u8().await);
-        }
-    });
+    let spinning = keep_busy(&redis).await;
 
-    let start = Instant::now();
-    let error = loop {
-        let error = acquire(client.backend(), &lease("new")).await;
-        if let Err(error) = error
-            && error.kind() == ErrorKind::Unavailable
-        {
-            break error;
-        }
-        assert!(start.elapsed() < Duration::from_secs(10), "the server does not get busy");
-    };
+    let error = acquire(client.backend(), &lease("new")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("BUSY"), "{error}");
     let error = guard.extend(LONG).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -275,6 +261,22 @@ async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_l
     spinning.await.unwrap();
     guard.extend(LONG).await.unwrap();
     guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_was_busy_when_it_was_asked_for_news_is_asked_again() {
+    let redis = RedisOptions::new().args(["--lua-time-limit", "50"]).start().await;
+    let backend = Backend::connect_lazily(Config::from_url(&redis.url()).unwrap());
+    let spinning = keep_busy(&redis).await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("BUSY"), "{error}");
+    redis.command(&["SCRIPT", "KILL"]).await;
+    spinning.await.unwrap();
+
+    acquire(&backend, &lease("job")).await.unwrap();
+    assert!(backend.capabilities().supports(Feature::Push));
 }
 
 #[tokio::test]
@@ -394,6 +396,14 @@ async fn connections_that_an_operator_kills_are_made_anew() {
         guard.release().await.or_else(retryable).unwrap();
     }
     assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
+}
+
+/// Has the server run an endless script of somebody else's, until it is killed.
+async fn keep_busy(redis: &Redis) -> JoinHandle<()> {
+    let mut stream = TcpStream::connect(redis.address()).await.unwrap();
+    stream.write_all(b"EVAL \"while true do end\" 0\r\n").await.unwrap();
+    until("it is busy", async || redis.command(&["PING"]).await.starts_with("-BUSY")).await;
+    tokio::spawn(async move { drop(stream.read_u8().await) })
 }
 
 fn retryable(error: leasehold_core::Error) -> Result<(), leasehold_core::Error> {
