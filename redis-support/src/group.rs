@@ -35,7 +35,8 @@ pub(crate) struct Group<C: Client> {
     line: Arc<Line<C>>,
     /// How calls are sent at first.
     form: Form,
-    /// Whoever sends holds it while it takes and sends: what was taken first is sent first.
+    /// Whoever sends holds it while it takes and sends: what was taken first is sent first, and what was taken before its caller gave
+    /// up is sent before what that asks for next.
     order: Mutex<()>,
     state: Mutex<State>,
 }
@@ -79,7 +80,8 @@ impl<C: Client> Group<C> {
         match self.depart(call) {
             Way::Alone(_alone) => {
                 let requests = [Request::ByHash(Run::one(&call))];
-                let [received] = batch::run(&self.line, requests, Duration::ZERO).await?;
+                let run = batch::run(&self.line, requests, Duration::ZERO);
+                let [received] = in_order(&self.order, run).await?;
                 Ok(received)
             }
             Way::Together(reply) => reply.await.unwrap_or_else(|_gone| Err(abandoned())),
@@ -270,10 +272,14 @@ mod tests {
             _ => Some(Ok(Reply::Int(1))),
         });
         fake.delay("h:1", SLOW);
+        (group_of(&fake), fake)
+    }
+
+    fn group_of(fake: &Fake) -> Arc<Group<Fake>> {
         let news = Arc::new(News::new(Layout::default()));
         let shared = Shared::new(fake.clone(), TIMEOUT, news, true, Protocol::Resp3);
         let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
-        (Group::new(&line, Form::TOGETHER), fake)
+        Group::new(&line, Form::TOGETHER)
     }
 
     fn runtime() -> Runtime {
@@ -406,6 +412,32 @@ mod tests {
 
         // The first two; both others; the first two in full; and one of the others.
         assert_eq!(fake.round_trips(), [1, 1, 1, 2, 1, 1, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_sends_while_somebody_else_does() {
+        let fake = Fake::default();
+        fake.serve("h:1", |_words| Some(Ok(Reply::Other)));
+        let group = group_of(&fake);
+        group.line.connect().await.unwrap();
+        let (sending, others_wait) = (Arc::downgrade(&group), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&others_wait);
+        // It replies while it is sent to.
+        fake.serve("h:1", move |words| {
+            let group = sending.upgrade().unwrap();
+            seen.lock().unwrap().push((words[3].clone(), group.order.try_lock().is_err()));
+            (!words[3].contains("hangs")).then_some(Ok(Reply::Int(1)))
+        });
+
+        let calls = ["hangs", "hangs-too"].map(call);
+        let mut alone: Vec<_> = calls.iter().map(|call| Box::pin(group.run(call))).collect();
+        for call in &mut alone {
+            assert!(call.now_or_never().is_none());
+        }
+        group.run(&call("together")).await.unwrap().unwrap();
+
+        let expected = ["lock:hangs", "lock:hangs-too", "lock:together"];
+        assert_eq!(*others_wait.lock().unwrap(), expected.map(|name| (name.to_owned(), true)));
     }
 
     #[test]
