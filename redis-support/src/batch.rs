@@ -202,12 +202,13 @@ impl Many {
     }
 }
 
-/// Runs many scripts: in one round trip, if the server knows them and nothing is in the way.
+/// Runs many scripts: in one round trip, if the server knows them and nothing is in the way. An error of all of them is that of the
+/// first; what fails later leaves the others what the server has replied to them.
 pub(crate) async fn call_all<C: Client>(
     line: &Arc<Line<C>>,
     calls: &[&Call],
     form: Form,
-) -> Result<Vec<Received>, Error> {
+) -> Result<Vec<Result<Received, Error>>, Error> {
     let mut received: Vec<Option<Received>> = vec![None; calls.len()];
     let mut open: Vec<(usize, Form)> = (0..calls.len()).map(|index| (index, form)).collect();
     while !open.is_empty() {
@@ -216,10 +217,12 @@ pub(crate) async fn call_all<C: Client>(
             let current = line.current().await?;
             Batch::new(given).send(line, &current).await
         };
-        // From the second round trip on, the replies to the others are lost as well.
         let is_first = open.iter().all(|(_index, of)| *of == form);
-        let outcomes =
-            outcomes.await.map_err(|error| if is_first { error } else { unfinished() })?;
+        let outcomes = match outcomes.await {
+            Ok(outcomes) => outcomes,
+            Err(error) if is_first => return Err(error),
+            Err(_error) => break,
+        };
         let mut again = Vec::new();
         for ((index, _form), outcome) in open.into_iter().zip(outcomes) {
             match outcome {
@@ -229,7 +232,7 @@ pub(crate) async fn call_all<C: Client>(
         }
         open = again;
     }
-    Ok(received.into_iter().map(|reply| reply.expect("there is one to each")).collect())
+    Ok(received.into_iter().map(|reply| reply.ok_or_else(unfinished)).collect())
 }
 
 /// Sends requests of which at most one is a script: in one round trip, if the server knows it.
@@ -262,13 +265,10 @@ pub(crate) fn unfinished() -> Error {
 
 /// What failed a whole batch failed each of its parts.
 pub(crate) fn spread(
-    replies: Result<Vec<Received>, Error>,
+    replies: Result<Vec<Result<Received, Error>>, Error>,
     count: usize,
 ) -> Vec<Result<Received, Error>> {
-    match replies {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
-    }
+    replies.unwrap_or_else(|error| (0..count).map(|_| Err(error.repeated())).collect())
 }
 
 fn is_unknown(reply: &Received) -> bool {

@@ -86,7 +86,10 @@ impl<C: Client> Server<C> {
     }
 
     /// Runs many scripts, in one round trip if nothing is in the way.
-    pub(crate) async fn call_all(&self, calls: &[&Call]) -> Result<Vec<Received>, Error> {
+    pub(crate) async fn call_all(
+        &self,
+        calls: &[&Call],
+    ) -> Result<Vec<Result<Received, Error>>, Error> {
         batch::call_all(&self.line, calls, self.form).await
     }
 

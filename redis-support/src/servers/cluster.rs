@@ -210,6 +210,7 @@ impl<C: Client> Cluster<C> {
         };
         let slow = asked_at.elapsed() >= SLOW;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
+            let reply = reply.inspect_err(|_error| self.distrust())?;
             if half_moved(call, &reply).is_some() {
                 return self.ask(call, &Plainly).await;
             }

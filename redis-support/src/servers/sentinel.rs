@@ -159,13 +159,19 @@ impl<C: Client> Sentinel<C> {
         self.believe(&master, asked_at, answer, is_replica).await
     }
 
-    pub(super) async fn call_all(&self, calls: &[Call]) -> Result<Vec<Received>, Error> {
+    pub(super) async fn call_all(
+        &self,
+        calls: &[Call],
+    ) -> Result<Vec<Result<Received, Error>>, Error> {
         let (master, asked_at) = (self.master().await?, Instant::now());
         let replies = master.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
-        let is_replica = |replies: &Vec<Received>| {
-            replies.iter().any(|reply| reply.as_ref().is_err_and(ServerError::is_replica))
+        let is_doubtful = |replies: &Vec<Result<Received, Error>>| {
+            replies.iter().any(|reply| match reply {
+                Ok(received) => received.as_ref().is_err_and(ServerError::is_replica),
+                Err(_error) => true,
+            })
         };
-        self.believe(&master, asked_at, replies, is_replica).await
+        self.believe(&master, asked_at, replies, is_doubtful).await
     }
 
     /// Believes what a server answered if it is the master still.
@@ -174,10 +180,10 @@ impl<C: Client> Sentinel<C> {
         asked: &Master<C>,
         asked_at: Instant,
         answer: Result<T, Error>,
-        is_replica: impl FnOnce(&T) -> bool,
+        is_doubtful: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
         let answer = answer.inspect_err(|_error| self.doubt())?;
-        if is_replica(&answer) || asked_at.elapsed() >= SLOW {
+        if is_doubtful(&answer) || asked_at.elapsed() >= SLOW {
             self.doubt();
         }
         if self.doubts.count() != asked.doubts {

@@ -14,6 +14,7 @@ use crate::client::Protocol;
 use crate::error::ServerError;
 use crate::fake::Fake;
 use crate::layout::Layout;
+use crate::script::Script;
 use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -113,6 +114,12 @@ fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
             done()
         }
     }
+}
+
+/// Of two that leave together, one is done, and then the server does not reply to the other.
+fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
+    let is_many = words[1] == Script::ReleaseMany.hash();
+    is_many.then(|| Ok(Reply::Array(vec![Reply::Int(1), Reply::Nil])))
 }
 
 /// The kind of error, if it is one; or the number that was replied.

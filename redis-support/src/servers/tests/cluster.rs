@@ -238,6 +238,23 @@ async fn a_batch_fails_at_once_where_all_servers_hang() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_server_has_done_of_a_batch_counts_if_the_rest_fails() {
+    let cluster = Cluster::new();
+    let calls = [call(), Call::inspect(&Layout::default(), &key())];
+    // Of the two scripts it knows one.
+    cluster.serve(1, |words| match words[1].as_str() {
+        hash if hash == Script::Release.hash() => done(),
+        hash if hash == Script::Inspect.hash() => refused("NOSCRIPT", "No matching script."),
+        _source => None,
+    });
+
+    let results = cluster.store.servers.call_all(&calls).await;
+
+    let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
+    assert_eq!(outcomes, [Ok(1), Err(ErrorKind::Indeterminate)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_of_a_batch_are_sent_on_one_by_one() {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();

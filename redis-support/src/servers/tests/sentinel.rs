@@ -165,6 +165,23 @@ async fn decide_whether_a_late_reply_is_believed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn decide_whether_a_master_is_believed_that_fails_half_way() {
+    for (switches, expected) in [(false, Ok(1)), (true, Err(ErrorKind::Indeterminate))] {
+        let store = store();
+        call(&store).await.unwrap();
+        store.serve(1, |_| None, first_is_done_and_second_hangs);
+        if switches {
+            SENTINELS.into_iter().for_each(|sentinel| say(&store, sentinel, 2, 2));
+        }
+
+        let results = store.servers.call_all(&[super::call(), super::call()]).await;
+
+        let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
+        assert_eq!(outcomes, [expected, Err(ErrorKind::Indeterminate)]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_switch_while_the_old_master_answers_end_its_word() {
     let store = store();
     call(&store).await.unwrap();
