@@ -202,8 +202,18 @@ mod slots_that_move {
         let from = redis.owner_of("lock:job").await;
         let to = (from + 1) % 3;
         let semaphore = holder.semaphore("job", 2).unwrap();
-        let permits = [semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap()];
+        let permit = async || semaphore.acquire(1).await.unwrap();
 
+        let permits = [permit().await, permit().await];
+        redis.begin_migration(slot, from, to).await;
+        // The last of them, too.
+        for permit in permits {
+            permit.release().await.expect("where it was");
+        }
+        redis.end_migration(slot, from, to).await;
+
+        let permits = [permit().await, permit().await];
+        let (from, to) = (to, from);
         redis.begin_migration(slot, from, to).await;
         for permit in &permits {
             permit.extend(TTL).await.expect("where it was");
