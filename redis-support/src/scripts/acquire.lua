@@ -6,7 +6,6 @@
 -- TTL in ms (negative: for ever), value of who holds it or nil, and, if it has a place without having asked for one, for how
 -- many ms, and, if it may be made the holder meanwhile, the number of this attempt}.
 local value, id, place = ARGV[1], ARGV[4], tonumber(ARGV[5])
-local micros = clock()
 local now = math.floor(micros / 1000)
 local rank = others and place > 0 and place_of(KEYS[4], KEYS[6], id, now)
 

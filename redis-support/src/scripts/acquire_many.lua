@@ -27,32 +27,42 @@ if #granted == 0 then
   return reply
 end
 
--- Several locks may have one fence. One that is missing may be something else than a number, which must not be written over.
-local micros = clock()
--- Nearly always it is the token, and to make a text of it takes time.
-local now = digits(micros)
-local last, ordered = {}, {}
-for i, number in ipairs(call('MGET', unpack(fences))) do
-  last[fences[i]] = number
-end
-for i, n in ipairs(granted) do
-  local known = last[fences[i]]
-  local first, token
-  if known then
-    first, token = tokens_after(known, micros, tonumber(args[3 * n]))
+-- Gives them their tokens. Several locks may have one fence. One that is missing may be something else than a number, which must
+-- not be written over.
+local function number_all()
+  local micros = clock()
+  -- Nearly always it is the token, and to make a text of it takes time.
+  local now = digits(micros)
+  local last, ordered = {}, {}
+  for i, number in ipairs(call('MGET', unpack(fences))) do
+    last[fences[i]] = number
   end
-  if first then
-    last[fences[i]] = token
-    ordered[#ordered + 1] = fences[i]
-    ordered[#ordered + 1] = token == micros and now or digits(token)
-    reply[2 * n - 1], reply[2 * n] = first, token - first
-  else
-    -- There is no lock without a token.
-    call('DEL', locks[i])
+  for i, n in ipairs(granted) do
+    local known = last[fences[i]]
+    local first, token
+    if known then
+      first, token = tokens_after(known, micros, tonumber(args[3 * n]))
+    end
+    if first then
+      last[fences[i]] = token
+      ordered[#ordered + 1] = fences[i]
+      ordered[#ordered + 1] = token == micros and now or digits(token)
+      reply[2 * n - 1], reply[2 * n] = first, token - first
+    else
+      -- There is no lock without a token.
+      call('DEL', locks[i])
+    end
+  end
+  if #ordered > 0 then
+    call('MSET', unpack(ordered))
   end
 end
-if #ordered > 0 then
-  call('MSET', unpack(ordered))
+
+local numbered, failure = pcall(number_all)
+if not numbered then
+  -- There is no lock without a token. What this takes may be forbidden, and is not needed by those who ask by themselves.
+  call('DEL', unpack(locks))
+  error(failure, 0)
 end
 -- Read after the write, so that the server tells this connection when anybody changes the keys.
 call('EXISTS', unpack(locks))

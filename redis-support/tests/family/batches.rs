@@ -7,7 +7,7 @@ use leasehold_core::{
     Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey,
     LossReason, Patience, Release, Renewal, Tenure,
 };
-use leasehold_redis_support::{Call, Layout};
+use leasehold_redis_support::{Call, Layout, Script};
 use leasehold_testbed::{Redis, RedisOptions, until};
 use tokio::time::timeout;
 
@@ -182,6 +182,31 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
         let scripts = scripts_run(&redis).await - scripts;
         assert!(scripts >= MANY as u64, "{scripts} for {MANY} locks, so -{needless} takes nothing");
+    }
+}
+
+#[tokio::test]
+async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
+    let call = Call::acquire(&Layout::default(), &Claim::new(lease("job")), None);
+    let fence = call.keys().nth(1).unwrap();
+    for (script, keys, args, forbidden) in [
+        (Script::AcquireMany, 5, 3, "mget"),
+        (Script::AcquireMany, 5, 3, "mset"),
+        (Script::AcquireMany, 5, 3, "time"),
+        (Script::Acquire, call.keys().len(), call.args().len(), "time"),
+    ] {
+        let user = format!("user default on nopass ~* &* +@all -{forbidden}");
+        let redis = RedisOptions::new().acl(user).start().await;
+        redis.command(&["SET", fence, "1"]).await;
+        let count = keys.to_string();
+        let eval = ["EVAL", script.source(), &count].into_iter();
+        let eval = eval.chain(call.keys().take(keys)).chain(call.args().take(args));
+
+        let refused = redis.command(&eval.collect::<Vec<_>>()).await;
+
+        assert!(refused.starts_with('-'), "{script:?} without {forbidden}: {refused}");
+        let lock = redis.command(&["EXISTS", "lock:job"]).await;
+        assert_eq!(lock, ":0", "{script:?} without {forbidden}");
     }
 }
 

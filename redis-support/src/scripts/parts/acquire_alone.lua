@@ -1,10 +1,12 @@
+-- Before the lock is stored, since it may be forbidden.
+local micros = clock()
 -- Nobody holds it, waits for it or asks for it: decided before anything else is set up, which takes longer than this.
 -- The lock is looked at only where nobody queues, see below.
 local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
 if not others then
   local stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
   if stored and stored.ok then
-    local numbered, token, spare = pcall(number_grant, KEYS[2], clock(), tonumber(ARGV[3]))
+    local numbered, token, spare = pcall(number_grant, KEYS[2], micros, tonumber(ARGV[3]))
     if numbered and token then
       -- Read after the write, so that the server tells this connection when anybody changes the key.
       redis.call('GET', KEYS[1])
