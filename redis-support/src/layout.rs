@@ -56,7 +56,7 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
-    /// A channel to tell one of our connections of leases that are offered to those who wait.
+    /// A channel to tell a backend of leases that are offered to those of it who wait, whichever connection it has then.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
     }
