@@ -197,7 +197,9 @@ impl Many {
                 };
                 parts.chunks(self.parts).map(reply).collect()
             }
-            _ => vec![None; count],
+            // It ran, and nobody knows what it did: done again, what was released would not be there.
+            Ok(_senseless) => vec![Some(Ok(Reply::Other)); count],
+            Err(_refusal) => vec![None; count],
         }
     }
 }
@@ -281,6 +283,7 @@ mod tests {
 
     use super::*;
     use crate::layout::Layout;
+    use crate::reply::decode_release;
     use crate::script::Script;
 
     /// Of one that the server tells nothing of.
@@ -409,22 +412,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_or_makes_no_sense_goes_alone() {
+    fn what_is_refused_goes_alone() {
         let calls = [renew("a"), renew("b")];
-        for reply in [
-            Err(ServerError::new("OOM", "no memory")),
-            Ok(Reply::Nil),
-            Ok(Reply::Array(vec![Reply::Int(1)])),
-        ] {
-            let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
-            for outcome in batch.outcomes(vec![reply]) {
-                assert!(matches!(outcome, Outcome::Again(Form::ALONE)), "{outcome:?}");
-            }
+        let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
+        for outcome in batch.outcomes(vec![Err(ServerError::new("OOM", "no memory"))]) {
+            assert!(matches!(outcome, Outcome::Again(Form::ALONE)), "{outcome:?}");
         }
         let batch = Batch::new(calls.iter().map(|call| (call, Form::ALONE)));
         assert_eq!(scripts(&batch), ["EVALSHA Renew", "EVALSHA Renew"]);
         let refused = batch.outcomes(vec![Ok(Reply::Int(1)), Err(ServerError::new("OOM", ""))]);
         let [Outcome::Received(Ok(_)), Outcome::Received(Err(_))] = refused[..] else { panic!() };
+    }
+
+    #[test]
+    fn what_makes_no_sense_makes_none_of_each_and_is_not_done_again() {
+        let calls = [release("a"), release("b")];
+        for reply in [Reply::Nil, Reply::Int(1), Reply::Array(vec![Reply::Int(1)])] {
+            let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
+            for outcome in batch.outcomes(vec![Ok(Reply::Other), Ok(reply.clone())]) {
+                let Outcome::Received(received) = outcome else { panic!("{reply:?}: again") };
+                assert_eq!(decode_release(received).unwrap_err().kind(), ErrorKind::Unexpected);
+            }
+        }
     }
 
     #[test]

@@ -26,8 +26,9 @@ async fn is_sent_the_source_of_a_script_when_it_does_not_know_it() {
 #[tokio::test(start_paused = true)]
 async fn is_sent_the_source_once_for_a_whole_batch() {
     let store = store(learns());
+    let call = Call::inspect(&Layout::default(), &key());
 
-    for result in store.servers.call_all(&[call(), call()]).await {
+    for result in store.servers.call_all(&[call.clone(), call]).await {
         assert_eq!(outcome(result), Ok(1));
     }
     let sent = store.commands();
