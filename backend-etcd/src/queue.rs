@@ -20,6 +20,8 @@ pub(crate) enum Verdict {
     /// There is room for it beside all who hold the lock and all who queue before it.
     Admitted,
     Refused,
+    /// Its entry would be where one of another lease is.
+    Occupied,
     /// The lock is held as one of another kind.
     OtherKind,
 }
@@ -79,15 +81,16 @@ impl Queue {
 
     /// What is to become of the claim with this tag, whose entry is, or would be, at `key`.
     pub(crate) fn verdict(&self, claim: &Claim, tag: &str, key: &str) -> Verdict {
-        if self.entry(tag).is_some_and(|own| own.state == State::Held) {
+        let own = self.entry(tag);
+        if own.is_some_and(|own| own.state == State::Held) {
             return Verdict::Admitted;
         }
         if self.is_held() && !self.is_held_like(claim.lease()) {
             return Verdict::OtherKind;
         }
-        if self.entries.iter().any(|entry| entry.key == key.as_bytes() && entry.tag != tag) {
+        if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
             // What we gave up came late, against all odds. It goes with its TTL.
-            return Verdict::Refused;
+            return Verdict::Occupied;
         }
         let others = self.holders().chain(self.before(tag)).map(|entry| entry.share.units());
         let total: u64 = others.chain([claim.share().units()]).map(u64::from).sum();

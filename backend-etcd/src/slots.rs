@@ -8,15 +8,19 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::clock::Instant;
 use leasehold_core::{Lease, LeaseId, LockKey};
 use uuid::Uuid;
 
 use crate::layout::Layout;
 use crate::sync::locked;
 
-/// How long after two TTLs a lease of which nothing more is heard keeps its slot.
+/// How long after two TTLs a lease that is neither renewed nor asked for any more keeps its slot: the server may count
+/// its TTL from later on, as after an election, and a transaction that creates its entry may come late.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// How far apart looks through all slots are: however many there are, it costs little.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Which leases lie where.
 #[derive(Debug)]
@@ -24,11 +28,14 @@ pub(crate) struct Slots {
     /// What tells this client's keys from others'.
     client: String,
     taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
+    /// When to look through all of them again.
+    look_at: Mutex<Instant>,
 }
 
 #[derive(Debug)]
 struct Taken {
     id: LeaseId,
+    /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
@@ -38,18 +45,19 @@ impl Slots {
     pub(crate) fn new() -> Self {
         // Half of a random id: others only have to have another one for the same lock at the same time.
         let (client, _) = Uuid::new_v4().as_u64_pair();
-        Self { client: format!("{client:016x}"), taken: Mutex::default() }
+        Self {
+            client: format!("{client:016x}"),
+            taken: Mutex::default(),
+            look_at: Mutex::new(Instant::from_zero(Duration::ZERO)),
+        }
     }
 
     /// The key of a lease, which takes a free slot unless it has one.
-    pub(crate) fn take(&self, layout: &Layout, lease: &Lease) -> String {
-        let now = SystemClock.now();
-        let until = now + lease.ttl() * 2 + FORGOTTEN_AFTER;
-        let taken = Taken { id: lease.id(), until, granted: None };
+    pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
+        let taken = Taken { id: lease.id(), until: forgotten_at(lease, now), granted: None };
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
-        let free = |slot: &Option<Taken>| slot.as_ref().is_none_or(|slot| slot.until <= now);
-        let slot = position(slots, taken.id).or_else(|| slots.iter().position(free));
+        let slot = position(slots, taken.id).or_else(|| slots.iter().position(Option::is_none));
         let slot = slot.unwrap_or_else(|| {
             slots.push(None);
             slots.len() - 1
@@ -67,11 +75,12 @@ impl Slots {
 
     /// The lease is granted, and its entry, which is the one here, was `created` at that revision.
     pub(crate) fn grant(&self, lease: &Lease, created: i64) {
-        let mut all = self.taken();
-        let mut taken = all.get_mut(lease.key()).into_iter().flatten().flatten();
-        if let Some(taken) = taken.find(|taken| taken.id == lease.id()) {
-            taken.granted = Some(created);
-        }
+        self.change(lease, |taken| taken.granted = Some(created));
+    }
+
+    /// The lease was renewed.
+    pub(crate) fn renew(&self, lease: &Lease, now: Instant) {
+        self.change(lease, |taken| taken.until = forgotten_at(lease, now));
     }
 
     /// The key of a lease that was granted, and the revision at which it was created.
@@ -97,9 +106,39 @@ impl Slots {
         }
     }
 
+    /// Frees, from time to time, the slots of leases that nobody has renewed, asked for or released for long: without renewal,
+    /// they have ended by themselves.
+    pub(crate) fn look_through(&self, now: Instant) {
+        {
+            let mut look_at = locked(&self.look_at);
+            if now < *look_at {
+                return;
+            }
+            *look_at = now + LOOK_EVERY;
+        }
+        self.taken().retain(|_, slots| {
+            for slot in slots.iter_mut() {
+                slot.take_if(|taken| taken.until <= now);
+            }
+            slots.iter().any(Option::is_some)
+        });
+    }
+
+    fn change(&self, lease: &Lease, change: impl FnOnce(&mut Taken)) {
+        let mut all = self.taken();
+        let mut taken = all.get_mut(lease.key()).into_iter().flatten().flatten();
+        if let Some(taken) = taken.find(|taken| taken.id == lease.id()) {
+            change(taken);
+        }
+    }
+
     fn taken(&self) -> MutexGuard<'_, HashMap<LockKey, Vec<Option<Taken>>>> {
         locked(&self.taken)
     }
+}
+
+fn forgotten_at(lease: &Lease, now: Instant) -> Instant {
+    now + lease.ttl() * 2 + FORGOTTEN_AFTER
 }
 
 fn position(slots: &[Option<Taken>], id: LeaseId) -> Option<usize> {
@@ -110,18 +149,22 @@ fn position(slots: &[Option<Taken>], id: LeaseId) -> Option<usize> {
 mod tests {
     use super::*;
 
+    const NOW: Instant = Instant::from_zero(Duration::from_secs(1_000));
+
+    const TTL: Duration = Duration::from_secs(10);
+
     #[test]
     fn keys_are_used_again_and_leave_nothing_behind() {
         let (slots, layout) = (Slots::new(), Layout::default());
         let key = LockKey::new("k").unwrap();
-        let [one, two, three] = [(); 3].map(|()| Lease::new(&key, Duration::from_secs(10)));
+        let [one, two, three] = [(); 3].map(|()| Lease::new(&key, TTL));
 
-        let first = slots.take(&layout, &one);
-        assert_eq!(slots.take(&layout, &one), first);
-        assert_ne!(slots.take(&layout, &two), first);
+        let first = slots.take(&layout, &one, NOW);
+        assert_eq!(slots.take(&layout, &one, NOW), first);
+        assert_ne!(slots.take(&layout, &two, NOW), first);
         slots.free(&one);
         assert_eq!(slots.find(&layout, &one), None);
-        assert_eq!(slots.take(&layout, &three), first);
+        assert_eq!(slots.take(&layout, &three, NOW), first);
 
         slots.free(&two);
         slots.free(&three);
@@ -131,16 +174,16 @@ mod tests {
     #[test]
     fn a_lease_is_granted_until_it_is_asked_for_again_or_released() {
         let (slots, layout) = (Slots::new(), Layout::default());
-        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
+        let lease = Lease::new(&LockKey::new("k").unwrap(), TTL);
         slots.grant(&lease, 6);
         assert_eq!(slots.granted(&layout, &lease), None);
 
-        let entry = slots.take(&layout, &lease);
+        let entry = slots.take(&layout, &lease, NOW);
         assert_eq!(slots.granted(&layout, &lease), None);
         slots.grant(&lease, 7);
         assert_eq!(slots.granted(&layout, &lease), Some((entry.clone(), 7)));
 
-        assert_eq!(slots.take(&layout, &lease), entry);
+        assert_eq!(slots.take(&layout, &lease, NOW), entry);
         assert_eq!(slots.granted(&layout, &lease), None);
         slots.grant(&lease, 7);
         slots.free(&lease);
@@ -148,10 +191,46 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_keeps_its_slot_for_as_long_as_it_is_renewed() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let key = LockKey::new("k").unwrap();
+        let [one, two] = [(); 2].map(|()| Lease::new(&key, TTL));
+        let entry = slots.take(&layout, &one, NOW);
+        slots.grant(&one, 7);
+
+        let later = (1..100).map(|n| NOW + TTL * n);
+        later.clone().for_each(|now| {
+            slots.renew(&one, now);
+            slots.look_through(now);
+        });
+
+        assert_eq!(slots.granted(&layout, &one), Some((entry.clone(), 7)));
+        assert_ne!(slots.take(&layout, &two, later.last().unwrap()), entry);
+    }
+
+    #[test]
+    fn what_nobody_releases_is_forgotten_when_it_must_have_ended() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let leases = ["a", "b"].map(|key| Lease::new(&LockKey::new(key).unwrap(), TTL));
+        for lease in &leases {
+            slots.take(&layout, lease, NOW);
+        }
+
+        slots.look_through(NOW + TTL * 2);
+        assert!(leases.iter().all(|lease| slots.find(&layout, lease).is_some()));
+
+        slots.look_through(NOW + TTL * 2 + FORGOTTEN_AFTER);
+        assert!(slots.taken().is_empty());
+    }
+
+    #[test]
     fn clients_have_different_keys() {
         let layout = Layout::default();
-        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
+        let lease = Lease::new(&LockKey::new("k").unwrap(), TTL);
 
-        assert_ne!(Slots::new().take(&layout, &lease), Slots::new().take(&layout, &lease));
+        assert_ne!(
+            Slots::new().take(&layout, &lease, NOW),
+            Slots::new().take(&layout, &lease, NOW)
+        );
     }
 }

@@ -127,3 +127,26 @@ async fn what_was_granted_to_two_clients_is_released_by_either() {
         assert_eq!(late.release(&lease).await.unwrap(), Release::NotHeld);
     }
 }
+
+/// What was given up may come late, against all odds, and lie where a later claim of the same client would.
+#[tokio::test]
+async fn who_finds_its_key_taken_is_refused_at_once_and_leaves_no_lease() {
+    let (etcd, backend) = start().await;
+    let mut store = Client::connect(etcd.endpoints(), None).await.unwrap();
+    let given_up = lease();
+    assert!(is_granted(&backend, &Claim::new(given_up.clone())).await);
+    let all = GetOptions::new().with_prefix();
+    let entry = store.get("lock/", Some(all)).await.unwrap().take_kvs().remove(0);
+    backend.release(&given_up).await.unwrap();
+    store.put(entry.key(), entry.value(), None).await.unwrap();
+    let before = store.leases().await.unwrap().leases().len();
+
+    let waiting = lease().with_tenure(Tenure::Fixed);
+    let waiting = Claim::new(waiting).with_patience(Patience::Queues(LONG));
+    let (number, granted) = transactions(&etcd, is_granted(&backend, &waiting)).await;
+
+    assert_eq!((number, granted), (1.0, false));
+    assert_eq!(store.leases().await.unwrap().leases().len(), before);
+    store.delete(entry.key(), None).await.unwrap();
+    assert!(is_granted(&backend, &waiting).await);
+}

@@ -72,7 +72,8 @@ impl EtcdBackend {
     /// One attempt to acquire all claims, or none; a single one that waits stands in line if it is refused.
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
         let sent_at = SystemClock.now();
-        let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim)).collect();
+        self.slots.look_through(sent_at);
+        let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim, sent_at)).collect();
         let attempt = match self.attempt(&asked, sent_at).await {
             // A session that we took for alive has ended. Nothing was applied.
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
@@ -90,10 +91,10 @@ impl EtcdBackend {
         attempt
     }
 
-    fn asked<'a>(&self, claim: &'a Claim) -> Asked<'a> {
+    fn asked<'a>(&self, claim: &'a Claim, now: Instant) -> Asked<'a> {
         let range = self.layout.range(claim.key());
         let is_new = self.slots.find(&self.layout, claim.lease()).is_none();
-        let entry = self.slots.take(&self.layout, claim.lease());
+        let entry = self.slots.take(&self.layout, claim.lease(), now);
         Asked { claim, tag: tag(claim.lease()), range, entry, is_new }
     }
 
@@ -118,7 +119,7 @@ impl EtcdBackend {
                 .find(|(_, _, verdict)| *verdict != Verdict::Admitted);
             queues = match refused {
                 Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
-                Some((only, queue, _)) if waits(asked) => {
+                Some((only, queue, Verdict::Refused)) if waits(asked) => {
                     match self.stand_in_line(only, queue).await? {
                         Ok(contention) => return Ok(held(only, contention)),
                         Err(found) => vec![found],
@@ -311,12 +312,13 @@ impl EtcdBackend {
                 .or_else([range.get()]);
             let created = own.is_none().then(|| claim.lease());
             let reply = self.create(created, txn).await?;
-            let replaced =
-                own.map(|own| own.lease).filter(|_| claim.lease().tenure() == Tenure::Fixed);
-            if reply.succeeded()
-                && let Some(replaced) = replaced
+            let before = own.map(|own| own.lease);
+            let unused = if reply.succeeded() { before } else { Some(lease) };
+            if claim.lease().tenure() == Tenure::Fixed
+                && before != Some(lease)
+                && let Some(unused) = unused
             {
-                self.drop_lease(replaced).await;
+                self.drop_lease(unused).await;
             }
             return Ok(Err(queues(&[range], &reply)?.remove(0)));
         };

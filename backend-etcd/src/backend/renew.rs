@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures_util::future::join_all;
+use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
 
 use super::acquire::put;
@@ -30,9 +31,11 @@ struct Found {
 impl EtcdBackend {
     /// Renews what those leases hang on, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let now = SystemClock.now();
+        self.slots.look_through(now);
         let sessions = self.renewed_sessions(leases).await;
         let chunks =
-            leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions));
+            leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions, now));
         join_all(chunks).await.into_iter().flatten().collect()
     }
 
@@ -56,6 +59,7 @@ impl EtcdBackend {
         &self,
         leases: &[Lease],
         sessions: &HashMap<i64, Result<Session, Error>>,
+        now: Instant,
     ) -> Vec<Result<Renewal, Error>> {
         let found = match self.find(leases).await {
             Ok(found) => found,
@@ -73,6 +77,9 @@ impl EtcdBackend {
                 _ => None,
             };
             let renewed = self.renew_found(lease, found, session).await;
+            if let Ok(Renewal::Renewed | Renewal::RevocationRequested) = renewed {
+                self.slots.renew(lease, now);
+            }
             renewed.map_err(|failure| context(failure, Operation::Renew, lease.key()))
         });
         join_all(renewed).await
