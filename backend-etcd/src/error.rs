@@ -36,6 +36,16 @@ impl Failure {
         }
     }
 
+    /// Of an attempt that stands in line, by a request before the one that failed: the place is there, whatever became of the rest.
+    pub(crate) fn after_standing_in_line(self) -> Self {
+        let error = self.into_error();
+        if error.may_have_been_applied() {
+            return Self::Unknown(error);
+        }
+        let message = "it stands in line, and what followed was not applied";
+        Self::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
+    }
+
     /// No reply came in time.
     pub(crate) fn silent() -> Self {
         Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))

@@ -74,16 +74,21 @@ impl EtcdBackend {
         let sent_at = SystemClock.now();
         self.slots.look_through(sent_at);
         let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim, sent_at)).collect();
-        let attempt = match self.attempt(&asked, sent_at).await {
+        let mut place = None;
+        let attempt = match self.attempt(&asked, sent_at, &mut place).await {
             // A session that we took for alive has ended. Nothing was applied.
-            Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at).await,
+            Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at, &mut place).await,
             attempt => attempt,
         };
-        let leaves_something = match &attempt {
-            Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)) => true,
-            Ok(AttemptAll::Held { contention, .. }) => contention.place().is_some(),
-            Err(_) => false,
+        let attempt = match (attempt, place) {
+            (Ok(AttemptAll::Held { key, contention }), Some(place)) => {
+                Ok(AttemptAll::Held { key, contention: contention.with_place(place) })
+            }
+            (Err(failure), Some(_)) => Err(failure.after_standing_in_line()),
+            (attempt, _) => attempt,
         };
+        let leaves_something = place.is_some()
+            || matches!(attempt, Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)));
         if !leaves_something {
             let new = asked.iter().filter(|asked| asked.is_new);
             new.for_each(|asked| self.slots.free(asked.claim.lease()));
@@ -98,7 +103,13 @@ impl EtcdBackend {
         Asked { claim, tag: tag(claim.lease()), range, entry, is_new }
     }
 
-    async fn attempt(&self, asked: &[Asked<'_>], sent_at: Instant) -> Result<AttemptAll, Failure> {
+    /// Sets `place` once it stands in line, whatever becomes of the attempt then: how long the place is kept.
+    async fn attempt(
+        &self,
+        asked: &[Asked<'_>],
+        sent_at: Instant,
+        place: &mut Option<Duration>,
+    ) -> Result<AttemptAll, Failure> {
         let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut hooks = vec![None; asked.len()];
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
@@ -120,7 +131,7 @@ impl EtcdBackend {
             queues = match refused {
                 Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
                 Some((only, queue, Verdict::Refused)) if waits(asked) => {
-                    match self.stand_in_line(only, queue).await? {
+                    match self.stand_in_line(only, queue, place).await? {
                         Ok(contention) => return Ok(held(only, contention)),
                         Err(found) => vec![found],
                     }
@@ -291,11 +302,15 @@ impl EtcdBackend {
         &self,
         asked: &Asked<'_>,
         queue: &Queue,
+        place: &mut Option<Duration>,
     ) -> Result<Result<Contention, Queue>, Failure> {
         let Asked { claim, tag, range, entry, .. } = asked;
-        let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
+        let kept_for = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
         let own = queue.entry(tag);
-        let lease = self.place_lease(claim, own, place).await?;
+        if own.is_some() {
+            *place = Some(kept_for);
+        }
+        let lease = self.place_lease(claim, own, kept_for).await?;
         let value = entry::queued(claim.lease());
         let Some(own) = own.filter(|own| own.lease == lease && own.value == value.as_bytes())
         else {
@@ -312,6 +327,9 @@ impl EtcdBackend {
                 .or_else([range.get()]);
             let created = own.is_none().then(|| claim.lease());
             let reply = self.create(created, txn).await?;
+            if reply.succeeded() {
+                *place = Some(kept_for);
+            }
             let before = own.map(|own| own.lease);
             let unused = if reply.succeeded() { before } else { Some(lease) };
             if claim.lease().tenure() == Tenure::Fixed
@@ -333,7 +351,7 @@ impl EtcdBackend {
             }
         };
         self.news.queues(&self.connection, claim.lease(), own, before);
-        Ok(Ok(self.contention(queue, claim, tag).await.with_place(place)))
+        Ok(Ok(self.contention(queue, claim, tag).await))
     }
 
     /// The lease of etcd's with which a place ends, with all of its TTL, or nearly so.

@@ -62,3 +62,43 @@ async fn is_cleaned_up_in_the_background() {
     slow.set_weather(Weather::Fair);
     lock(&client, "job").await.release().await.unwrap();
 }
+
+/// Lets `acquiring` go on until `condition` holds, and no further.
+async fn goes_on_until(acquiring: &mut Pin<&mut impl Future>, condition: impl Future<Output = ()>) {
+    tokio::select! {
+        _ = acquiring => panic!("it goes on, and ends"),
+        () = condition => {}
+    }
+}
+
+#[tokio::test]
+async fn knows_that_it_has_left_a_place_though_what_followed_was_not_applied() {
+    const DELAY: Duration = Duration::from_millis(100);
+    let etcd = Etcd::start().await;
+    let mut store = store(&etcd).await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let backend = EtcdBackend::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+    let warm_up = claim("warm-up");
+    backend.try_acquire(&warm_up).await.unwrap();
+    store.put("lock/job/other", "", None).await.unwrap();
+    let watching = store.clone();
+    let requests = async || etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn"}"#).await;
+    let before = requests().await;
+    let claim = claim("job").with_patience(Patience::Queues(LONG));
+    proxy.set_weather(Weather::Slow(DELAY));
+    let mut acquiring = pin!(backend.try_acquire(&claim));
+
+    // The lock is seen to be held, and then it is free, and then there is a place in line.
+    let refused = until("it is refused", async || requests().await > before);
+    goes_on_until(&mut acquiring, refused).await;
+    store.delete("lock/job/other", None).await.unwrap();
+    goes_on_until(&mut acquiring, until_there_are(&watching, "job", 1)).await;
+    // The answer is on its way. Then there is no way to the server any more, and the connection is known to be broken.
+    sleep(DELAY * 2).await;
+    proxy.disconnect().await;
+    drop(proxy);
+    sleep(DELAY).await;
+    let error = acquiring.await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+}

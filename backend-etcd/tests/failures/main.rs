@@ -12,13 +12,14 @@ mod an_acquisition_that_is_given_up;
 mod an_operator;
 mod the_network;
 
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::{
     Attempt, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
-    LockKey, LockOptions, LossReason, Release, Renewal, RenewalMode, Retry, Tenure,
+    LockKey, LockOptions, LossReason, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
