@@ -251,9 +251,9 @@ impl Sessions {
         spare
     }
 
-    /// Whether this lease of etcd's is one that many share.
-    pub(crate) fn is_session(&self, id: i64) -> bool {
-        locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Session)
+    /// Whether this lease of etcd's is one of ours, and only one lease hangs on it.
+    pub(crate) fn is_own(&self, id: i64) -> bool {
+        locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use) {

@@ -290,9 +290,10 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends one of etcd's leases that nothing of worth hangs on. If that fails, its TTL does it.
+    /// Ends one of etcd's leases that nothing of worth hangs on. If that fails, its TTL does it, and so it does for those of other
+    /// clients: many may hang on them.
     pub(super) async fn end_lease(&self, id: i64) {
-        if id != 0 && !self.sessions.is_session(id) {
+        if self.sessions.is_own(id) {
             drop(session::revoke(&self.connection, id).await);
         }
     }

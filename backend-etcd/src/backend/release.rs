@@ -204,7 +204,8 @@ impl EtcdBackend {
             if reply.succeeded() {
                 return Ok(Revocation::Requested);
             }
-            self.end_lease(lease).await;
+            // If that fails, its TTL does it.
+            drop(session::revoke(&self.connection, lease).await);
         }
         Err(too_busy())
     }
