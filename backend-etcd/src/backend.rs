@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::clock::Instant;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
     KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
@@ -87,6 +88,13 @@ impl EtcdBackend {
     /// The key of a lease of ours, or of one that was.
     pub(crate) fn entry_of(&self, lease: &Lease) -> Option<String> {
         self.slots.find(&self.layout, lease)
+    }
+
+    /// What nobody renews any more shall not be kept alive by others: a clone may have gone without having released it.
+    fn doubt_strays(&self, now: Instant) {
+        if self.slots.finds_strays(now) {
+            self.sessions.doubt();
+        }
     }
 
     /// Nobody asks for the entry of a lease any more, and it is not there. If it may still come, nothing shall keep it alive.

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::clock::Instant;
-use leasehold_core::{Lease, LeaseId, LockKey};
+use leasehold_core::{Lease, LeaseId, LockKey, Tenure};
 use uuid::Uuid;
 
 use crate::layout::Layout;
@@ -39,6 +39,9 @@ struct Taken {
     until: Instant,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
+    /// By when it ends for who holds it, unless it is renewed, though what it hangs on may be kept alive by others.
+    /// `None` if that need not be told, or was.
+    kept_until: Option<Instant>,
 }
 
 impl Slots {
@@ -54,7 +57,8 @@ impl Slots {
 
     /// The key of a lease, which takes a free slot unless it has one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
-        let taken = Taken { id: lease.id(), until: forgotten_at(lease, now), granted: None };
+        let until = forgotten_at(lease, now);
+        let taken = Taken { id: lease.id(), until, granted: None, kept_until: None };
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
         let slot = position(slots, taken.id).or_else(|| slots.iter().position(Option::is_none));
@@ -74,13 +78,19 @@ impl Slots {
     }
 
     /// The lease is granted, and its entry, which is the one here, was `created` at that revision.
-    pub(crate) fn grant(&self, lease: &Lease, created: i64) {
-        self.change(lease, |taken| taken.granted = Some(created));
+    pub(crate) fn grant(&self, lease: &Lease, created: i64, now: Instant) {
+        self.change(lease, |taken| {
+            taken.granted = Some(created);
+            taken.kept_until = kept_until(lease, now);
+        });
     }
 
     /// The lease was renewed.
     pub(crate) fn renew(&self, lease: &Lease, now: Instant) {
-        self.change(lease, |taken| taken.until = forgotten_at(lease, now));
+        self.change(lease, |taken| {
+            taken.until = forgotten_at(lease, now);
+            taken.kept_until = kept_until(lease, now);
+        });
     }
 
     /// The key of a lease that was granted, and the revision at which it was created.
@@ -106,22 +116,32 @@ impl Slots {
         }
     }
 
-    /// Frees, from time to time, the slots of leases that nobody has renewed, asked for or released for long: without renewal,
-    /// they have ended by themselves.
-    pub(crate) fn look_through(&self, now: Instant) {
+    /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
+    pub(crate) fn leave(&self, lease: &Lease) {
+        self.change(lease, |taken| taken.kept_until = None);
+    }
+
+    /// Looks, from time to time, for leases that nobody renews any more, and tells whether one may be kept alive all the same. The
+    /// slots of those of which nothing was heard for long are free again.
+    pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);
             if now < *look_at {
-                return;
+                return false;
             }
             *look_at = now + LOOK_EVERY;
         }
+        let mut found = false;
         self.taken().retain(|_, slots| {
             for slot in slots.iter_mut() {
+                if let Some(taken) = slot {
+                    found |= taken.kept_until.take_if(|until| *until <= now).is_some();
+                }
                 slot.take_if(|taken| taken.until <= now);
             }
             slots.iter().any(Option::is_some)
         });
+        found
     }
 
     fn change(&self, lease: &Lease, change: impl FnOnce(&mut Taken)) {
@@ -139,6 +159,10 @@ impl Slots {
 
 fn forgotten_at(lease: &Lease, now: Instant) -> Instant {
     now + lease.ttl() * 2 + FORGOTTEN_AFTER
+}
+
+fn kept_until(lease: &Lease, now: Instant) -> Option<Instant> {
+    (lease.tenure() == Tenure::Kept).then(|| now + lease.ttl())
 }
 
 fn position(slots: &[Option<Taken>], id: LeaseId) -> Option<usize> {
@@ -175,17 +199,17 @@ mod tests {
     fn a_lease_is_granted_until_it_is_asked_for_again_or_released() {
         let (slots, layout) = (Slots::new(), Layout::default());
         let lease = Lease::new(&LockKey::new("k").unwrap(), TTL);
-        slots.grant(&lease, 6);
+        slots.grant(&lease, 6, NOW);
         assert_eq!(slots.granted(&layout, &lease), None);
 
         let entry = slots.take(&layout, &lease, NOW);
         assert_eq!(slots.granted(&layout, &lease), None);
-        slots.grant(&lease, 7);
+        slots.grant(&lease, 7, NOW);
         assert_eq!(slots.granted(&layout, &lease), Some((entry.clone(), 7)));
 
         assert_eq!(slots.take(&layout, &lease, NOW), entry);
         assert_eq!(slots.granted(&layout, &lease), None);
-        slots.grant(&lease, 7);
+        slots.grant(&lease, 7, NOW);
         slots.free(&lease);
         assert_eq!(slots.granted(&layout, &lease), None);
     }
@@ -196,12 +220,12 @@ mod tests {
         let key = LockKey::new("k").unwrap();
         let [one, two] = [(); 2].map(|()| Lease::new(&key, TTL));
         let entry = slots.take(&layout, &one, NOW);
-        slots.grant(&one, 7);
+        slots.grant(&one, 7, NOW);
 
         let later = (1..100).map(|n| NOW + TTL * n);
         later.clone().for_each(|now| {
             slots.renew(&one, now);
-            slots.look_through(now);
+            slots.finds_strays(now);
         });
 
         assert_eq!(slots.granted(&layout, &one), Some((entry.clone(), 7)));
@@ -216,11 +240,35 @@ mod tests {
             slots.take(&layout, lease, NOW);
         }
 
-        slots.look_through(NOW + TTL * 2);
+        slots.finds_strays(NOW + TTL * 2);
         assert!(leases.iter().all(|lease| slots.find(&layout, lease).is_some()));
 
-        slots.look_through(NOW + TTL * 2 + FORGOTTEN_AFTER);
+        slots.finds_strays(NOW + TTL * 2 + FORGOTTEN_AFTER);
         assert!(slots.taken().is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_is_kept_and_not_renewed_is_found_once() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let key = LockKey::new("k").unwrap();
+        let [asked, fixed, kept] = [(); 3].map(|()| Lease::new(&key, TTL));
+        let kept = kept.with_tenure(Tenure::Kept);
+        let left = Lease::new(&key, TTL).with_tenure(Tenure::Kept);
+        for lease in [&asked, &fixed, &kept, &left] {
+            slots.take(&layout, lease, NOW);
+        }
+        for lease in [&fixed, &kept, &left] {
+            slots.grant(lease, 7, NOW);
+        }
+        slots.leave(&left);
+        slots.renew(&kept, NOW + TTL / 2);
+
+        assert!(!slots.finds_strays(NOW + TTL));
+        assert!(slots.finds_strays(NOW + TTL * 2));
+        assert!(!slots.finds_strays(NOW + TTL * 3));
+
+        slots.renew(&kept, NOW + TTL * 4);
+        assert!(slots.finds_strays(NOW + TTL * 5));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use leasehold_core::{
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
+use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
 const TTL: Duration = Duration::from_secs(3);
@@ -291,6 +292,35 @@ mod after_a_release_that_failed {
             assert_eq!(guard.token(), token);
         }
         assert_eq!(keys(&store).await, guards.len());
+    }
+}
+
+mod clones {
+    use super::*;
+
+    #[test]
+    fn keep_nothing_alive_that_another_has_left_behind() {
+        let long = Runtime::new().unwrap();
+        let etcd = long.block_on(Etcd::start());
+        let backend = long.block_on(EtcdBackend::connect(&etcd.url())).unwrap();
+        let on_it = || {
+            let options = LockOptions::new().ttl(Duration::from_secs(2));
+            LockClient::builder(backend.clone()).options(options).build().unwrap()
+        };
+        let (stays, goes) = (on_it(), on_it());
+        let held = long.block_on(async { stays.mutex("held").unwrap().lock().await.unwrap() });
+        let short = Runtime::new().unwrap();
+        let guard = short.block_on(async { goes.mutex("left").unwrap().lock().await.unwrap() });
+
+        // Nobody is left to renew or release it.
+        drop(short);
+        drop((guard, goes));
+
+        long.block_on(async {
+            let store = store(&etcd).await;
+            until("it ends", async || holder(&store, "left").await.is_none()).await;
+            assert!(held.is_held());
+        });
     }
 }
 

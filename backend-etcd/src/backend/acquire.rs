@@ -72,7 +72,7 @@ impl EtcdBackend {
     /// One attempt to acquire all claims, or none; a single one that waits stands in line if it is refused.
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
         let sent_at = SystemClock.now();
-        self.slots.look_through(sent_at);
+        self.doubt_strays(sent_at);
         let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim, sent_at)).collect();
         let mut place = None;
         let attempt = match self.attempt(&asked, sent_at, &mut place).await {
@@ -229,7 +229,7 @@ impl EtcdBackend {
     ) -> Result<Grant, Failure> {
         let lease = asked.claim.lease();
         if let Some(created) = created {
-            self.slots.grant(lease, created);
+            self.slots.grant(lease, created, sent_at);
         }
         self.news.granted(&self.connection, lease, &asked.entry, revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);

@@ -18,7 +18,7 @@ use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
-use crate::session::{self, Sessions};
+use crate::session;
 
 /// How often others may change the queue under our hands.
 const MAX_TRIES: usize = 16;
@@ -29,7 +29,7 @@ const CHANGED_TOGETHER: usize = 120;
 impl EtcdBackend {
     /// Deletes the entry of a lease, whether it holds or queues.
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
-        let mut releasing = Releasing { sessions: &self.sessions, done: false };
+        let mut releasing = Releasing { backend: self, lease, done: false };
         let released = self.delete(lease).await;
         releasing.done = released.is_ok();
         released
@@ -222,14 +222,16 @@ fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
 
 /// A release under way. What could not be deleted must not be kept alive with others.
 struct Releasing<'a> {
-    sessions: &'a Sessions,
+    backend: &'a EtcdBackend,
+    lease: &'a Lease,
     done: bool,
 }
 
 impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.sessions.doubt();
+            self.backend.sessions.doubt();
+            self.backend.slots.leave(self.lease);
         }
     }
 }

@@ -32,7 +32,7 @@ impl EtcdBackend {
     /// Renews what those leases hang on, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = SystemClock.now();
-        self.slots.look_through(now);
+        self.doubt_strays(now);
         let sessions = self.renewed_sessions(leases).await;
         let chunks =
             leases.chunks(LOOKED_AT_TOGETHER).map(|chunk| self.renew_chunk(chunk, &sessions, now));
