@@ -69,25 +69,31 @@ impl Connection {
         self.config.timeout
     }
 
-    /// Sends a request to the member that is spoken to, or if that one cannot be reached to the next.
+    /// Sends a request to the member that is spoken to, or if that one cannot be used to the next.
     ///
     /// What may have been applied is not sent again.
     pub(crate) async fn call<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
-        let mut down = None;
+        let mut unusable = None;
         for _ in 0..self.members.len() {
             let turn = self.turn.load(Ordering::Relaxed);
-            match self.call_member(turn, &request).await {
-                Err(Failure::MemberDown(error)) => {
-                    self.leave(turn);
-                    down = Some(Failure::MemberDown(error));
-                }
-                reply => return reply,
+            let failure = match self.client(turn).await {
+                Ok(client) => match self.call_member(turn, &client, &request).await {
+                    Err(failure @ Failure::MemberDown(_)) => failure,
+                    reply => return reply,
+                },
+                // Whatever it is: nothing was sent, and another member may do.
+                Err(failure) => failure,
+            };
+            self.leave(turn);
+            // What somebody has to mend is worth more than what passes.
+            if unusable.is_none() || !matches!(failure, Failure::MemberDown(_)) {
+                unusable = Some(failure);
             }
         }
-        Err(down.expect("there is a member at least"))
+        Err(unusable.expect("there is a member at least"))
     }
 
     /// Sends a transaction.
@@ -102,13 +108,13 @@ impl Connection {
     async fn call_member<T, F>(
         &self,
         turn: usize,
+        client: &Client,
         request: &impl Fn(&Client) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
     {
-        let client = self.client(turn).await?;
-        match self.exchange(turn, request(&client)).await {
+        match self.exchange(turn, request(client)).await {
             Err(Failure::TokenExpired(_)) => {
                 let refreshed = self.exchange(turn, client.refresh_token());
                 refreshed.await.map_err(|failure| match failure {
@@ -116,7 +122,7 @@ impl Connection {
                     Failure::Unknown(error) => Failure::MemberDown(error::unreachable(error)),
                     failure => failure,
                 })?;
-                self.exchange(turn, request(&client)).await
+                self.exchange(turn, request(client)).await
             }
             reply => reply,
         }

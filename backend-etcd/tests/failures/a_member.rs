@@ -133,3 +133,19 @@ async fn of_another_cluster_is_refused_and_never_used() {
     .await;
     drop(guard);
 }
+
+#[tokio::test]
+async fn that_cannot_be_used_is_left_for_those_that_can() {
+    let (ours, foreign) = tokio::join!(Etcd::start(), Etcd::start());
+    let proxy = FaultProxy::start(ours.endpoints().remove(0)).await;
+    let url = format!("etcd://{},{}", proxy.address(), foreign.endpoints()[0]);
+    let client = client(&url, LONG).await;
+    assert!(try_locks(&client, 1).await.is_empty());
+
+    proxy.set_weather(Weather::Reset);
+    assert!(!try_locks(&client, 2).await.is_empty());
+    proxy.set_weather(Weather::Fair);
+
+    let errors = try_locks(&client, 5).await;
+    assert!(errors.is_empty(), "{errors:?}");
+}
