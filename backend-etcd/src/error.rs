@@ -114,8 +114,9 @@ fn of_status(status: Status) -> Failure {
             }
             Failure::MemberDown(unreachable(status))
         }
-        Code::Unavailable if is("no leader") || is("server stopped") || is("not capable") => {
-            let message = "the cluster has no leader at the moment, or the member is going down";
+        // Not "server stopped", which is also said of what was proposed to the others already.
+        Code::Unavailable if is("no leader") || is("not capable") => {
+            let message = "the cluster has no leader at the moment, or the member is not ready";
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(status))
         }
         Code::Unauthenticated => {
@@ -187,4 +188,27 @@ fn causes<'a>(
         let error: &'a (dyn StdError + 'static) = *error;
         error.source()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_stops_may_have_applied_the_request() {
+        let stopped = Status::unavailable("etcdserver: server stopped");
+
+        assert!(matches!(request(EtcdError::GRpcStatus(stopped)), Failure::Unknown(_)));
+    }
+
+    #[test]
+    fn what_followed_a_place_in_line_does_not_undo_it() {
+        let down = || Failure::MemberDown(Error::new(ErrorKind::Unavailable, "not there"));
+        let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
+
+        for (failure, kind) in [(down(), ErrorKind::Indeterminate), (full(), ErrorKind::Refused)] {
+            let failure = failure.after_standing_in_line();
+            assert!(matches!(&failure, Failure::Unknown(error) if error.kind() == kind));
+        }
+    }
 }
