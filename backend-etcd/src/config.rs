@@ -167,6 +167,21 @@ mod tests {
     }
 
     #[test]
+    fn the_port_is_that_of_etcd_however_the_host_is_written() {
+        for (host, endpoint) in [
+            ("Etcd-1.Example", "http://etcd-1.example:2379"),
+            ("Etcd-1.Example:80", "http://etcd-1.example:80"),
+            ("etcd-1.example:", "http://etcd-1.example:2379"),
+            ("[::0001]", "http://[::1]:2379"),
+            ("[::0001]:80", "http://[::1]:80"),
+            ("0x7f.1", "http://127.0.0.1:2379"),
+        ] {
+            let config = EtcdConfig::from_url(&format!("etcd://{host}")).unwrap();
+            assert_eq!(config.endpoints, [endpoint], "{host}");
+        }
+    }
+
+    #[test]
     fn urls_that_make_no_sense_are_refused_without_showing_them() {
         for url in [
             "",

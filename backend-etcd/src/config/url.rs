@@ -59,7 +59,9 @@ fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
     let name = url.host_str().filter(|_| !host.is_empty());
     let name = name.ok_or_else(|| invalid("the URL names no host, or an empty one"))?;
     // The port may be the scheme's own, which the reader takes for none.
-    let has_port = !host.ends_with(name);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
+        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
     let port = url.port_or_known_default().filter(|_| has_port).unwrap_or(DEFAULT_PORT);
     Ok(format!("{scheme}://{name}:{port}"))
 }
