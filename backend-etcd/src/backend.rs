@@ -85,9 +85,9 @@ impl EtcdBackend {
         }
     }
 
-    /// The key of a lease of ours, or of one that was.
-    pub(crate) fn entry_of(&self, lease: &Lease) -> Option<String> {
-        self.slots.find(&self.layout, lease)
+    /// The key of a lease of ours; nobody's, of one that is over or of another client.
+    pub(crate) fn entry_of(&self, lease: &Lease) -> String {
+        self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.nobody())
     }
 
     /// What nobody renews any more shall not be kept alive by others: a clone may have gone without having released it.

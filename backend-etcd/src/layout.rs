@@ -52,6 +52,11 @@ impl Layout {
         format!("{}~gone/{}/{}", self.prefix, lease.key(), tag(lease))
     }
 
+    /// A key at which nothing ever lies.
+    pub(crate) fn nobody(&self) -> String {
+        format!("{}~none", self.prefix)
+    }
+
     /// What lies there while the holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         format!("{}~revoke/{key}", self.prefix)
@@ -93,6 +98,7 @@ mod tests {
         for other in ["job1", "jo", "job-x", "job."] {
             assert!(!within(&layout.entry(&LockKey::new(other).unwrap(), "0123", 0)), "{other}");
         }
+        assert!(!within(&layout.nobody()));
         assert!(!within(&layout.revocation(&key)));
         assert!(!within(&layout.mark(&lease("job"))));
     }

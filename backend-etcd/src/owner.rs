@@ -12,7 +12,7 @@ pub trait EtcdGuard {
     /// What a transaction compares so that it succeeds only while the lock is held by this very grant.
     ///
     /// Whoever lost the lock without knowing it yet cannot write any more: the store itself is the resource that
-    /// checks. `backend` is the one that the guard's client was made with, or one with the same prefix.
+    /// checks. `backend` is the one that the guard's client was made with, or a clone of it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -37,8 +37,7 @@ pub trait EtcdGuard {
 
 impl EtcdGuard for LockGuard {
     fn etcd_compare(&self, backend: &EtcdBackend) -> Vec<Compare> {
-        // Of a lease that is over, or of another client: no key is empty.
-        let entry = backend.entry_of(self.lease()).unwrap_or_default();
+        let entry = backend.entry_of(self.lease());
         let token = i64::try_from(self.token().number()).unwrap_or(i64::MAX);
         // It is there, and has been there since the grant, or since before it in the queue.
         vec![

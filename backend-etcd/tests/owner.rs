@@ -107,3 +107,17 @@ async fn readers_writers_permits_and_leaders_get_through() {
         assert!(!writes(&store, &client, guard).await);
     }
 }
+
+#[tokio::test]
+async fn one_who_knows_that_it_lost_the_lock_does_not() {
+    let (_etcd, client, store) = start().await;
+    let guard = client.mutex("job").unwrap().lock().await.unwrap();
+    // Who holds for less than a moment is not told.
+    until("it is told", async || {
+        delete_all(&store).await;
+        !guard.is_held()
+    })
+    .await;
+
+    assert!(!writes(&store, &client, &guard).await);
+}

@@ -88,8 +88,7 @@ impl EtcdBackend {
     async fn find(&self, leases: &[Lease]) -> Result<Vec<Found>, Failure> {
         let mut reads = Vec::with_capacity(2 * leases.len());
         for lease in leases {
-            // The key of nobody, if it lies nowhere.
-            let entry = self.locate(lease).await?.unwrap_or_else(|| self.layout.mark(lease));
+            let entry = self.locate(lease).await?.unwrap_or_else(|| self.layout.nobody());
             reads.push(TxnOp::get(entry, None));
             reads.push(TxnOp::get(self.layout.revocation(lease.key()), None));
         }
