@@ -33,7 +33,8 @@ const SPARES: usize = 8;
 /// begins another, to which all who renew move, and what was left behind ends with the old one.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
-    by_ttl: StdMutex<HashMap<i64, Arc<Mutex<Option<Session>>>>>,
+    /// By what they are for, and by TTL.
+    current: StdMutex<HashMap<(Use, i64), Arc<Mutex<Option<Session>>>>>,
     /// All leases of etcd's that we began and that may not have ended yet.
     known: StdMutex<HashMap<i64, Known>>,
     /// Own ones that nothing hangs on any more, by TTL.
@@ -52,10 +53,15 @@ struct Known {
 }
 
 /// What a lease of etcd's is for.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Use {
-    Session,
-    /// One lease of ours.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Use {
+    /// A session of those that hold: their renewals keep nothing alive but each other.
+    Locks,
+    /// One of those that wait.
+    Places,
+    /// One of [marks](crate::doubt), which are to go when their time is over.
+    Marks,
+    /// No session: one lease of ours.
     Own,
 }
 
@@ -63,6 +69,7 @@ enum Use {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Session {
     pub(crate) id: i64,
+    pub(crate) of: Use,
     /// What etcd counts: no less than what was asked for.
     granted: Duration,
     /// The clock before the last request that is known to have kept it alive was sent.
@@ -95,14 +102,15 @@ impl Sessions {
     pub(crate) async fn current(
         &self,
         connection: &Connection,
+        of: Use,
         ttl: Duration,
     ) -> Result<Session, Failure> {
-        let slot = self.slot(ttl);
+        let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
         let now = SystemClock.now();
         match &*slot {
             Some(session) if session.has_left(now, 1, TIRED) => Ok(*session),
-            _ => self.renew(connection, ttl, &mut slot).await,
+            _ => self.renew(connection, of, ttl, &mut slot).await,
         }
     }
 
@@ -117,31 +125,34 @@ impl Sessions {
     pub(crate) async fn renewed(
         &self,
         connection: &Connection,
+        of: Use,
         ttl: Duration,
     ) -> Result<Session, Failure> {
         let since = SystemClock.now();
         // Others that are called in the same turn, as for batches, share the request.
         yield_now().await;
-        let slot = self.slot(ttl);
+        let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
         match &*slot {
             Some(session) if session.kept_at >= since => Ok(*session),
-            _ => self.renew(connection, ttl, &mut slot).await,
+            _ => self.renew(connection, of, ttl, &mut slot).await,
         }
     }
 
     async fn renew(
         &self,
         connection: &Connection,
+        of: Use,
         ttl: Duration,
         slot: &mut Option<Session>,
     ) -> Result<Session, Failure> {
         let doubts = self.doubts.load(Ordering::Relaxed);
         if let Some(session) = slot
+            && of != Use::Marks
             && session.doubts == doubts
             && SystemClock.now() < session.good_until()
         {
-            match self.keep(connection, ttl, session).await {
+            match self.keep(connection, of, ttl, session).await {
                 Ok(()) => return Ok(*session),
                 Err(Failure::LeaseGone(_)) => {}
                 Err(failure) => return Err(failure),
@@ -154,13 +165,13 @@ impl Sessions {
         if let Err(Failure::Final(error)) = &granted
             && error.kind() == ErrorKind::Refused
             && let Some(session) = slot
-            && self.keep(connection, ttl, session).await.is_ok()
+            && self.keep(connection, of, ttl, session).await.is_ok()
         {
             return Ok(*session);
         }
         let (id, granted) = granted?;
-        let session = Session { id, granted, kept_at, doubts };
-        self.note(id, ttl, session.good_until(), Use::Session);
+        let session = Session { id, of, granted, kept_at, doubts };
+        self.note(id, ttl, session.good_until(), of);
         *slot = Some(session);
         Ok(session)
     }
@@ -168,13 +179,14 @@ impl Sessions {
     async fn keep(
         &self,
         connection: &Connection,
+        of: Use,
         ttl: Duration,
         session: &mut Session,
     ) -> Result<(), Failure> {
         let kept_at = SystemClock.now();
         keep_alive(connection, session.id).await?;
         session.kept_at = kept_at;
-        self.note(session.id, ttl, session.good_until(), Use::Session);
+        self.note(session.id, ttl, session.good_until(), of);
         Ok(())
     }
 
@@ -183,12 +195,16 @@ impl Sessions {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The server says that a session has ended.
-    pub(crate) async fn forget(&self, session: &Session, ttl: Duration) {
-        let slot = self.slot(ttl);
-        let mut slot = slot.lock().await;
-        if slot.is_some_and(|current| current.id == session.id) {
-            *slot = None;
+    /// The server says that one of these leases of etcd's has ended: the next session is another.
+    pub(crate) async fn forget(&self, ids: &[i64]) {
+        for &id in ids {
+            let known = locked(&self.known).get(&id).copied();
+            let Some(Known { of, seconds, .. }) = known else { continue };
+            let slot = locked(&self.current).get(&(of, seconds)).map(Arc::clone);
+            if let Some(slot) = slot {
+                let mut slot = slot.lock().await;
+                slot.take_if(|current| current.id == id);
+            }
         }
     }
 
@@ -232,9 +248,12 @@ impl Sessions {
         let Some(known) = locked(&self.known).get(&id).copied() else {
             return false;
         };
+        if known.of != Use::Own {
+            return false;
+        }
         let mut spares = locked(&self.spares);
         let spares = spares.entry(known.seconds).or_default();
-        let useful = known.of == Use::Own && spares.len() < SPARES;
+        let useful = spares.len() < SPARES;
         if useful {
             spares.push(id);
         }
@@ -264,17 +283,17 @@ impl Sessions {
         known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of });
     }
 
-    fn slot(&self, ttl: Duration) -> Arc<Mutex<Option<Session>>> {
+    fn slot(&self, of: Use, ttl: Duration) -> Arc<Mutex<Option<Session>>> {
         let now = SystemClock.now();
-        let mut by_ttl = locked(&self.by_ttl);
+        let mut current = locked(&self.current);
         // Of TTLs that nobody uses any more.
-        by_ttl.retain(|_, slot| {
+        current.retain(|_, slot| {
             Arc::strong_count(slot) > 1
                 || slot
                     .try_lock()
                     .is_ok_and(|session| session.is_some_and(|session| now < session.good_until()))
         });
-        Arc::clone(by_ttl.entry(seconds(ttl)).or_default())
+        Arc::clone(current.entry((of, seconds(ttl))).or_default())
     }
 }
 

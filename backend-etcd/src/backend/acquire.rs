@@ -16,7 +16,7 @@ use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
-use crate::session::{self, Session};
+use crate::session::{self, Session, Use};
 use crate::watch::{Events, Target};
 
 /// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
@@ -164,8 +164,8 @@ impl EtcdBackend {
     ) -> Result<Result<Vec<Grant>, Vec<Queue>>, Failure> {
         for (asked, hook) in asked.iter().zip(&mut *hooks) {
             if hook.is_none() {
-                *hook =
-                    Some(self.hook(asked.claim.lease().tenure(), asked.claim.lease().ttl()).await?);
+                let lease = asked.claim.lease();
+                *hook = Some(self.hook(lease.tenure(), Use::Locks, lease.ttl()).await?);
             }
         }
         let hooks: Vec<Hook> = hooks.iter().flatten().copied().collect();
@@ -191,22 +191,13 @@ impl EtcdBackend {
         }
         let txn = Txn::new().when(when).and_then(changes).or_else(reads);
 
+        let ids: Vec<i64> = hooks.iter().map(|hook| hook.id()).collect();
         let refreshed = asked
             .iter()
             .zip(&hooks)
             .map(|(asked, hook)| self.refreshed(*hook, asked.claim.lease().ttl()));
-        let (reply, hooks) = tokio::join!(self.create(created, txn), join_all(refreshed));
-        let reply = match reply {
-            Err(Failure::LeaseGone(error)) => {
-                for (asked, hook) in asked.iter().zip(&hooks) {
-                    if let Hook::Session(session) = hook {
-                        self.sessions.forget(session, asked.claim.lease().ttl()).await;
-                    }
-                }
-                return Err(Failure::LeaseGone(error));
-            }
-            reply => reply?,
-        };
+        let (reply, hooks) = tokio::join!(self.create(created, &ids, txn), join_all(refreshed));
+        let reply = reply?;
         if !reply.succeeded() {
             let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
             return Ok(Err(queues(&ranges, &reply)?));
@@ -243,10 +234,10 @@ impl EtcdBackend {
         })
     }
 
-    /// Something for an entry to hang on.
-    async fn hook(&self, tenure: Tenure, ttl: Duration) -> Result<Hook, Failure> {
+    /// Something for an entry to hang on: a session for that use, if it is kept.
+    async fn hook(&self, tenure: Tenure, of: Use, ttl: Duration) -> Result<Hook, Failure> {
         Ok(match tenure {
-            Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, ttl).await?),
+            Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, of, ttl).await?),
             Tenure::Fixed => Hook::Own(self.sessions.own(&self.connection, ttl).await?),
         })
     }
@@ -255,7 +246,7 @@ impl EtcdBackend {
     async fn refreshed(&self, hook: Hook, ttl: Duration) -> Hook {
         if let Hook::Session(session) = hook
             && !self.sessions.is_fresh(&session)
-            && let Ok(renewed) = self.sessions.renewed(&self.connection, ttl).await
+            && let Ok(renewed) = self.sessions.renewed(&self.connection, session.of, ttl).await
             && renewed.id == session.id
         {
             return Hook::Session(renewed);
@@ -327,7 +318,7 @@ impl EtcdBackend {
                 .and_then([put(key, value, lease), range.get()])
                 .or_else([range.get()]);
             let created = own.is_none().then(|| claim.lease());
-            let reply = self.create(created, txn).await?;
+            let reply = self.create(created, &[lease], txn).await?;
             if reply.succeeded() {
                 *place = Some(kept_for);
             }
@@ -369,20 +360,30 @@ impl EtcdBackend {
         {
             return Ok(own.lease);
         }
-        let hook = self.hook(tenure, place).await?;
+        let hook = self.hook(tenure, Use::Places, place).await?;
         Ok(self.refreshed(hook, place).await.id())
     }
 
-    /// A transaction that may create the entries of `leases`.
+    /// A transaction that may create the entries of `leases`, and hangs them on these of etcd's.
     async fn create<'a>(
         &'a self,
         leases: impl IntoIterator<Item = &'a Lease>,
+        ids: &[i64],
         txn: Txn,
     ) -> Result<TxnResponse, Failure> {
         let mut creating = self.doubts.creating(leases);
-        let reply = self.connection.txn(txn).await;
+        let reply = self.hang(ids, txn).await;
         if !matches!(reply, Err(Failure::Unknown(_))) {
             creating.settle();
+        }
+        reply
+    }
+
+    /// A transaction that hangs something on these of etcd's leases. If one has ended, they are used no more.
+    pub(super) async fn hang(&self, ids: &[i64], txn: Txn) -> Result<TxnResponse, Failure> {
+        let reply = self.connection.txn(txn).await;
+        if let Err(Failure::LeaseGone(_)) = &reply {
+            self.sessions.forget(ids).await;
         }
         reply
     }

@@ -18,7 +18,7 @@ use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
-use crate::session;
+use crate::session::{self, Use};
 
 /// How often others may change the queue under our hands.
 const MAX_TRIES: usize = 16;
@@ -30,7 +30,11 @@ impl EtcdBackend {
     /// Deletes the entry of a lease, whether it holds or queues.
     pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
         let mut releasing = Releasing { backend: self, lease, done: false };
-        let released = self.delete(lease).await;
+        let released = match self.delete(lease).await {
+            // The session on which its mark was to hang has ended. Nothing was applied.
+            Err(Failure::LeaseGone(_)) => self.delete(lease).await,
+            released => released,
+        };
         releasing.done = released.is_ok();
         released
     }
@@ -89,9 +93,10 @@ impl EtcdBackend {
     async fn delete_at(&self, entry: &str, lease: &Lease) -> Result<Option<State>, Failure> {
         let (is_held, is_queued) = (entry::is_held(entry, lease), entry::is_queued(entry, lease));
         let delete = TxnOp::delete(entry, Some(DeleteOptions::new().with_prev_key()));
-        let mark = self.mark_if_in_doubt(lease).await?;
-        let in_doubt = mark.is_some();
-        let txn = |mark: Option<TxnOp>| {
+        let marks = self.marks_if_in_doubt(lease).await?;
+        let in_doubt = marks.is_some();
+        let txn = |marks: Option<i64>| {
+            let mark = marks.map(|id| put(self.layout.mark(lease), String::new(), id));
             // The key may be another lease's by now.
             let leave = Txn::new().when(is_queued.clone()).and_then([delete.clone()]);
             let with =
@@ -101,7 +106,7 @@ impl EtcdBackend {
                 .and_then(with(delete.clone()))
                 .or_else(with(TxnOp::txn(leave)))
         };
-        let reply = match self.connection.txn(txn(mark)).await {
+        let reply = match self.hang(marks.as_slice(), txn(marks)).await {
             // Nor would a late entry find space.
             Err(Failure::Final(error)) if in_doubt && error.kind() == ErrorKind::Refused => {
                 self.connection.txn(txn(None)).await?
@@ -126,13 +131,13 @@ impl EtcdBackend {
         Ok(Some(if reply.succeeded() { State::Held } else { State::Queued }))
     }
 
-    /// What keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.
-    async fn mark_if_in_doubt(&self, lease: &Lease) -> Result<Option<TxnOp>, Failure> {
+    /// The session of the mark that keeps the entry of a lease from coming late, if it may. A server without space cannot be told so.
+    async fn marks_if_in_doubt(&self, lease: &Lease) -> Result<Option<i64>, Failure> {
         if !self.doubts.concern(lease) {
             return Ok(None);
         }
-        match self.sessions.current(&self.connection, MARKED_FOR).await {
-            Ok(session) => Ok(Some(put(self.layout.mark(lease), String::new(), session.id))),
+        match self.sessions.current(&self.connection, Use::Marks, MARKED_FOR).await {
+            Ok(session) => Ok(Some(session.id)),
             Err(Failure::Final(error)) if error.kind() == ErrorKind::Refused => Ok(None),
             Err(failure) => Err(failure),
         }

@@ -14,7 +14,7 @@ use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
-use crate::session::{Session, seconds};
+use crate::session::{Session, Use, seconds};
 
 /// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
 const LOOKED_AT_TOGETHER: usize = 64;
@@ -49,7 +49,7 @@ impl EtcdBackend {
         ttls.sort_unstable();
         ttls.dedup_by_key(|(seconds, _)| *seconds);
         let renewed = ttls.into_iter().map(async |(seconds, ttl)| {
-            let session = self.sessions.renewed(&self.connection, ttl).await;
+            let session = self.sessions.renewed(&self.connection, Use::Locks, ttl).await;
             (seconds, session.map_err(Failure::into_error))
         });
         join_all(renewed).await.into_iter().collect()
@@ -148,7 +148,7 @@ impl EtcdBackend {
             let unchanged =
                 Compare::mod_revision(own.key.as_slice(), CompareOp::Equal, own.modified);
             let txn = Txn::new().when([unchanged]).and_then([put(own.key, value, hook)]);
-            if self.connection.txn(txn).await?.succeeded() {
+            if self.hang(&[hook], txn).await?.succeeded() {
                 if own.lease != hook && session.is_none() {
                     self.drop_lease(own.lease).await;
                 }
