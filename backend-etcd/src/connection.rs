@@ -18,8 +18,8 @@ use crate::config::EtcdConfig;
 use crate::error::{self, Failure};
 use crate::version;
 
-/// A request that its caller dropped after this long got no reply in the time that it had, most likely. Long for a
-/// healthy cluster, whose replies take milliseconds.
+/// A request, or a connection attempt, that its caller dropped after this long got no reply in the time that it had, most likely.
+/// Long for a healthy cluster, whose replies take milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
 /// The members of a cluster.
@@ -41,7 +41,7 @@ struct Member {
     client: Mutex<Option<Arc<Client>>>,
 }
 
-/// A request under way.
+/// A request or a connection attempt under way.
 struct Exchange<'a> {
     connection: &'a Connection,
     turn: usize,
@@ -79,7 +79,7 @@ impl Connection {
         let mut unusable = None;
         for _ in 0..self.members.len() {
             let turn = self.turn.load(Ordering::Relaxed);
-            let failure = match self.client(turn).await {
+            let failure = match self.attend(turn, self.client(turn)).await {
                 Ok(client) => match self.call_member(turn, &client, &request).await {
                     Err(failure @ Failure::MemberDown(_)) => failure,
                     reply => return reply,
@@ -133,11 +133,7 @@ impl Connection {
         turn: usize,
         request: impl Future<Output = Result<T, EtcdError>>,
     ) -> Result<T, Failure> {
-        let mut exchange =
-            Exchange { connection: self, turn, began: Instant::now(), replied: false };
-        let reply = timeout(self.config.timeout, request).await;
-        exchange.replied = true;
-        let failure = match reply {
+        let failure = match self.attend(turn, timeout(self.config.timeout, request)).await {
             Ok(Ok(reply)) => return Ok(reply),
             Ok(Err(error)) => error::request(error),
             Err(_) => Failure::silent(),
@@ -146,6 +142,15 @@ impl Connection {
             self.leave(turn);
         }
         Err(failure)
+    }
+
+    /// Waits for the member whose turn it is. If the caller gives up, that is held against the member.
+    async fn attend<T>(&self, turn: usize, answer: impl Future<Output = T>) -> T {
+        let mut exchange =
+            Exchange { connection: self, turn, began: Instant::now(), replied: false };
+        let answer = answer.await;
+        exchange.replied = true;
+        answer
     }
 
     /// A client of the member whose turn it is.

@@ -149,3 +149,19 @@ async fn that_cannot_be_used_is_left_for_those_that_can() {
     let errors = try_locks(&client, 5).await;
     assert!(errors.is_empty(), "{errors:?}");
 }
+
+#[tokio::test]
+async fn that_hangs_while_it_is_connected_to_is_left_by_those_who_give_up() {
+    let etcd = Etcd::start().await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    proxy.set_weather(Weather::BlackHole);
+    let url = format!("etcd://{},{}", proxy.address(), etcd.endpoints()[0]);
+    let backend = EtcdBackend::connect_lazily(EtcdConfig::from_url(&url).unwrap());
+    let mutex = LockClient::new(backend).mutex("job").unwrap();
+
+    // Less than the time that a reply is waited for.
+    let wait = Duration::from_millis(500);
+    mutex.try_lock_for(wait).await.unwrap_err();
+
+    assert!(mutex.try_lock_for(wait).await.unwrap().is_some());
+}
