@@ -1,6 +1,6 @@
 //! The task that keeps one stream of watches to the member that is spoken to, and begins another when that breaks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +15,10 @@ use crate::connection::Connection;
 /// Between two tries to begin a stream, at first and at most: meanwhile, those who wait poll.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How many watches the server is asked for before it has answered: no more than the client crate buffers, and enough to ask for
+/// tens of thousands within a second.
+const BEGUN_TOGETHER: usize = 64;
 
 /// Keeps watch until nobody can give orders any more.
 pub(super) async fn run(
@@ -35,6 +39,8 @@ pub(super) async fn run(
         asking,
         moves,
         turn: 0,
+        to_begin: VecDeque::new(),
+        unanswered: 0,
     };
     tower.run().await;
 }
@@ -51,6 +57,10 @@ struct Lookout {
     moves: tokio::sync::watch::Receiver<usize>,
     /// Whose turn it was to answer when the stream was begun.
     turn: usize,
+    /// Those that are asked for, and that the server is not yet on this stream.
+    to_begin: VecDeque<i64>,
+    /// How many the server was asked for without having answered yet.
+    unanswered: usize,
 }
 
 /// What the server said.
@@ -116,23 +126,20 @@ impl Lookout {
         }
     }
 
-    /// Begins a stream with all that is asked for.
+    /// Begins a stream with the first of what is asked for. The rest follows while it is read: the server stops to listen to one who
+    /// does not.
     async fn open(&mut self) -> Option<WatchStream> {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
         self.turn = turn;
+        self.to_begin = self.watches.keys().copied().collect();
+        self.unanswered = 1;
+        let first = self.to_begin.pop_front()?;
+        let watch = &self.watches[&first];
         let opening = async {
             let client = self.connection.client(turn).await.ok()?;
-            let mut stream = None;
-            for (id, watch) in &self.watches {
-                let (key, options) = (watch.target.key.clone(), Some(options(*id, watch)));
-                match &mut stream {
-                    None => stream = client.watch_client().watch(key, options).await.ok(),
-                    Some(stream) => stream.watch(key, options).await.ok()?,
-                }
-                stream.as_ref()?;
-            }
-            stream
+            let mut watches = client.watch_client();
+            watches.watch(watch.target.key.clone(), Some(options(first, watch))).await.ok()
         };
         let opened = timeout(self.connection.timeout(), opening).await.ok().flatten();
         if opened.is_none() {
@@ -143,6 +150,9 @@ impl Lookout {
 
     async fn keep(&mut self, mut stream: WatchStream) -> Left {
         loop {
+            if self.begin_some(&mut stream).await.is_err() {
+                return Left::Broken;
+            }
             let order = tokio::select! {
                 message = stream.message() => match message {
                     Ok(Some(message)) => match self.hear(&message) {
@@ -168,15 +178,10 @@ impl Lookout {
                 None => self.take_due(),
             };
             for change in changed {
-                let sent = match change {
-                    Change::Begin(id) => {
-                        let watch = &self.watches[&id];
-                        stream.watch(watch.target.key.clone(), Some(options(id, watch))).await
-                    }
-                    Change::End(id) => stream.cancel(id).await,
-                };
-                if sent.is_err() {
-                    return Left::Broken;
+                match change {
+                    Change::Begin(id) => self.to_begin.push_back(id),
+                    Change::End(id) if stream.cancel(id).await.is_err() => return Left::Broken,
+                    Change::End(_) => {}
                 }
             }
             if self.watches.is_empty() {
@@ -185,10 +190,27 @@ impl Lookout {
         }
     }
 
+    /// Asks the server for what it has not been asked for, as far as it keeps up.
+    async fn begin_some(&mut self, stream: &mut WatchStream) -> Result<(), etcd_client::Error> {
+        while self.unanswered < BEGUN_TOGETHER
+            && let Some(id) = self.to_begin.pop_front()
+        {
+            // Unless nobody wants it any more.
+            if let Some(watch) = self.watches.get(&id) {
+                stream.watch(watch.target.key.clone(), Some(options(id, watch))).await?;
+                self.unanswered += 1;
+            }
+        }
+        Ok(())
+    }
+
     /// Passes on what the server says.
     fn hear(&mut self, message: &WatchResponse) -> Heard {
         let id = message.watch_id();
         let compacted = message.compact_revision();
+        if message.created() {
+            self.unanswered = self.unanswered.saturating_sub(1);
+        }
         if message.canceled() && compacted > 0 {
             for watch in self.watches.values_mut().filter(|watch| watch.start <= compacted) {
                 watch.start = 0;

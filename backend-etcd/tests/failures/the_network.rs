@@ -107,3 +107,23 @@ async fn that_delivers_requests_late_grants_once() {
     until_there_are(&store, "job", 0).await;
     lock(&client, "job").await.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn that_breaks_for_a_moment_ends_no_watch_however_many_there_are() {
+    const NUMBER: u16 = 20_000;
+    let etcd = Etcd::start().await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let url = format!("etcd://{}?timeout-ms=200", proxy.address());
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let watch = |n: u16| backend.watch(&LockKey::new(format!("job-{n}")).unwrap());
+    let watched = async || etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await;
+    let all = async || watched().await >= f64::from(NUMBER);
+    let _watches: Vec<_> = (0..NUMBER).map(watch).collect();
+    until("all are watched", all).await;
+
+    proxy.set_weather(Weather::Reset);
+    until("none is watched", async || watched().await == 0.0).await;
+    proxy.set_weather(Weather::Fair);
+
+    until("all are watched again", all).await;
+}
