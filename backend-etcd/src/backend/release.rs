@@ -146,29 +146,35 @@ impl EtcdBackend {
     /// Ends all who hold `key`.
     pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
         let mut forced = ForcedRelease::new();
-        for _ in 0..MAX_TRIES {
+        let (mut failures, mut asked_at) = (0, None);
+        while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
-            let holders: Vec<&Entry> = queue.holders().take(CHANGED_TOGETHER).collect();
-            if holders.is_empty() {
+            // Those who come in meanwhile have newer tokens, and are left alone.
+            let asked_at = *asked_at.get_or_insert(queue.revision);
+            let holders: Vec<&Entry> =
+                queue.holders().filter(|holder| holder.created <= asked_at).collect();
+            let together = &holders[..holders.len().min(CHANGED_TOGETHER)];
+            if together.is_empty() {
                 return Ok(forced);
             }
-            let left = self.left(holders.iter().map(|holder| holder.lease)).await?;
-            let unchanged = holders.iter().map(|holder| {
+            let left = self.left(together.iter().map(|holder| holder.lease)).await?;
+            let unchanged = together.iter().map(|holder| {
                 Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
             });
-            let deletes = holders.iter().map(|holder| TxnOp::delete(holder.key.as_slice(), None));
+            let deletes = together.iter().map(|holder| TxnOp::delete(holder.key.as_slice(), None));
             let txn = Txn::new()
                 .when(unchanged.collect::<Vec<_>>())
                 .and_then(deletes.collect::<Vec<_>>());
             let reply = self.connection.txn(txn).await?;
-            if reply.succeeded() {
-                let number = u64::try_from(revision(&reply)?).unwrap_or_default();
-                let ended = holders.iter().map(|holder| described(holder, &left));
-                forced = ended.fold(forced, ForcedRelease::with_ended).with_min_token(number);
-                // Those who come in meanwhile have newer tokens, and are left alone.
-                if queue.holders().count() <= CHANGED_TOGETHER {
-                    return Ok(forced);
-                }
+            if !reply.succeeded() {
+                failures += 1;
+                continue;
+            }
+            let number = u64::try_from(revision(&reply)?).unwrap_or_default();
+            let ended = together.iter().map(|holder| described(holder, &left));
+            forced = ended.fold(forced, ForcedRelease::with_ended).with_min_token(number);
+            if together.len() == holders.len() {
+                return Ok(forced);
             }
         }
         Err(too_busy())

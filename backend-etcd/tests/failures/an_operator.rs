@@ -215,3 +215,22 @@ async fn who_deletes_a_key_makes_the_next_token_larger_all_the_same() {
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn who_releases_by_force_ends_thousands_of_holders() {
+    const HOLDERS: usize = 2_000;
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let holders: Vec<TxnOp> = (0..HOLDERS)
+        .map(|n| TxnOp::put(format!("lock/job/{n}"), format!("held {n} 00000000 1/2000"), None))
+        .collect();
+    for together in holders.chunks(100) {
+        store.kv_client().txn(Txn::new().and_then(together)).await.unwrap();
+    }
+    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+
+    let forced = backend.force_release(&LockKey::new("job").unwrap()).await.unwrap();
+
+    assert_eq!(forced.ended().len(), HOLDERS);
+    assert!(entries(&store, "job").await.is_empty());
+}

@@ -21,7 +21,7 @@ use leasehold_core::{
     Attempt, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
     LockKey, LockOptions, LossReason, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
 };
-use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
+use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, free_port, until};
 use tokio::task::JoinHandle;
