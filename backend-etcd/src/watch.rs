@@ -255,7 +255,7 @@ impl News {
         &self,
         connection: &Arc<Connection>,
         lease: &Lease,
-        entry: &str,
+        entry: Vec<u8>,
         revision: i64,
     ) {
         let mut orders = Vec::new();
@@ -268,7 +268,7 @@ impl News {
             asked.created = None;
             orders.extend(asked.before.take().map(|(_, id)| Order::End(id)));
             let id = self.draw_id();
-            let target = Target { key: entry.into(), end: None, events: Events::All };
+            let target = Target { key: entry, end: None, events: Events::All };
             let watch =
                 Watch { target, start: revision + 1, tell: Listener::Holder(asked.tag.clone()) };
             let waited = asked.own.replace(Own::Later(id, watch));

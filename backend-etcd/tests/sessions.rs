@@ -1,5 +1,6 @@
 //! What leases of ours hang on: etcd's leases, few of which serve many.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -188,6 +189,37 @@ mod without_renewal {
         }
 
         assert_eq!(leases(&store).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_was_overtaken_leaves_a_lease_to_use_again() {
+        let etcd = Etcd::start().await;
+        let mut store = store(&etcd).await;
+        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+        let backend = EtcdBackend::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
+        let claim = |name: &str| {
+            let lease = Lease::new(&LockKey::new(name).unwrap(), LONG);
+            Claim::new(lease).with_patience(Patience::Queues(LONG))
+        };
+        let looks =
+            async || etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn"}"#).await;
+        let (before, overtaken) = (looks().await, claim("job"));
+        proxy.set_weather(Weather::Slow(Duration::from_millis(100)));
+        let mut acquiring = pin!(backend.try_acquire(&overtaken));
+
+        // It has seen that the lock is free, and does not go on before another has it.
+        tokio::select! {
+            attempt = &mut acquiring => panic!("{attempt:?}"),
+            () = until("it looks", async || looks().await > before) => {}
+        }
+        store.put("lock/job/other", "", None).await.unwrap();
+        assert!(matches!(acquiring.await.unwrap(), Attempt::Held(_)));
+        proxy.set_weather(Weather::Fair);
+        let left = leases(&store).await.len();
+
+        assert!(matches!(backend.try_acquire(&claim("free")).await.unwrap(), Attempt::Granted(_)));
+
+        assert_eq!(leases(&store).await.len(), left);
     }
 
     #[tokio::test]

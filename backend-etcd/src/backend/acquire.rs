@@ -110,11 +110,26 @@ impl EtcdBackend {
         sent_at: Instant,
         place: &mut Option<Duration>,
     ) -> Result<AttemptAll, Failure> {
-        let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut hooks = vec![None; asked.len()];
+        let attempt = self.attempt_with(&mut hooks, asked, sent_at, place).await;
+        if let Ok(AttemptAll::Held { .. }) = attempt {
+            self.drop_hooks(&hooks).await;
+        }
+        attempt
+    }
+
+    /// Hangs on `hooks` what is granted, and nothing if it is not.
+    async fn attempt_with(
+        &self,
+        hooks: &mut [Option<Hook>],
+        asked: &[Asked<'_>],
+        sent_at: Instant,
+        place: &mut Option<Duration>,
+    ) -> Result<AttemptAll, Failure> {
+        let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
         let mut queues = if asked.iter().all(|asked| asked.claim.lease().tenure() == Tenure::Kept) {
             // Most often nobody is there, or nobody any more who came before: one transaction finds out and takes the locks.
-            match self.take(asked, &mut hooks, None, sent_at).await? {
+            match self.take(asked, hooks, None, sent_at).await? {
                 Ok(grants) => return Ok(AttemptAll::Granted(grants)),
                 Err(found) => found,
             }
@@ -138,10 +153,9 @@ impl EtcdBackend {
                 }
                 Some((asked, queue, _)) => {
                     let contention = self.contention(queue, asked.claim, &asked.tag).await;
-                    self.drop_hooks(&hooks).await;
                     return Ok(held(asked, contention));
                 }
-                None => match self.take(asked, &mut hooks, Some(&queues), sent_at).await? {
+                None => match self.take(asked, hooks, Some(&queues), sent_at).await? {
                     Ok(grants) => {
                         self.drop_replaced(asked, &queues).await;
                         return Ok(AttemptAll::Granted(grants));
@@ -150,7 +164,6 @@ impl EtcdBackend {
                 },
             };
         }
-        self.drop_hooks(&hooks).await;
         Ok(held(&asked[0], Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
@@ -205,7 +218,7 @@ impl EtcdBackend {
         let revision = revision(&reply)?;
         let each = asked.iter().zip(&hooks).zip(&positions);
         let grants = each.map(|((asked, hook), position)| {
-            self.granted(asked, *hook, position.created(asked, revision), revision, sent_at)
+            self.granted(asked, *hook, position, revision, sent_at)
         });
         Ok(Ok(grants.collect::<Result<_, _>>()?))
     }
@@ -214,15 +227,15 @@ impl EtcdBackend {
         &self,
         asked: &Asked<'_>,
         hook: Hook,
-        created: Option<i64>,
+        position: &Position<'_>,
         revision: i64,
         sent_at: Instant,
     ) -> Result<Grant, Failure> {
         let lease = asked.claim.lease();
-        if let Some(created) = created {
+        if let Some(created) = position.created(asked, revision) {
             self.slots.grant(lease, created, sent_at);
         }
-        self.news.granted(&self.connection, lease, &asked.entry, revision);
+        self.news.granted(&self.connection, lease, position.key(asked), revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
         let grant = Grant::new(token.ok_or_else(super::look::senseless)?);
         Ok(match hook {
