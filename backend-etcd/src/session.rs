@@ -29,7 +29,7 @@ const SPARES: usize = 8;
 /// The sessions of a client.
 ///
 /// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
-/// renew, since a reply was lost or a release failed, the session is not kept alive any more: the next renewal
+/// renew, since a reply was lost, a release failed or a renewal is missing, the session is not kept alive any more: the next renewal
 /// begins another, to which all who renew move, and what was left behind ends with the old one.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
@@ -147,6 +147,7 @@ impl Sessions {
         slot: &mut Option<Session>,
     ) -> Result<Session, Failure> {
         let doubts = self.doubts.load(Ordering::Relaxed);
+        // Marks would last for as long as others are made.
         if let Some(session) = slot
             && of != Use::Marks
             && session.doubts == doubts
