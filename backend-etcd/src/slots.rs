@@ -39,7 +39,7 @@ struct Taken {
     until: Instant,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
-    /// By when it ends for who holds it, unless it is renewed, though what it hangs on may be kept alive by others.
+    /// By when it ends for who holds it or waits, unless that one is heard of, though what it hangs on may be kept alive by others.
     /// `None` if that need not be told, or was.
     kept_until: Option<Instant>,
 }
@@ -93,6 +93,13 @@ impl Slots {
         });
     }
 
+    /// The claim stands in line, and its place is to be asked for again by then.
+    pub(crate) fn stand_in_line(&self, lease: &Lease, until: Instant) {
+        self.change(lease, |taken| {
+            taken.kept_until = Some(until).filter(|_| lease.tenure() == Tenure::Kept);
+        });
+    }
+
     /// The key of a lease that was granted, and the revision at which it was created.
     pub(crate) fn granted(&self, layout: &Layout, lease: &Lease) -> Option<(String, i64)> {
         let all = self.taken();
@@ -121,7 +128,7 @@ impl Slots {
         self.change(lease, |taken| taken.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases that nobody renews any more, and tells whether one may be kept alive all the same. The
+    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the same. The
     /// slots of those of which nothing was heard for long are free again.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
@@ -269,6 +276,11 @@ mod tests {
 
         slots.renew(&kept, NOW + TTL * 4);
         assert!(slots.finds_strays(NOW + TTL * 5));
+
+        let waits = Lease::new(&key, TTL).with_tenure(Tenure::Kept);
+        slots.take(&layout, &waits, NOW + TTL * 6);
+        slots.stand_in_line(&waits, NOW + TTL * 7);
+        assert!(slots.finds_strays(NOW + TTL * 7));
     }
 
     #[test]
