@@ -34,7 +34,7 @@ const SPARES: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// By what they are for, and by TTL.
-    current: StdMutex<HashMap<(Use, i64), Arc<Mutex<Option<Session>>>>>,
+    current: StdMutex<HashMap<(Use, i64), Slot>>,
     /// All leases of etcd's that we began and that may not have ended yet.
     known: StdMutex<HashMap<i64, Known>>,
     /// Own ones that nothing hangs on any more, by TTL.
@@ -42,6 +42,9 @@ pub(crate) struct Sessions {
     /// Counts what may have been left behind.
     doubts: AtomicU64,
 }
+
+/// A session, if there is one, locked by whoever begins it or keeps it alive.
+type Slot = Arc<Mutex<Option<Session>>>;
 
 /// A lease of etcd's that we began.
 #[derive(Clone, Copy, Debug)]
@@ -284,7 +287,7 @@ impl Sessions {
         known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of });
     }
 
-    fn slot(&self, of: Use, ttl: Duration) -> Arc<Mutex<Option<Session>>> {
+    fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = SystemClock.now();
         let mut current = locked(&self.current);
         // Of TTLs that nobody uses any more.
