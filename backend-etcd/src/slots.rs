@@ -58,7 +58,9 @@ impl Slots {
     /// The key of a lease, which takes a free slot unless it has one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
         let until = forgotten_at(lease, now);
-        let taken = Taken { id: lease.id(), until, granted: None, kept_until: None };
+        // Whatever becomes of the attempt: who makes it may be gone before it is known here.
+        let kept_until = kept_until(lease, now);
+        let taken = Taken { id: lease.id(), until, granted: None, kept_until };
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
         let slot = position(slots, taken.id).or_else(|| slots.iter().position(Option::is_none));
@@ -90,13 +92,6 @@ impl Slots {
         self.change(lease, |taken| {
             taken.until = forgotten_at(lease, now);
             taken.kept_until = kept_until(lease, now);
-        });
-    }
-
-    /// The claim stands in line, and its place is to be asked for again by then.
-    pub(crate) fn stand_in_line(&self, lease: &Lease, until: Instant) {
-        self.change(lease, |taken| {
-            taken.kept_until = Some(until).filter(|_| lease.tenure() == Tenure::Kept);
         });
     }
 
@@ -280,8 +275,9 @@ mod tests {
 
         let waits = Lease::new(&key, TTL).with_tenure(Tenure::Kept);
         slots.take(&layout, &waits, NOW + TTL * 6);
-        slots.stand_in_line(&waits, NOW + TTL * 7);
-        assert!(slots.finds_strays(NOW + TTL * 7));
+        slots.take(&layout, &waits, NOW + TTL * 6 + TTL / 3);
+        assert!(!slots.finds_strays(NOW + TTL * 7));
+        assert!(slots.finds_strays(NOW + TTL * 7 + TTL / 3));
     }
 
     #[test]

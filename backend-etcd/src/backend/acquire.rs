@@ -80,11 +80,6 @@ impl EtcdBackend {
             Err(Failure::LeaseGone(_)) => self.attempt(&asked, sent_at, &mut place).await,
             attempt => attempt,
         };
-        if let Some(place) = place
-            && !matches!(attempt, Ok(AttemptAll::Granted(_)))
-        {
-            self.slots.stand_in_line(asked[0].claim.lease(), sent_at + place);
-        }
         let attempt = match (attempt, place) {
             (Ok(AttemptAll::Held { key, contention }), Some(place)) => {
                 Ok(AttemptAll::Held { key, contention: contention.with_place(place) })

@@ -210,6 +210,7 @@ mod slots_that_move {
         for permit in permits {
             permit.release().await.expect("where it was");
         }
+        redis.move_keys(slot, from, to).await;
         redis.end_migration(slot, from, to).await;
 
         let permits = [permit().await, permit().await];
