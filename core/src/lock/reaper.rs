@@ -239,9 +239,9 @@ impl Reaper {
         let mut releases = FuturesUnordered::new();
         loop {
             while releases.len() < MAX_IN_FLIGHT
-                && let Some(left) = self.next()
+                && let Some(trying) = self.next()
             {
-                releases.push(self.release(left, backend));
+                releases.push(self.release(trying, backend));
             }
             if releases.is_empty() && self.is_finished() {
                 return;
@@ -257,13 +257,14 @@ impl Reaper {
     }
 
     /// What is to be tried next: those that have not failed yet come first.
-    fn next(&self) -> Option<Left> {
+    fn next(&self) -> Option<Trying<'_>> {
         let now = self.clock.now();
         let mut queue = lock(&self.queue);
-        queue.waiting.pop_front().or_else(|| {
+        let next = queue.waiting.pop_front().or_else(|| {
             let first = queue.pausing.first_entry()?;
             (first.key().0 <= now).then(|| first.remove())
-        })
+        });
+        next.map(|left| Trying { reaper: self, left: Some(left) })
     }
 
     /// When the next of those that failed is tried again.
@@ -278,9 +279,9 @@ impl Reaper {
     }
 
     /// Tries once.
-    async fn release(&self, left: Left, backend: &dyn LockBackend) {
-        let (unwanted, free_anyway) = (left.unwanted.clone(), left.free_anyway);
-        let trying = Trying { reaper: self, left: Some(left) };
+    async fn release(&self, trying: Trying<'_>, backend: &dyn LockBackend) {
+        let Some(Left { unwanted, free_anyway, .. }) = &trying.left else { return };
+        let (unwanted, free_anyway) = (unwanted.clone(), *free_anyway);
         let now = self.clock.now();
         let give_up = deadline::attempt_end(now, unwanted.lease.ttl()).min(free_anyway);
         // A backend that panics must not take the releases of others along.
