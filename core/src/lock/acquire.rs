@@ -65,6 +65,7 @@ pub(crate) async fn acquire(
         refused: None,
         last: None,
         doubt: false,
+        is_unanswered: false,
         deadline: wait.deadline(started),
         pauses: options.retry.pauses(),
         pauses_by_default: options.retry == Retry::default(),
@@ -92,6 +93,8 @@ struct Acquisition<'a> {
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
+    /// An attempt got no answer: however late, it may put the lease in force once more.
+    is_unanswered: bool,
     deadline: Instant,
     pauses: Pauses,
     /// Nobody has said how long they are to be.
@@ -187,7 +190,7 @@ impl Acquisition<'_> {
         };
         if error.may_have_been_applied() {
             self.doubt = true;
-            self.asked.iter_mut().for_each(Asked::note_unanswered);
+            self.is_unanswered = true;
         }
         self.settle_unless_in_doubt();
         let cut_off = unanswered && self.deadline > sent_at && now >= self.deadline;
@@ -217,13 +220,15 @@ impl Acquisition<'_> {
         sent_at: Instant,
         now: Instant,
     ) -> Option<Vec<Granted>> {
-        let lock_delay = self.lock_delay;
+        let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let mut each = self.asked.iter().zip(grants);
         if each.any(|(asked, grant)| now >= asked.deadline(Some(grant), sent_at, lock_delay)) {
             return None;
         }
         let each = self.asked.iter_mut().zip(grants);
-        Some(each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay)).collect())
+        let granted =
+            each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay, is_unanswered));
+        Some(granted.collect())
     }
 
     /// Takes the lease that the store has put in force unasked, if it lasts long enough: otherwise it is asked for.
@@ -243,7 +248,7 @@ impl Acquisition<'_> {
         if deadline.since(now) <= now.since(since) {
             return None;
         }
-        Some(asked.granted(offer.grant(), since, self.lock_delay))
+        Some(asked.granted(offer.grant(), since, self.lock_delay, self.is_unanswered))
     }
 
     fn settle_unless_in_doubt(&mut self) {

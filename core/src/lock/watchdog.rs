@@ -30,8 +30,6 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     alarm: Arc<Alarm>,
-    /// Whether the store keeps leases alive together.
-    has_sessions: bool,
 }
 
 #[derive(Debug)]
@@ -39,7 +37,8 @@ struct Schedule {
     /// By when they are due: for renewal, or at their deadline.
     holds: BTreeMap<Place, Arc<Hold>>,
     next_id: NonZeroU64,
-    /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all.
+    /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all: if the store has
+    /// sessions.
     rounds: Option<HashMap<Duration, Instant>>,
     /// When the task looks again by itself.
     wakes_at: Instant,
@@ -47,14 +46,13 @@ struct Schedule {
 
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities) -> Self {
-        let has_sessions = store.supports(Feature::Sessions);
         let schedule = Schedule {
             holds: BTreeMap::new(),
             next_id: NonZeroU64::MIN,
-            rounds: has_sessions.then(HashMap::new),
+            rounds: store.supports(Feature::Sessions).then(HashMap::new),
             wakes_at: Instant::FAR_FUTURE,
         };
-        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default(), has_sessions }
+        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default() }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
@@ -138,7 +136,7 @@ impl Watchdog {
             match hold.start_renewal(now) {
                 Some(renewing) if hold.renews_alone() => batches.push(vec![renewing]),
                 Some(renewing) => batch.push(renewing),
-                None if self.has_sessions && hold.may_outlast_its_loss(now) => {
+                None if hold.may_outlast_its_loss(now) && self.has_sessions() => {
                     // Its guards may be there for long.
                     Debt::new(hold.unwanted(), reaper).incur();
                 }
@@ -151,6 +149,11 @@ impl Watchdog {
             batches.insert(0, batch);
         }
         batches
+    }
+
+    /// Whether the store keeps leases alive together.
+    fn has_sessions(&self) -> bool {
+        lock(&self.schedule).rounds.is_some()
     }
 
     /// When to look again: when the next lease is due, unless there is no room to renew it.

@@ -19,15 +19,13 @@ pub(super) struct Asked<'a> {
     debt: Debt,
     /// News of the lease since before the last attempt.
     watch: KeyWatch,
-    /// An attempt that got no answer may put it in force once more, however late.
-    is_unanswered: bool,
 }
 
 impl<'a> Asked<'a> {
     pub(super) fn new(backend: &dyn LockBackend, claim: &'a Claim, reaper: &Arc<Reaper>) -> Self {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), reaper);
-        Self { lease, debt, watch: backend.watch_lease(lease), is_unanswered: false }
+        Self { lease, debt, watch: backend.watch_lease(lease) }
     }
 
     /// What there was news of up to now is the reason for the next attempt, and none to doubt what that is granted.
@@ -38,11 +36,6 @@ impl<'a> Asked<'a> {
     /// From now on the store may have the lease, or a place in its queue.
     pub(super) fn incur(&mut self) {
         self.debt.incur();
-    }
-
-    /// Nobody knows what the last attempt came to.
-    pub(super) fn note_unanswered(&mut self) {
-        self.is_unanswered = true;
     }
 
     /// The store has nothing of it.
@@ -60,12 +53,13 @@ impl<'a> Asked<'a> {
         deadline::deadline(sent_at, self.believed(grant, lock_delay))
     }
 
-    /// The lease is ours.
+    /// The lease is ours, perhaps after an attempt for it that got no answer.
     pub(super) fn granted(
         &mut self,
         grant: &Grant,
         sent_at: Instant,
         lock_delay: Duration,
+        is_unanswered: bool,
     ) -> Granted {
         self.debt.forgive();
         Granted {
@@ -74,7 +68,7 @@ impl<'a> Asked<'a> {
             spare_tokens: grant.spare_tokens(),
             sent_at,
             ttl: self.believed(Some(grant), lock_delay),
-            unanswered: self.is_unanswered.then(|| self.believed(None, lock_delay)),
+            unanswered: is_unanswered.then(|| self.believed(None, lock_delay)),
             has_news: grant.has_news(),
             watch: mem::replace(&mut self.watch, KeyWatch::silent()),
         }
