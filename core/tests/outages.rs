@@ -1,16 +1,13 @@
 //! Stores that fail for some leases, and not for the others.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, KeyWatch, KeyWatches, Lease,
-    LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions, LossReason,
-    MemoryBackend, Operation, Release, Renewal,
+    Attempt, Capabilities, Claim, Error, ErrorKind, KeyWatch, KeyWatches, Lease, LockBackend,
+    LockClient, LockGuard, LockKey, LockOptions, MemoryBackend, Operation, Release, Renewal,
 };
 
 const TTL: Duration = ms(30_000);
@@ -176,56 +173,4 @@ async fn renewals_that_fail_with_news_each_time_have_pauses_between_them() {
 
     let renewals = faults.calls(Operation::Renew);
     assert!((5..=10).contains(&renewals), "{renewals}");
-}
-
-/// A store whose leases all live while any of them is renewed, and that cannot tell of `k`.
-#[derive(Debug)]
-struct Session {
-    inner: MemoryBackend,
-    kept: Mutex<HashMap<LockKey, Lease>>,
-}
-
-#[async_trait]
-impl LockBackend for Session {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities().with(Feature::Sessions)
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.kept.lock().unwrap().insert(claim.key().clone(), claim.lease().clone());
-        self.inner.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let kept: Vec<Lease> = self.kept.lock().unwrap().values().cloned().collect();
-        for lease in kept {
-            self.inner.renew(&lease).await?;
-        }
-        match lease.key().as_str() {
-            "k" => Err(Error::new(ErrorKind::Unavailable, "cannot tell")),
-            _ => Ok(Renewal::Renewed),
-        }
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.kept.lock().unwrap().remove(lease.key());
-        self.inner.release(lease).await
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_lost_is_given_back_though_its_guard_is_still_there() {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let backend = Arc::new(Session { inner: store.clone(), kept: Mutex::default() });
-    let client = LockClient::builder(backend).clock(clock).build().unwrap();
-    let guard = client.mutex("k").unwrap().lock().await.unwrap();
-    let _other = client.mutex("other").unwrap().lock().await.unwrap();
-
-    tokio::time::sleep(TTL * 2).await;
-
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
-    let elsewhere = LockClient::builder(store).clock(clock).build().unwrap();
-    assert!(elsewhere.mutex("k").unwrap().try_lock().await.unwrap().is_some());
-    assert!(elsewhere.mutex("other").unwrap().try_lock().await.unwrap().is_none());
 }

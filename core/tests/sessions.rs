@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Feature, KeyWatch, Lease, LockBackend, LockClient,
-    LockKey, LockOptions, MemoryBackend, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
+    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, KeyWatch, Lease, LeaseState,
+    LockBackend, LockClient, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Patience,
+    Release, Renewal, RenewalMode, Retry, Tenure,
 };
 
 const TTL: Duration = ms(30_000);
@@ -102,6 +104,36 @@ fn scene(options: LockOptions) -> (LockClient<Sessions>, Sessions) {
 
 fn options() -> LockOptions {
     LockOptions::new().ttl(TTL)
+}
+
+mod losses {
+    use super::*;
+
+    /// Which keys were given back by two TTLs after a lock was taken that cannot be renewed, while its guard is still there.
+    async fn given_back(store: Sessions) -> Vec<String> {
+        let backend = FaultBackend::new(store.clone());
+        let faults = backend.faults().clone();
+        let builder = LockClient::builder(backend).clock(TokioClock::new()).options(options());
+        let client = builder.build().unwrap();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let other = client.mutex("other").unwrap().lock().await.unwrap();
+        let fault = Fault::Fail(ErrorKind::Unavailable);
+        faults.inject_on(guard.key(), Operation::Renew, fault, 100);
+
+        tokio::time::sleep(TTL * 2).await;
+
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+        assert!(other.is_held());
+        store.asked(|asked| asked.released.iter().map(|lease| lease.key().to_string()).collect())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_given_back_where_the_store_may_keep_them_alive_with_others() {
+        let clock = TokioClock::new();
+
+        assert_eq!(given_back(Sessions::new(clock)).await, ["k"]);
+        assert!(given_back(Sessions::without_sessions(clock)).await.is_empty());
+    }
 }
 
 mod renewals {

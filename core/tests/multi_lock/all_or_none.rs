@@ -87,29 +87,7 @@ async fn a_store_that_is_back_in_time_is_no_error() {
 
 #[tokio::test(start_paused = true)]
 async fn a_future_may_be_dropped_at_any_point() {
-    let mut polls = 0;
-    loop {
-        let scene = Scene::new();
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
-        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
-        let release = async {
-            tokio::time::sleep(ms(50)).await;
-            held.release().await.unwrap();
-        };
-
-        let whole = three(&scene);
-        let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
-
-        let done = locked.is_some();
-        drop(locked.map(Result::unwrap));
-        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
-        assert!(whole.try_lock().await.unwrap().is_some());
-        if done {
-            break;
-        }
-        polls += 1;
-    }
-    assert!(polls > 5, "{polls}");
+    drop_contended_calls_at_any_point(Scene::new).await;
 }
 
 #[tokio::test(start_paused = true)]

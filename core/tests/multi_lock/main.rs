@@ -48,6 +48,68 @@ async fn closed(scene: &Scene) -> Vec<&'static str> {
     closed
 }
 
+/// Calls until the wait of two seconds is over, since another process holds that part.
+async fn wait_out(scene: &Scene, held: &str) {
+    let asked_at = scene.clock.now();
+    let error = three(scene).lock().await.unwrap_err();
+
+    assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key(held))));
+    assert!(error.to_string().contains("not obtained within 2.0s: held by"), "{error}");
+    assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+    assert_eq!(scene.left().await, 1);
+}
+
+/// A call that has to wait for a part, and is dropped after so many polls, for all numbers of them.
+async fn drop_contended_calls_at_any_point(scene: impl Fn() -> Scene) {
+    for polls in 0.. {
+        let scene = scene();
+        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
+        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
+        let release = async {
+            tokio::time::sleep(ms(50)).await;
+            held.release().await.unwrap();
+        };
+
+        let whole = three(&scene);
+        let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
+
+        let done = locked.is_some();
+        drop(locked.map(Result::unwrap));
+        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert!(whole.try_lock().await.unwrap().is_some());
+        if done {
+            assert!(polls > 5, "{polls}");
+            break;
+        }
+    }
+}
+
+/// A store of mutexes and nothing else, whatever it declares.
+#[derive(Debug)]
+struct Plain {
+    store: MemoryBackend,
+    capabilities: Capabilities,
+}
+
+#[async_trait]
+impl LockBackend for Plain {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.store.try_acquire(claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.store.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.store.release(lease).await
+    }
+}
+
 /// Tokio's time, which may jump.
 #[derive(Clone, Debug)]
 struct Jumping {

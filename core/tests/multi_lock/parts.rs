@@ -49,7 +49,9 @@ fn that_can_never_be_had_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn that_the_store_cannot_do_are_refused() {
-    let client = LockClient::new(Plain(MemoryBackend::new()));
+    let store = MemoryBackend::new();
+    let capabilities = store.capabilities().without(Feature::Units).without(Feature::Queue);
+    let client = LockClient::new(Plain { store, capabilities });
     let fair = options().fair(true);
 
     for refused in [
@@ -114,27 +116,4 @@ async fn have_tokens_of_their_own() {
     let tokens: Vec<_> = guard.guards().iter().map(|part| part.token().number()).collect();
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     assert!(guard.get("d").is_none() && guard.get("").is_none());
-}
-
-/// A store of mutexes and nothing else.
-#[derive(Debug)]
-struct Plain(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Plain {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities().without(Feature::Units).without(Feature::Queue)
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
 }

@@ -28,27 +28,7 @@ async fn at_any_point_leaves_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn at_any_point_of_a_contended_call_leaves_nothing() {
-    for polls in 0.. {
-        let scene = scene();
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
-        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
-        let release = async {
-            tokio::time::sleep(ms(50)).await;
-            held.release().await.unwrap();
-        };
-
-        let whole = three(&scene);
-        let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
-
-        let done = locked.is_some();
-        drop(locked.map(Result::unwrap));
-        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
-        assert!(whole.try_lock().await.unwrap().is_some());
-        if done {
-            assert!(polls > 5, "{polls}");
-            break;
-        }
-    }
+    drop_contended_calls_at_any_point(scene).await;
 }
 
 #[tokio::test(start_paused = true)]

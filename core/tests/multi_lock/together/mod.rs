@@ -15,7 +15,7 @@ use leasehold_core::{
 };
 
 use super::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
-use super::{KEYS, closed, options, three};
+use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, options, three, wait_out};
 
 const ALL: &str = "+a+b+c";
 
@@ -25,27 +25,4 @@ fn scene() -> Scene {
 
 fn scene_with(options: LockOptions) -> Scene {
     Scene::declaring(MemoryBackend::new().capabilities(), options)
-}
-
-/// A store that cannot do what it declares, as a decorator that was written before may be.
-#[derive(Debug)]
-struct Older(MemoryBackend);
-
-#[async_trait]
-impl LockBackend for Older {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
 }

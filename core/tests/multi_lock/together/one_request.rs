@@ -70,7 +70,10 @@ async fn becomes_one_for_each_part_where_the_store_cannot() {
 
 #[tokio::test(start_paused = true)]
 async fn that_the_store_does_not_know_is_no_error() {
-    let client = LockClient::new(Older(MemoryBackend::new()));
+    // As of a decorator that was written before stores could.
+    let store = MemoryBackend::new();
+    let capabilities = store.capabilities();
+    let client = LockClient::new(Plain { store, capabilities });
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
 
     for guard in [Some(whole.lock().await.unwrap()), whole.try_lock().await.unwrap()] {
