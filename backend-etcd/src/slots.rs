@@ -123,8 +123,8 @@ impl Slots {
         self.change(lease, |taken| taken.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the same. The
-    /// slots of those of which nothing was heard for long are free again.
+    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the
+    /// same. The slots of those of which nothing was heard for long are free again.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);
