@@ -1,0 +1,66 @@
+//! What a wait is spent on.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn is_one_for_the_queue_and_the_store() {
+    let (client, _faults, clock) = client(options());
+    let store = client.backend();
+    let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
+    store.try_acquire(&Claim::new(foreign)).await.unwrap();
+    let mutex = client.mutex("k").unwrap();
+
+    let asked_at = clock.now();
+    let (first, second) =
+        tokio::join!(mutex.try_lock_for(ms(2_000)), mutex.try_lock_for(ms(3_000)));
+
+    assert!(first.unwrap().is_none() && second.unwrap().is_none());
+    assert_eq!(clock.now(), asked_at + ms(3_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_is_over_when_the_turn_comes_leaves_nothing_to_ask_the_store_for() {
+    let (client, faults, _clock) = client(options().hand_over(false));
+    let first = lock(&client).await;
+    let mutex = client.mutex("k").unwrap();
+    let mut second = Box::pin(mutex.try_lock_for(ms(1_000)));
+    assert!((&mut second).now_or_never().is_none());
+    drop(first);
+
+    // The runtime is stalled for a second, and then both the turn and the end are there.
+    tokio::time::advance(ms(1_000)).await;
+
+    assert!(second.await.unwrap().is_none());
+    assert_eq!(faults.calls(Operation::Acquire), 1);
+    drop(lock(&client).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
+    let (client, faults, clock) = client(options());
+    faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
+    let mutex = client.mutex("k").unwrap();
+
+    let asked_at = clock.now();
+    let error = mutex.try_lock_for(ms(2_000)).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert_eq!(clock.now(), asked_at + ms(2_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_counted_retry_is_its_pauses() {
+    let (client, faults, clock) = client(options().retry(Retry::attempts(5).every(ms(200))));
+    faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
+
+    let asked_at = clock.now();
+    let error = lock_error(&client).await;
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let took = clock.now().since(asked_at);
+    assert!(took >= ms(800) && took <= ms(810), "{took:?}");
+}
+
+async fn lock_error<B: LockBackend>(client: &LockClient<B>) -> Error {
+    client.mutex("k").unwrap().lock().await.unwrap_err()
+}

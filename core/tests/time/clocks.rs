@@ -1,0 +1,133 @@
+//! Clocks that jump, and that run slow.
+
+use super::*;
+
+/// Tokio's time, and a jump or another rate on top.
+#[derive(Clone, Debug)]
+struct Skewed {
+    clock: TokioClock,
+    jump_ms: Arc<AtomicU64>,
+    percent: u32,
+}
+
+impl Skewed {
+    fn new(percent: u32) -> Self {
+        Self { clock: TokioClock::new(), jump_ms: Arc::default(), percent }
+    }
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Instant {
+        let zero = Instant::from_zero(Duration::ZERO);
+        let elapsed = self.clock.now().since(zero) * self.percent / 100;
+        zero + elapsed + ms(self.jump_ms.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        let this = self.clone();
+        Box::pin(async move {
+            while this.now() < deadline {
+                tokio::time::sleep(ms(1)).await;
+            }
+        })
+    }
+}
+
+fn client_on(clock: Skewed) -> LockClient<MemoryBackend> {
+    let store = MemoryBackend::with_clock(clock.clock);
+    LockClient::builder(store).clock(clock).options(options()).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {
+    let clock = Skewed::new(100);
+    let client = client_on(clock.clone());
+    let guard = lock(&client).await;
+    assert!(guard.is_held());
+
+    // As after a suspended machine wakes: its clock has gone on, its timers have not.
+    clock.jump_ms.store(60_000, Ordering::SeqCst);
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    assert_eq!(guard.run(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.lost().await, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
+    let clock = Skewed::new(100);
+    let client = client_on(clock.clone());
+    let guard = lock(&client).await;
+
+    let mut polls = 0;
+    let work = guard.run(poll_fn(|_cx| {
+        polls += 1;
+        clock.jump_ms.store(60_000, Ordering::SeqCst);
+        if polls == 1 { Poll::Pending } else { Poll::Ready("done") }
+    }));
+    let mut work = pin!(work);
+    let mut cx = Context::from_waker(Waker::noop());
+
+    // Polled again by whatever, before any timer has fired.
+    assert!(work.as_mut().poll(&mut cx).is_pending());
+    let Poll::Ready(ran) = work.as_mut().poll(&mut cx) else { panic!("it waits for timers") };
+    assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_jump_while_the_store_answers_make_the_grant_worthless() {
+    let clock = Skewed::new(100);
+    let store = MemoryBackend::with_clock(clock.clock);
+    let backend = Pausing { inner: store.clone(), clock: clock.clone() };
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+
+    let error = client.mutex("k").unwrap().try_lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    pass(ms(10)).await;
+    assert_eq!(store.keys(), 0, "it was not given back");
+}
+
+/// This process is paused for a minute between the store's reply and looking at it.
+#[derive(Debug)]
+struct Pausing {
+    inner: MemoryBackend,
+    clock: Skewed,
+}
+
+#[async_trait]
+impl LockBackend for Pausing {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.inner.try_acquire(claim).await;
+        self.clock.jump_ms.fetch_add(60_000, Ordering::SeqCst);
+        attempt
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_run_one_percent_slow_believe_no_longer_than_the_store() {
+    let clock = Skewed::new(99);
+    let unrenewed = options().renewal(RenewalMode::Off);
+    let client = client_on(clock.clone());
+    let mutex = client.mutex("k").unwrap().with_options(unrenewed).unwrap();
+    let store = client.backend().clone();
+    let guard = mutex.lock().await.unwrap();
+
+    while guard.is_held() {
+        let held = store.inspect(guard.key()).await.unwrap().is_held();
+        assert!(held, "the store has freed what we believe to hold");
+        pass(ms(1)).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! Until when a lease is believed in.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn counts_from_before_the_request_and_not_from_the_reply() {
+    let (client, faults, clock) = client(options());
+    faults.inject(Operation::Acquire, Fault::DelayReply(ms(4_000)), 1);
+
+    let sent_at = clock.now();
+    let guard = lock(&client).await;
+
+    assert_eq!(clock.now(), sent_at + ms(4_000));
+    assert_eq!(guard.deadline(), sent_at + TTL - DRIFT);
+    assert_eq!(guard.remaining(), TTL - DRIFT - ms(4_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_from_before_the_attempt_that_was_granted() {
+    let (client, faults, clock) = client(options());
+    let once = Retry::unlimited().every(ms(500));
+    let mutex = client.mutex("k").unwrap().with_options(options().retry(once)).unwrap();
+    faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+
+    let asked_at = clock.now();
+    let guard = mutex.lock().await.unwrap();
+
+    // The first attempt was granted unseen; the second put the TTL in force again.
+    let sent_at = clock.now();
+    assert!(sent_at > asked_at);
+    assert_eq!(guard.deadline(), sent_at + TTL - DRIFT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_where_belief_ends_to_the_millisecond() {
+    let (client, _faults, _clock) = client(options().renewal(RenewalMode::Off));
+    let guard = lock(&client).await;
+
+    pass(TTL - DRIFT - ms(1)).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+    assert_eq!(guard.remaining(), ms(1));
+    guard.ensure_held(ms(1)).unwrap();
+    assert_eq!(guard.ensure_held(ms(2)).unwrap_err().kind(), ErrorKind::LeaseLost);
+
+    pass(ms(1)).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn moves_with_a_renewal_to_where_that_was_sent() {
+    let (client, faults, clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(3_000)), 1);
+
+    pass(TTL / 3).await;
+    let sent_at = clock.now();
+    let before = guard.deadline();
+    pass(ms(2_999)).await;
+    assert_eq!(guard.deadline(), before, "nothing is confirmed yet");
+    pass(ms(2)).await;
+
+    assert_eq!(guard.deadline(), sent_at + TTL - DRIFT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_no_later_than_a_shorter_extension_allows_that_got_no_answer() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    // It arrives after the longer one.
+    faults.inject(Operation::Renew, Fault::Late(ms(8_000)), 1);
+    let short = guard.extend(ms(3_000)).await.unwrap_err();
+    assert_eq!(short.kind(), ErrorKind::Indeterminate);
+    guard.extend(ms(60_000)).await.unwrap();
+    assert!(guard.remaining() <= ms(3_000));
+
+    let foreign = Claim::new(Lease::new(guard.key(), TTL));
+    for _ in 0..200 {
+        pass(ms(100)).await;
+        let attempt = client.backend().try_acquire(&foreign).await.unwrap();
+        assert!(guard.is_held() && matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_extension_is_no_later_than_an_attempt_allows_that_got_no_answer() {
+    let (client, faults, _clock) = client(options().ttl(ms(3_000)));
+    faults.inject(Operation::Acquire, Fault::Late(ms(8_000)), 1);
+    let guard = lock(&client).await;
+
+    guard.extend(ms(60_000)).await.unwrap();
+
+    assert!(guard.remaining() <= ms(3_000));
+    pass(ms(20_000)).await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_extension_is_as_late_as_it_was_asked_for_if_what_failed_was_not_sent() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+    guard.extend(ms(3_000)).await.unwrap_err();
+
+    guard.extend(ms(60_000)).await.unwrap();
+
+    assert!(guard.remaining() > ms(50_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_what_lost_waits_for_even_if_nobody_drives_the_watchdog() {
+    let (client, faults, clock) = client(options());
+    let guard = lock(&client).await;
+    let deadline = guard.deadline();
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1_000);
+
+    assert_eq!(guard.lost().await, LossReason::Expired);
+
+    assert_eq!(clock.now(), deadline);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_not_later() {
+    for (granted, believed) in [(ms(10_000), ms(10_000)), (ms(60_000), TTL)] {
+        let clock = TokioClock::new();
+        let backend = Generous { inner: MemoryBackend::with_clock(clock), ttl: granted };
+        let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+
+        let sent_at = clock.now();
+        let guard = lock(&client).await;
+
+        let drift = believed / 100 + ms(2);
+        assert_eq!(guard.deadline(), sent_at + believed - drift);
+    }
+}
+
+/// Says that it has granted another TTL than was asked for.
+#[derive(Debug)]
+struct Generous {
+    inner: MemoryBackend,
+    ttl: Duration,
+}
+
+#[async_trait]
+impl LockBackend for Generous {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        Ok(match self.inner.try_acquire(claim).await? {
+            Attempt::Granted(grant) => Attempt::Granted(Grant::with_ttl(grant, self.ttl)),
+            held @ Attempt::Held(_) => held,
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+}

@@ -1,0 +1,181 @@
+//! When leases are renewed.
+
+use super::*;
+
+/// When each call of `operation` was made, in milliseconds from now, over `time`.
+async fn calls(faults: &Faults, operation: Operation, time: Duration) -> Vec<u64> {
+    let mut at = Vec::new();
+    for passed in 1..=u64::try_from(time.as_millis()).unwrap() {
+        let before = faults.calls(operation);
+        pass(ms(1)).await;
+        at.extend(std::iter::repeat_n(passed, faults.calls(operation) - before));
+    }
+    at
+}
+
+/// Timers fire in the millisecond that they are set for, or in the next.
+fn near(found: &[u64], expected: &[u64]) {
+    assert_eq!(found.len(), expected.len(), "{found:?} against {expected:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.abs_diff(*expected) <= 3, "{found} is not {expected}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn comes_every_third_of_the_ttl() {
+    let (client, faults, _clock) = client(options());
+    let _guard = lock(&client).await;
+
+    let at = calls(&faults, Operation::Renew, TTL + ms(10)).await;
+
+    near(&at, &[10_000, 20_000, 30_000]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_hangs_is_given_up_after_a_sixth_and_repeated_after_a_twelfth() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
+
+    let at = calls(&faults, Operation::Renew, ms(26_000)).await;
+
+    near(&at, &[10_000, 10_000 + 5_000 + 2_500, 10_000 + 2 * (5_000 + 2_500)]);
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
+    let (client, faults, clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+    let asked_at = clock.now();
+    let error = guard.extend(TTL).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert_eq!((clock.now(), guard.state()), (asked_at + TTL / 6, LeaseState::Unsure));
+    pass(TTL).await;
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
+
+    let at = calls(&faults, Operation::Renew, TTL * 2).await;
+
+    near(&at, &[10_000, 12_500, 15_000, 17_500, 20_000, 22_500, 25_000, 27_500]);
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_is_confirmed_after_the_deadline_revives_nothing() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    // Sent at 10 s and 17.5 s, lost; sent at 25 s, confirmed after the deadline at 29.7 s.
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(4_800)), 1);
+
+    pass(ms(29_750)).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    pass(TTL).await;
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_called_for_by_the_news_that_ended_a_wait() {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let backend = FaultBackend::new(store.clone());
+    let faults = backend.faults().clone();
+    faults.set_news(News::Scripted);
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    let other = LockClient::builder(store).clock(clock).options(options()).build().unwrap();
+    let (guard, mutex) = (lock(&other).await, client.mutex("k").unwrap());
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    pass(ms(100)).await;
+    guard.release().await.unwrap();
+    // For those who wait, and for those who hold.
+    faults.cry_wolf(&LockKey::new("k").unwrap());
+
+    let guard = waiting.await.unwrap();
+    pass(ms(9_000)).await;
+
+    assert_eq!(faults.calls(Operation::Renew), 0);
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_over_with_the_last_guard() {
+    let (client, faults, _clock) = client(options());
+    let mutex = client.reentrant_mutex("k").unwrap();
+    let (outer, inner) = (mutex.lock().await.unwrap(), mutex.lock().await.unwrap());
+
+    outer.release().await.unwrap();
+    assert_eq!(calls(&faults, Operation::Renew, ms(10_010)).await.len(), 1);
+    inner.release().await.unwrap();
+    assert_eq!(calls(&faults, Operation::Renew, TTL).await.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_capped_lease_asks_for_what_is_left_and_then_for_nothing() {
+    let (client, faults, clock) = client(options().max_hold(ms(35_000)));
+    let granted_at = clock.now();
+    let guard = lock(&client).await;
+
+    let at = calls(&faults, Operation::Renew, ms(34_000)).await;
+
+    near(&at, &[10_000]);
+    assert_eq!(guard.deadline(), granted_at + ms(35_000) - (ms(25_000) / 100 + ms(2)));
+    pass(ms(1_000)).await;
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::MaxHold));
+}
+
+#[tokio::test(start_paused = true)]
+async fn takes_the_earliest_deadline_first() {
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let backend = Recorder { inner: store, order: Arc::clone(&order) };
+    let client = LockClient::builder(backend).clock(clock).options(options()).build().unwrap();
+    // The second falls due at the same time as the first, and ends earlier.
+    let long = client.mutex("long").unwrap().lock().await.unwrap();
+    pass(ms(5_000)).await;
+    let short = client.mutex("short").unwrap();
+    let short = short.with_options(options().ttl(ms(15_000))).unwrap().lock().await.unwrap();
+
+    pass(ms(5_010)).await;
+
+    assert_eq!(*order.lock().unwrap(), ["short", "long"]);
+    drop((long, short));
+}
+
+/// Notes the order within batches.
+#[derive(Debug)]
+struct Recorder {
+    inner: MemoryBackend,
+    order: Arc<Mutex<Vec<String>>>,
+}
+
+#[async_trait]
+impl LockBackend for Recorder {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.inner.try_acquire(claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.order.lock().unwrap().push(lease.key().to_string());
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.inner.release(lease).await
+    }
+}
