@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
-use super::start_to_wait;
+use super::{longest, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -143,7 +143,7 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before<H: H
     let next = next.await.unwrap();
 
     let after = scene.now().since(died_at);
-    assert!(after < scene.ttl() + scene.slack(), "succeeded after {after:?}");
+    assert!(after < longest(scene, client.backend(), scene.ttl()), "succeeded after {after:?}");
     assert!(term.deadline() < scene.now() && !term.is_held(), "it believes that it leads");
     assert_eq!(term.lost().await, LossReason::Expired);
     assert!(next.token().number() > term.token().number());

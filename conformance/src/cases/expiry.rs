@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LockBackend, LossReason, Operation, RenewalMode};
 
-use super::{grant, refusal};
+use super::{grant, longest, refusal};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -20,7 +20,6 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harn
 ) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
-    let granularity = backend.capabilities().ttl_granularity();
     let sent_at = scene.now();
     grant(&backend, &scene.lease(&key)).await;
     let answered_at = scene.now();
@@ -35,10 +34,10 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harn
         scene.pass(Duration::from_millis(1)).await;
     };
 
-    // The store rounds to its granularity, and its clock ticks.
+    // The clock of the store ticks.
     let earliest = scene.ttl().saturating_sub(Duration::from_millis(1));
     assert!(scene.now().since(sent_at) >= earliest, "it ended early");
-    let latest = scene.ttl() + granularity + scene.slack();
+    let latest = longest(scene, &backend, scene.ttl());
     assert!(taken_at.since(answered_at) <= latest, "it ended late");
     other.release(&next).await.unwrap();
 }
@@ -169,7 +168,7 @@ pub(crate) async fn a_holder_that_is_gone_frees_the_key_within_a_ttl<H: Harness>
     drop(gone);
 
     refusal(next.backend(), &scene.lease(&key)).await;
-    let wait = scene.ttl() + scene.slack();
+    let wait = longest(scene, next.backend(), scene.ttl());
     let guard = next.mutex(&key).unwrap().try_lock_for(wait).await.unwrap();
 
     guard.expect("it is free within a TTL").release().await.unwrap();

@@ -69,13 +69,22 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
+/// The longest that the store may keep a lease with this TTL that nobody renews.
+pub(crate) fn longest<H: Harness, B: LockBackend>(
+    scene: &Scene<H>,
+    backend: &B,
+    ttl: Duration,
+) -> Duration {
+    ttl + granularity(backend) + scene.slack()
+}
+
 /// Lets time pass until a lease with this TTL has surely ended by itself.
 pub(crate) async fn pass_the_end<H: Harness, B: LockBackend>(
     scene: &Scene<H>,
     backend: &B,
     ttl: Duration,
 ) {
-    scene.pass(ttl + granularity(backend) + scene.slack()).await;
+    scene.pass(longest(scene, backend, ttl)).await;
 }
 
 /// Starts to wait for a lock of `client` in another task, and returns once it waits.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation, Release};
 
-use super::{grant, granularity};
+use super::{grant, granularity, longest};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -238,7 +238,7 @@ pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release<H: Harness>(
 
         let closed = scene.now().since(locked_at);
         let early = Duration::from_millis(5);
-        let latest = time + granularity(other.backend()) + scene.slack();
+        let latest = longest(scene, other.backend(), time);
         assert!(closed + early >= time && closed <= latest, "closed for {closed:?}");
         next.release().await.unwrap();
     }

@@ -6,10 +6,9 @@ use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{grant, refusal, start_to_wait};
+use super::{grant, longest, refusal, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
-use leasehold_core::LockBackend;
 
 /// Starts to wait for a lock in another task, and returns once it waits.
 async fn waiter<H: Harness>(
@@ -144,8 +143,7 @@ pub(crate) async fn who_waits_is_served_when_a_dead_holder_expires<H: Harness>(s
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let waited = scene.now().since(asked_at);
-    let granularity = client.backend().capabilities().ttl_granularity();
-    assert!(waited <= scene.ttl() + granularity + scene.slack(), "waited {waited:?}");
+    assert!(waited <= longest(scene, client.backend(), scene.ttl()), "waited {waited:?}");
     guard.release().await.unwrap();
 }
 
