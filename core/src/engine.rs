@@ -238,6 +238,8 @@ impl Engine {
         }
         self.upkeep.ensure_running()?;
         poll_fn(|cx| {
+            // A shutdown that is not seen here waits for what comes of this.
+            let _may_owe = self.upkeep.reaper().may_owe();
             if self.is_closed() {
                 return Poll::Ready(Err(closed()));
             }

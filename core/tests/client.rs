@@ -1,16 +1,19 @@
 //! What a client does around its stages: runtimes that come and go, panics, shutdown, memory.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient,
-    LockOptions, LossReason, MemoryBackend, Mutex, Operation, OwnerId, Release, Renewal,
+    Attempt, Capabilities, Claim, Error, ErrorKind, KeyWatch, Lease, LeaseState, LockBackend,
+    LockClient, LockOptions, LossReason, MemoryBackend, Mutex, Operation, OwnerId, Release,
+    Renewal,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -161,14 +164,28 @@ mod panics {
 mod shutdown {
     use super::*;
 
+    type Shutdown = BoxFuture<'static, Result<(), Error>>;
+
     /// A store to which nothing is said after it was closed.
-    #[derive(Debug)]
     struct Closing {
         inner: MemoryBackend,
         closed: AtomicBool,
+        /// What happens while a call begins.
+        meanwhile: Arc<StdMutex<Option<Shutdown>>>,
+    }
+
+    impl fmt::Debug for Closing {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Closing").field("closed", &self.closed).finish_non_exhaustive()
+        }
     }
 
     impl Closing {
+        fn new(inner: &MemoryBackend) -> Self {
+            let (closed, meanwhile) = (AtomicBool::new(false), Arc::default());
+            Self { inner: inner.clone(), closed, meanwhile }
+        }
+
         fn open(&self) -> Result<&MemoryBackend, Error> {
             let closed = self.closed.load(Ordering::SeqCst);
             if closed { Err(Error::new(ErrorKind::Closed, "closed")) } else { Ok(&self.inner) }
@@ -191,6 +208,13 @@ mod shutdown {
 
         async fn release(&self, lease: &Lease) -> Result<Release, Error> {
             self.open()?.release(lease).await
+        }
+
+        fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+            if let Some(meanwhile) = &mut *self.meanwhile.lock().unwrap() {
+                assert!(meanwhile.now_or_never().is_none(), "a call is under way");
+            }
+            self.inner.watch_claim(claim)
         }
 
         async fn close(&self) {
@@ -241,8 +265,7 @@ mod shutdown {
     async fn waits_for_what_may_be_granted_yet_before_it_closes_the_backend() {
         let clock = TokioClock::new();
         let store = MemoryBackend::with_clock(clock);
-        let backend = Closing { inner: store.clone(), closed: AtomicBool::new(false) };
-        let backend = FaultBackend::new(backend);
+        let backend = FaultBackend::new(Closing::new(&store));
         let faults = backend.faults().clone();
         faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(50)), 1);
         let client = LockClient::builder(backend).clock(clock).build().unwrap();
@@ -254,6 +277,23 @@ mod shutdown {
 
         assert_eq!(store.keys(), 0);
         assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
+    }
+
+    #[tokio::test]
+    async fn that_begins_while_a_call_begins_waits_for_it() {
+        let store = MemoryBackend::new();
+        let client = LockClient::new(Closing::new(&store));
+        let meanwhile = Arc::clone(&client.backend().meanwhile);
+        let closing = client.clone();
+        let shutdown = async move { closing.shutdown(TTL).await };
+        *meanwhile.lock().unwrap() = Some(shutdown.boxed());
+
+        let error = client.mutex("k").unwrap().lock().await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Closed);
+        let shutdown = meanwhile.lock().unwrap().take().unwrap();
+        shutdown.await.unwrap();
+        assert_eq!(store.keys(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,12 +342,7 @@ mod shutdown {
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
                 }
             }
-            // A lease that was granted while the shutdown went on is given back right after it.
-            let give_up = tokio::time::Instant::now() + Duration::from_secs(5);
-            while store.keys() > 0 {
-                assert!(tokio::time::Instant::now() < give_up, "a lease is left");
-                tokio::task::yield_now().await;
-            }
+            assert_eq!(store.keys(), 0, "a lease is left");
         }
     }
 

@@ -331,6 +331,7 @@ impl LockGuard {
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
     fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
         self.gone = true;
+        let _may_owe = self.upkeep.reaper().may_owe();
         let now = self.upkeep.now();
         if self.hand_over(now) {
             return (LeaseState::Held, None);

@@ -38,7 +38,7 @@ pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     pushed: Notify,
-    /// How many releases are owed: by callers still, or left to the reaper.
+    /// How many releases are owed, by callers still or left to the reaper, or may be: see [`Reaper::may_owe`].
     owed: AtomicUsize,
     /// Whether anybody waits until none is.
     is_awaited: AtomicBool,
@@ -77,6 +77,9 @@ pub(crate) struct Unwanted {
     /// The key is to stay closed until then.
     closed_until: Instant,
 }
+
+/// Something under way of which nobody knows yet whether it owes a release.
+pub(crate) struct MayOwe<'a>(&'a Reaper);
 
 /// A release that may be owed to the store. Dropped while owed, it is left to the reaper.
 #[derive(Debug)]
@@ -175,6 +178,12 @@ impl Debt {
     }
 }
 
+impl Drop for MayOwe<'_> {
+    fn drop(&mut self) {
+        self.0.note_settled();
+    }
+}
+
 impl Drop for Debt {
     fn drop(&mut self) {
         if self.owed {
@@ -193,6 +202,12 @@ impl Reaper {
             is_awaited: AtomicBool::new(false),
             settled: Notify::new(),
         }
+    }
+
+    /// Counts as owed until it is dropped, for the moments in which a lease is neither among those held nor owed.
+    pub(crate) fn may_owe(&self) -> MayOwe<'_> {
+        self.owed.fetch_add(1, Ordering::SeqCst);
+        MayOwe(self)
     }
 
     /// Takes over a release that is owed. Never blocks, and needs no runtime.
