@@ -1,6 +1,6 @@
 //! A decorator that makes any backend fail on command, for tests.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::claim::Claim;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Inspection;
 use crate::key::LockKey;
-use crate::lease::Lease;
+use crate::lease::{Lease, LeaseId};
 use crate::sync::lock;
 use crate::watch::{KeyWatch, KeyWatches};
 
@@ -53,7 +53,7 @@ pub struct Faults(Arc<Switches>);
 struct Switches {
     pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
     calls: Mutex<HashMap<Operation, usize>>,
-    ended: Mutex<HashMap<Operation, usize>>,
+    asked_for: Mutex<HashSet<LeaseId>>,
     news: Mutex<News>,
     scripted: KeyWatches,
 }
@@ -132,9 +132,9 @@ impl Faults {
         lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
     }
 
-    /// How many calls of `operation` have ended, those that failed included.
-    pub fn ended(&self, operation: Operation) -> usize {
-        lock(&self.0.ended).get(&operation).copied().unwrap_or_default()
+    /// How many leases have been asked for, by attempts that have ended in any way. Each counts once.
+    pub fn asked_for(&self) -> usize {
+        lock(&self.0.asked_for).len()
     }
 
     fn next(&self, operation: Operation, key: &LockKey) -> Option<Fault> {
@@ -179,22 +179,8 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    /// Makes `call`, with what it is to suffer, and counts it when it has ended.
+    /// Makes `call`, with what it is to suffer.
     async fn suffer<T, F>(
-        &self,
-        operation: Operation,
-        key: &LockKey,
-        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + Send,
-    {
-        let outcome = self.call(operation, key, call).await;
-        *lock(&self.faults.0.ended).entry(operation).or_default() += 1;
-        outcome
-    }
-
-    async fn call<T, F>(
         &self,
         operation: Operation,
         key: &LockKey,
@@ -255,7 +241,9 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let sent = claim.clone();
         let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
-        self.suffer(Operation::Acquire, claim.key(), call).await
+        let outcome = self.suffer(Operation::Acquire, claim.key(), call).await;
+        lock(&self.faults.0.asked_for).insert(claim.id());
+        outcome
     }
 
     /// Suffers what a call on the first key would.
@@ -265,7 +253,9 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         };
         let sent = claims.to_vec();
         let call = move |inner: Arc<B>| async move { inner.try_acquire_all(&sent).await };
-        self.suffer(Operation::Acquire, first.key(), call).await
+        let outcome = self.suffer(Operation::Acquire, first.key(), call).await;
+        lock(&self.faults.0.asked_for).extend(claims.iter().map(Claim::id));
+        outcome
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {

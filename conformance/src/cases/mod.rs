@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Operation, Patience, Share,
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Patience, Share,
 };
 use tokio::task::JoinHandle;
 
@@ -94,9 +94,10 @@ pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();
-    let attempts = faults.ended(Operation::Acquire);
+    // Those who wait already may ask again meanwhile.
+    let before = faults.asked_for();
     let task = tokio::spawn(lock);
-    let waits = async || faults.ended(Operation::Acquire) > attempts;
+    let waits = async || faults.asked_for() > before;
     scene.until("it waits", Duration::ZERO, waits).await;
     task
 }
