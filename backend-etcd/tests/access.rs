@@ -14,6 +14,9 @@ const SECRET: &str = "S3CR3T-CANARY";
 
 const LONG: Duration = Duration::from_secs(60);
 
+/// How long it may take to be told. Whoever is not told finds out much later.
+const SOON: Duration = Duration::from_secs(5);
+
 /// A cluster with the user and the role of the documentation, and a user for whom there is nothing.
 fn with_users() -> EtcdOptions {
     EtcdOptions::new().user("locker", SECRET, "lock/").user("other", "other", "other/")
@@ -99,11 +102,11 @@ mod the_documented_role {
 
         guard.release().await.unwrap();
 
-        let granted = timeout(Duration::from_millis(500), waiting).await;
+        let granted = timeout(SOON, waiting).await;
         let guard = granted.expect("it is told").unwrap();
         // By its own entry, once it has held it for a moment.
         etcd.ctl(&["del", "--prefix", "lock/job/"]).await;
-        let lost = timeout(Duration::from_secs(1), guard.lost()).await.expect("it is told");
+        let lost = timeout(SOON, guard.lost()).await.expect("it is told");
         assert_eq!(lost, LossReason::Vanished);
     }
 
@@ -304,7 +307,7 @@ mod news {
         until("its lock is watched", async || watchers().await > before).await;
         guard.release().await.unwrap();
 
-        let granted = timeout(Duration::from_millis(500), waits).await;
+        let granted = timeout(SOON, waits).await;
         granted.expect("it is told").unwrap().release().await.unwrap();
         keeps_stream.release().await.unwrap();
     }
@@ -340,7 +343,7 @@ mod rights {
         let error = released.release().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         let (deadline, left) = (kept.deadline(), kept.remaining());
-        let lost = timeout(left + Duration::from_millis(500), kept.lost()).await;
+        let lost = timeout(left + SOON, kept.lost()).await;
         assert_eq!(lost.expect("it is lost by its deadline"), LossReason::Expired);
         assert_eq!(kept.deadline(), deadline, "it was renewed");
     }
@@ -413,7 +416,7 @@ mod another_user {
         let _foreign = foreign.stdout(std::process::Stdio::null()).spawn().unwrap();
 
         proxy.set_weather(Weather::Reset);
-        let lost = timeout(ttl + Duration::from_millis(500), guard.lost()).await;
+        let lost = timeout(ttl + SOON, guard.lost()).await;
         assert_eq!(lost.expect("it is lost by its deadline"), LossReason::Expired);
         let start = Instant::now();
         until("the lease would have ended", async || start.elapsed() > ttl).await;

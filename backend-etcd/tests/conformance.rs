@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, Timing, suite};
 use leasehold_core::{Description, Holder, LockKey};
-use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
+use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather};
 use tokio::sync::Mutex;
 
@@ -28,9 +28,10 @@ impl Cluster {
         Self { etcd: Mutex::new(etcd), proxies, client }
     }
 
-    async fn connect(&self) -> EtcdBackend {
+    async fn connect(&self, timeout: Duration) -> EtcdBackend {
         let addresses: Vec<String> = self.proxies.iter().map(FaultProxy::address).collect();
-        EtcdBackend::connect(&format!("etcd://{}", addresses.join(","))).await.unwrap()
+        let config = EtcdConfig::from_url(&format!("etcd://{}", addresses.join(","))).unwrap();
+        EtcdBackend::connect_with(config.timeout(timeout).unwrap()).await.unwrap()
     }
 
     /// The first of those who hold `key`.
@@ -123,7 +124,11 @@ macro_rules! harness {
             }
 
             async fn connect(&self) -> $backend {
-                $connect(self.0.connect().await)
+                $connect(self.0.connect(EtcdConfig::DEFAULT_TIMEOUT).await)
+            }
+
+            async fn connect_patiently(&self) -> $backend {
+                $connect(self.0.connect(Duration::from_secs(30)).await)
             }
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {
@@ -131,8 +136,11 @@ macro_rules! harness {
             }
 
             fn timing(&self) -> Timing {
-                // The server counts in seconds, and looks for what has ended twice a second.
-                Timing::new().with_ttl(Duration::from_secs(3))
+                // The server counts in seconds, and looks for what has ended twice a second. What is asked of
+                // it takes several requests, past a proxy.
+                Timing::new()
+                    .with_ttl(Duration::from_secs(3))
+                    .with_slack(Duration::from_millis(900))
             }
 
             async fn disturb(&self, disturbance: Disturbance) {

@@ -125,7 +125,7 @@ mod run_verb {
     #[test]
     fn a_command_that_does_not_want_to_end_is_killed() {
         let redis = redis();
-        let options = ["--ttl", "1s", "--kill-after", "200ms"];
+        let options = ["--ttl", "15s", "--kill-after", "200ms"];
         let script = "trap 'echo asked' TERM; echo in; while true; do sleep 0.01; done";
         let mut running = Running::start(&mut run(&redis, &options, script));
         assert_eq!(running.line(), "in");
@@ -136,7 +136,7 @@ mod run_verb {
         assert_eq!(running.line(), "asked");
         let (exit, complaint) = running.end();
         assert_eq!(exit, Some(76), "{complaint}");
-        assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
         assert!(ask(&redis, &["GET", "lock:job"]).ends_with("theirs"), "their lock was touched");
     }
 

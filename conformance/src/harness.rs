@@ -31,6 +31,12 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Makes a new client of the store, with connections of its own.
     async fn connect(&self) -> Self::Backend;
 
+    /// As [`connect`](Self::connect), but the client waits for replies for as long as a very busy machine may take: for the cases
+    /// that ask most by far, and are about what is answered, not when.
+    async fn connect_patiently(&self) -> Self::Backend {
+        self.connect().await
+    }
+
     /// Who holds `key`, as seen by looking straight into the store, past the backend.
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
 

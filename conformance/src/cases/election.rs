@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
-use super::{longest, start_to_wait};
+use super::{granularity, longest, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -194,8 +194,8 @@ pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells<H: Harness
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let observer = other.election(&key).unwrap().observe();
 
-    // What it is not told of, it finds out by looking, but not before twice the slack is over.
-    assert!(scene.slack() * 2 <= POLL);
+    // What it is not told of, it finds out by looking, but not before the slack is over.
+    assert!(scene.slack() < POLL);
     let election = client.election(&key).unwrap();
     tells_of_every_change(scene, &election, observer, Duration::ZERO).await;
 }
@@ -225,7 +225,8 @@ pub(crate) async fn an_observer_sees_a_leader_die<H: Harness>(scene: &Scene<H>) 
         faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
     }
 
-    assert_eq!(told(scene, &mut observer, scene.ttl()).await, None);
+    let within = scene.ttl() + granularity(dying.backend());
+    assert_eq!(told(scene, &mut observer, within).await, None);
     assert!(!term.is_held(), "it believes that it leads");
     faults.heal();
 }

@@ -167,8 +167,8 @@ pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only<H: Harnes
     let backend = scene.backend().await;
     let (holder, dead) = (long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &dead, scene.ttl()).await);
     let died_at = scene.now();
+    assert!(!queue_for(&backend, &dead, scene.ttl()).await);
     let (client, _faults) = scene.faulty_with(fair(scene)).await;
     let mutex = client.mutex(&key).unwrap();
     let next = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;

@@ -21,7 +21,7 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &S
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
     assert_eq!(guard.lost().await, LossReason::Expired);
-    let lost_at = scene.now();
+    let lost_at = guard.deadline();
     drop(guard);
     let next = other.mutex(&key).unwrap().lock().await.unwrap();
 

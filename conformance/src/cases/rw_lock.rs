@@ -106,8 +106,8 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Har
     let client = scene.client().await;
     let alive = client.rw_lock(&key).unwrap().read().await.unwrap();
     let dead = reader(scene, &key).with_ttl(scene.ttl() * 3);
-    grant(&backend, &dead).await;
     let died_at = scene.now();
+    grant(&backend, &dead).await;
 
     // The living one is renewed several times meanwhile, and then goes.
     scene.pass(scene.ttl() * 2).await;
