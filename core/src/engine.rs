@@ -17,14 +17,14 @@ use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::lock::acquire::{self, Acquired};
+use crate::lock::acquire::{self, Acquired, Owed};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{Granted, Hold, Term};
 use crate::lock::queue::{LocalQueue, Next, Turn, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
 use crate::lock::upkeep::Upkeep;
-use crate::lock::{Held, Wait};
+use crate::lock::{Held, Wait, closed};
 use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
@@ -139,10 +139,8 @@ impl Engine {
         let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
         let claims = slice::from_ref(&claim);
         let acquired = acquire::acquire(backend, claims, wait, options, reaper, clock).await?;
-        let granted = match acquired {
-            Acquired::Granted(granted) => {
-                granted.into_iter().next().expect("it is the one claim's")
-            }
+        let Owed { granted, mut debt } = match acquired {
+            Acquired::Granted(owed) => owed.into_iter().next().expect("it is the one claim's"),
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
 
@@ -150,7 +148,9 @@ impl Engine {
         let hold = self.watch_over(granted, &request, turn);
 
         // 5 guard
-        self.entered(entering, self.guard(hold, Term::default()))
+        let locked = self.entered(entering, self.guard(hold, Term::default()));
+        debt.forgive();
+        locked
     }
 
     async fn stages_for_all(
@@ -181,17 +181,21 @@ impl Engine {
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
         let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
         let acquired = acquire::acquire(backend, &claims, wait, options, reaper, clock).await?;
-        let granted = match acquired {
-            Acquired::Granted(granted) => granted,
+        let owed = match acquired {
+            Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
 
         // 4 watchdog, 5 guard
-        let each = granted.into_iter().zip(requests).zip(turns);
-        let guards = each.map(|((granted, request), turn)| {
-            self.guard(self.watch_over(granted, request, turn), Term::default())
-        });
-        self.unless_closed(guards.collect())
+        let each = owed.into_iter().zip(requests).zip(turns);
+        let (guards, mut debts): (Vec<_>, Vec<_>) = each
+            .map(|((Owed { granted, debt }, request), turn)| {
+                (self.guard(self.watch_over(granted, request, turn), Term::default()), debt)
+            })
+            .unzip();
+        let locked = self.unless_closed(guards);
+        debts.iter_mut().for_each(Debt::forgive);
+        locked
     }
 
     /// Lets the owner enter again what is guarded.
@@ -238,8 +242,6 @@ impl Engine {
         }
         self.upkeep.ensure_running()?;
         poll_fn(|cx| {
-            // A shutdown that is not seen here waits for what comes of this.
-            let _may_owe = self.upkeep.reaper().may_owe();
             if self.is_closed() {
                 return Poll::Ready(Err(closed()));
             }
@@ -337,10 +339,6 @@ impl<G> Locked<G> {
             Self::Held(held) => Err(engine.timeout(&held, asked_at)),
         }
     }
-}
-
-fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
 impl Request<'_> {

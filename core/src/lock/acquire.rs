@@ -2,6 +2,7 @@
 
 mod asked;
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
-use crate::lock::reaper::Reaper;
-use crate::lock::{Held, Wait};
+use crate::lock::reaper::{Debt, Reaper};
+use crate::lock::{Held, Wait, closed};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 use crate::watch::KeyWatch;
@@ -31,9 +32,16 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) enum Acquired {
     /// The leases are ours, in the order of the claims.
-    Granted(Vec<Granted>),
+    Granted(Vec<Owed>),
     /// Others hold a key. If it is the only one, the wait or the attempts are used up.
     Held(Held),
+}
+
+/// A lease that was granted, and its release, which is owed until the lease is among those that are held.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    pub(crate) granted: Granted,
+    pub(crate) debt: Debt,
 }
 
 /// Acquires `claims`, of which there is one at least, within `wait`: each attempt is for all of them.
@@ -58,6 +66,7 @@ pub(crate) async fn acquire(
     let started = clock.now();
     let acquisition = Acquisition {
         backend,
+        reaper,
         claims,
         clock,
         watch,
@@ -82,6 +91,7 @@ pub(crate) async fn acquire(
 
 struct Acquisition<'a> {
     backend: &'a dyn LockBackend,
+    reaper: &'a Reaper,
     claims: &'a [Claim],
     clock: &'a dyn Clock,
     watch: KeyWatch,
@@ -114,7 +124,7 @@ struct Acquisition<'a> {
 
 /// What one attempt came to.
 enum Attempted {
-    Granted(Vec<Granted>),
+    Granted(Vec<Owed>),
     Refused(Refusal),
     Failed(Error),
     /// The caller's wait was over before the reply came.
@@ -161,6 +171,10 @@ impl Acquisition<'_> {
     async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
         self.asked.iter_mut().for_each(Asked::incur);
+        if self.reaper.is_awaited() {
+            self.settle_unless_in_doubt();
+            return Attempted::Failed(closed());
+        }
         self.place_due = Instant::FAR_FUTURE;
         self.last = None;
         let reply = ask(self.backend, self.claims);
@@ -214,18 +228,13 @@ impl Acquisition<'_> {
     }
 
     /// All leases, unless it is too late for one of them.
-    fn granted(
-        &mut self,
-        grants: &[Grant],
-        sent_at: Instant,
-        now: Instant,
-    ) -> Option<Vec<Granted>> {
+    fn granted(&mut self, grants: &[Grant], sent_at: Instant, now: Instant) -> Option<Vec<Owed>> {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let mut each = self.asked.iter().zip(grants);
         if each.any(|(asked, grant)| now >= asked.deadline(Some(grant), sent_at, lock_delay)) {
             return None;
         }
-        let each = self.asked.iter_mut().zip(grants);
+        let each = mem::take(&mut self.asked).into_iter().zip(grants);
         let granted =
             each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay, is_unanswered));
         Some(granted.collect())
@@ -235,7 +244,7 @@ impl Acquisition<'_> {
     ///
     /// It is as if it had been asked for as much later than the last attempt as the store granted it; what follows another attempt is
     /// late, or that one's answer is. The store's clock may jump, but what it grants is granted before we hear of it.
-    fn take_offer(&mut self, now: Instant) -> Option<Granted> {
+    fn take_offer(&mut self, now: Instant) -> Option<Owed> {
         let [claim] = self.claims else { return None };
         let offer = self.watch.take_offer(claim.id())?;
         let (number, sent_at) = self.last?;
@@ -243,11 +252,12 @@ impl Acquisition<'_> {
             return None;
         }
         let since = (sent_at + deadline::validity(offer.after())).min(now);
-        let asked = self.asked.first_mut()?;
+        let asked = self.asked.first()?;
         let deadline = asked.deadline(Some(offer.grant()), since, self.lock_delay);
         if deadline.since(now) <= now.since(since) {
             return None;
         }
+        let asked = self.asked.pop()?;
         Some(asked.granted(offer.grant(), since, self.lock_delay, self.is_unanswered))
     }
 

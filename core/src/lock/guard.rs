@@ -331,20 +331,24 @@ impl LockGuard {
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
     fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
         self.gone = true;
-        let _may_owe = self.upkeep.reaper().may_owe();
         let now = self.upkeep.now();
         if self.hand_over(now) {
             return (LeaseState::Held, None);
         }
+        let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
+        debt.incur();
         let (state, turn) = match self.hold.leave(now) {
-            Leave::Inner(state) => return (state, None),
+            Leave::Inner(state) => {
+                debt.forgive();
+                return (state, None);
+            }
             Leave::Last(state, turn) => (state, turn),
         };
         self.upkeep.forget(&self.hold);
-        let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
-        match state {
-            LeaseState::Lost(reason) if !self.hold.is_owed_after(reason) => {}
-            _ => debt.incur(),
+        if let LeaseState::Lost(reason) = state
+            && !self.hold.is_owed_after(reason)
+        {
+            debt.forgive();
         }
         (state, Some((turn, debt)))
     }

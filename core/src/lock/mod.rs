@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::backend::Contention;
 use crate::clock::Instant;
+use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::key::LockKey;
 
@@ -37,6 +38,11 @@ pub(crate) struct Held {
     pub(crate) key: LockKey,
     /// One of them, if the store told.
     pub(crate) holder: Option<Holder>,
+}
+
+/// The error of whoever calls, or still waits, when the client is shut down.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
 impl Held {

@@ -38,9 +38,10 @@ pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
     pushed: Notify,
-    /// How many releases are owed, by callers still or left to the reaper, or may be: see [`Reaper::may_owe`].
+    /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
+    /// rather than on none.
     owed: AtomicUsize,
-    /// Whether anybody waits until none is.
+    /// Whether anybody waits until none is: nobody may begin to owe one any more.
     is_awaited: AtomicBool,
     settled: Notify,
 }
@@ -77,9 +78,6 @@ pub(crate) struct Unwanted {
     /// The key is to stay closed until then.
     closed_until: Instant,
 }
-
-/// Something under way of which nobody knows yet whether it owes a release.
-pub(crate) struct MayOwe<'a>(&'a Reaper);
 
 /// A release that may be owed to the store. Dropped while owed, it is left to the reaper.
 #[derive(Debug)]
@@ -178,12 +176,6 @@ impl Debt {
     }
 }
 
-impl Drop for MayOwe<'_> {
-    fn drop(&mut self) {
-        self.0.note_settled();
-    }
-}
-
 impl Drop for Debt {
     fn drop(&mut self) {
         if self.owed {
@@ -202,12 +194,6 @@ impl Reaper {
             is_awaited: AtomicBool::new(false),
             settled: Notify::new(),
         }
-    }
-
-    /// Counts as owed until it is dropped, for the moments in which a lease is neither among those held nor owed.
-    pub(crate) fn may_owe(&self) -> MayOwe<'_> {
-        self.owed.fetch_add(1, Ordering::SeqCst);
-        MayOwe(self)
     }
 
     /// Takes over a release that is owed. Never blocks, and needs no runtime.
@@ -229,6 +215,11 @@ impl Reaper {
         self.owed.load(Ordering::SeqCst)
     }
 
+    /// Whether somebody waits until none is owed any more. Whoever owes one and then sees that nobody does, is waited for.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::SeqCst)
+    }
+
     /// Waits until none is owed any more, by callers neither.
     pub(crate) async fn wait_settled(&self) {
         self.is_awaited.store(true, Ordering::SeqCst);
@@ -244,7 +235,7 @@ impl Reaper {
 
     fn note_settled(&self) {
         // Nearly always nobody waits, and this is done twice for each lock.
-        if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited.load(Ordering::SeqCst) {
+        if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited() {
             self.settled.notify_waiters();
         }
     }

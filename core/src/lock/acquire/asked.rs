@@ -1,6 +1,5 @@
 //! A claim that is asked for, and what may have come of it.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use crate::backend::{Grant, LockBackend};
 use crate::claim::Claim;
 use crate::clock::Instant;
 use crate::lease::Lease;
+use crate::lock::acquire::Owed;
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
@@ -55,14 +55,13 @@ impl<'a> Asked<'a> {
 
     /// The lease is ours, perhaps after an attempt for it that got no answer.
     pub(super) fn granted(
-        &mut self,
+        self,
         grant: &Grant,
         sent_at: Instant,
         lock_delay: Duration,
         is_unanswered: bool,
-    ) -> Granted {
-        self.debt.forgive();
-        Granted {
+    ) -> Owed {
+        let granted = Granted {
             lease: self.lease.clone(),
             token: grant.token(),
             spare_tokens: grant.spare_tokens(),
@@ -70,8 +69,9 @@ impl<'a> Asked<'a> {
             ttl: self.believed(Some(grant), lock_delay),
             unanswered: is_unanswered.then(|| self.believed(None, lock_delay)),
             has_news: grant.has_news(),
-            watch: mem::replace(&mut self.watch, KeyWatch::silent()),
-        }
+            watch: self.watch,
+        };
+        Owed { granted, debt: self.debt }
     }
 
     /// How much of a TTL in the store its holder believes in.
