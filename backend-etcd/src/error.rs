@@ -36,13 +36,13 @@ impl Failure {
         }
     }
 
-    /// Of an attempt that stands in line, by a request before the one that failed: the place is there, whatever became of the rest.
-    pub(crate) fn after_standing_in_line(self) -> Self {
+    /// Of a call that had an effect, as `message` says, by a request before the one that failed: whatever became of the rest, that is
+    /// there.
+    pub(crate) fn after(self, message: &'static str) -> Self {
         let error = self.into_error();
         if error.may_have_been_applied() {
             return Self::Unknown(error);
         }
-        let message = "it stands in line, and what followed was not applied";
         Self::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
 
         for (failure, kind) in [(down(), ErrorKind::Indeterminate), (full(), ErrorKind::Refused)] {
-            let failure = failure.after_standing_in_line();
+            let failure = failure.after("it stands in line");
             assert!(matches!(&failure, Failure::Unknown(error) if error.kind() == kind));
         }
     }

@@ -7,6 +7,7 @@ use leasehold_core::{
     LossReason, Patience, Retry, Share, Tenure,
 };
 use leasehold_etcd::EtcdBackend;
+use leasehold_etcd::etcd_client::{Client, ConnectOptions, Txn, TxnOp};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until};
 use tokio::time::{Instant, timeout};
 
@@ -183,7 +184,7 @@ mod credentials {
     async fn are_shown_by_no_error_and_no_debug_output() {
         let etcd = with_users().start().await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-        let with_proxy = format!("etcd://locker:{SECRET}@{}?timeout-ms=50", proxy.address());
+        let with_proxy = format!("etcd://locker:{SECRET}@{}?timeout-ms=300", proxy.address());
         let backend = loop {
             // A busy machine may need more than so short a time to connect.
             if let Ok(backend) = EtcdBackend::connect(&with_proxy).await {
@@ -363,6 +364,30 @@ mod rights {
 
         guard.extend(Duration::from_secs(6)).await.unwrap();
         guard.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn that_end_some_holders_and_not_the_others_are_no_definite_no() {
+        let etcd = with_users().start().await;
+        let options = ConnectOptions::new().with_user("locker", SECRET);
+        let store = Client::connect(etcd.endpoints(), Some(options)).await.unwrap();
+        for holders in ["few", "more"] {
+            let held =
+                |n| TxnOp::put(format!("lock/job/{holders}-{n}"), "held 0 00000000 1/2000", None);
+            let together: Vec<TxnOp> = (0..120).map(held).collect();
+            store.kv_client().txn(Txn::new().and_then(together)).await.unwrap();
+        }
+        let backend = EtcdBackend::connect(&url(&etcd, "locker", SECRET)).await.unwrap();
+        let role = async |change: &[&str]| drop(etcd.ctl(&[&["role"], change].concat()).await);
+        role(&["revoke-permission", "--prefix", "locker", "lock/"]).await;
+        role(&["grant-permission", "--prefix", "locker", "read", "lock/"]).await;
+        role(&["grant-permission", "--prefix", "locker", "readwrite", "lock/job/few"]).await;
+
+        let error = backend.force_release(&LockKey::new("job").unwrap()).await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        let left = etcd.ctl(&["get", "--prefix", "--keys-only", "lock/job/"]).await;
+        assert_eq!(left.split_whitespace().count(), 120);
     }
 }
 

@@ -136,11 +136,8 @@ macro_rules! harness {
             }
 
             fn timing(&self) -> Timing {
-                // The server counts in seconds, and looks for what has ended twice a second. What is asked of
-                // it takes several requests, past a proxy.
-                Timing::new()
-                    .with_ttl(Duration::from_secs(3))
-                    .with_slack(Duration::from_millis(900))
+                // The server counts in seconds, and looks for what has ended twice a second.
+                Timing::new().with_ttl(Duration::from_secs(3))
             }
 
             async fn disturb(&self, disturbance: Disturbance) {

@@ -275,7 +275,7 @@ mod after_a_release_that_failed {
         let etcd = Etcd::start().await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let store = store(&etcd).await;
-        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let url = format!("etcd://{}", proxy.address());
         let backend = EtcdBackend::connect(&url).await.unwrap();
         let (left_behind, moves) = (kept("left-behind"), kept("moves"));
         for lease in [&left_behind, &moves] {
@@ -307,7 +307,7 @@ mod after_a_release_that_failed {
         let etcd = Etcd::start().await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let store = store(&etcd).await;
-        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let url = format!("etcd://{}", proxy.address());
         let client = client(&url, LockOptions::new().ttl(TTL)).await;
         let mut guards = hold(&client, 20).await;
         let before = holder(&store, "job-0").await.unwrap().lease();
@@ -438,7 +438,7 @@ mod marks_and_places {
         let etcd = Etcd::start().await;
         let store = store(&etcd).await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let url = format!("etcd://{}", proxy.address());
         let backend = EtcdBackend::connect(&url).await.unwrap();
         let minute = held(&backend, Duration::from_secs(60)).await;
 
@@ -472,7 +472,7 @@ mod marks_and_places {
         let etcd = Etcd::start().await;
         let store = store(&etcd).await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-        let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+        let url = format!("etcd://{}", proxy.address());
         let backend = EtcdBackend::connect(&url).await.unwrap();
         let held = held(&backend, LONG).await;
         let waiting = Claim::new(kept("held")).with_patience(Patience::Waits);

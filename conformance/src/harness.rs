@@ -31,8 +31,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Makes a new client of the store, with connections of its own.
     async fn connect(&self) -> Self::Backend;
 
-    /// As [`connect`](Self::connect), but the client waits for replies for as long as a very busy machine may take: for the cases
-    /// that ask most by far, and are about what is answered, not when.
+    /// The same, but for cases that use it without the layers, so that nobody asks again: it may wait for replies for as long as a very
+    /// busy machine takes.
     async fn connect_patiently(&self) -> Self::Backend {
         self.connect().await
     }
@@ -98,14 +98,14 @@ pub enum Disturbance {
 pub struct Timing {
     /// The TTL of most leases. A third of it must be long compared to hiccups of a busy machine.
     pub ttl: Duration,
-    /// How late things may happen on a busy machine without being wrong.
+    /// How late things may happen on a busy machine without being wrong; less than half a TTL.
     pub slack: Duration,
 }
 
 impl Timing {
-    /// TTL 1 s, slack 500 ms.
+    /// TTL 2 s, slack 900 ms.
     pub const fn new() -> Self {
-        Self { ttl: Duration::from_secs(1), slack: Duration::from_millis(500) }
+        Self { ttl: Duration::from_secs(2), slack: Duration::from_millis(900) }
     }
 
     /// Sets the TTL of most leases.

@@ -145,7 +145,7 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
     let (scene, backend) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;
         run::require(&scene, if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS }).await?;
-        let backend = scene.harness().connect_patiently().await;
+        let backend = scene.backend().await;
         Ok((scene, backend))
     })?;
 

@@ -41,7 +41,7 @@ impl<H: Harness> Scene<H> {
 
     /// A new client of the store, bare.
     pub async fn backend(&self) -> H::Backend {
-        self.harness.connect().await
+        self.harness.connect_patiently().await
     }
 
     /// A new client of the store, with the layers, and with the suite's options.
@@ -51,7 +51,7 @@ impl<H: Harness> Scene<H> {
 
     /// A new client of the store, with the layers, and with these options.
     pub async fn client_with(&self, options: LockOptions) -> LockClient<H::Backend> {
-        self.layers(self.backend().await, options)
+        self.layers(self.harness.connect().await, options)
     }
 
     /// A new client of the store whose backend fails on command.
@@ -64,7 +64,7 @@ impl<H: Harness> Scene<H> {
         &self,
         options: LockOptions,
     ) -> (LockClient<FaultBackend<H::Backend>>, Faults) {
-        let backend = FaultBackend::new(self.backend().await);
+        let backend = FaultBackend::new(self.harness.connect().await);
         let faults = backend.faults().clone();
         (self.layers(backend, options), faults)
     }

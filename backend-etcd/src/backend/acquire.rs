@@ -84,7 +84,9 @@ impl EtcdBackend {
             (Ok(AttemptAll::Held { key, contention }), Some(place)) => {
                 Ok(AttemptAll::Held { key, contention: contention.with_place(place) })
             }
-            (Err(failure), Some(_)) => Err(failure.after_standing_in_line()),
+            (Err(failure), Some(_)) => {
+                Err(failure.after("it stands in line, and what followed was not applied"))
+            }
             (attempt, _) => attempt,
         };
         let leaves_something = place.is_some()

@@ -1,5 +1,6 @@
 //! Giving locks back, taking them away, and asking for them.
 
+use std::mem;
 use std::str;
 use std::time::Duration;
 
@@ -146,6 +147,17 @@ impl EtcdBackend {
     /// Ends all who hold `key`.
     pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
         let mut forced = ForcedRelease::new();
+        match self.end_each(key, &mut forced).await {
+            Ok(()) => Ok(forced),
+            Err(failure) if forced.ended().is_empty() => Err(failure),
+            Err(failure) => {
+                Err(failure.after("some of its holders were ended, and not the others"))
+            }
+        }
+    }
+
+    /// Ends all who hold `key`, so many at a time, and notes who they were.
+    async fn end_each(&self, key: &LockKey, forced: &mut ForcedRelease) -> Result<(), Failure> {
         let (mut failures, mut asked_at) = (0, None);
         while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
@@ -155,7 +167,7 @@ impl EtcdBackend {
                 queue.holders().filter(|holder| holder.created <= asked_at).collect();
             let together = &holders[..holders.len().min(CHANGED_TOGETHER)];
             if together.is_empty() {
-                return Ok(forced);
+                return Ok(());
             }
             let left = self.left(together.iter().map(|holder| holder.lease)).await?;
             let unchanged = together.iter().map(|holder| {
@@ -172,9 +184,10 @@ impl EtcdBackend {
             }
             let number = u64::try_from(revision(&reply)?).unwrap_or_default();
             let ended = together.iter().map(|holder| described(holder, &left));
-            forced = ended.fold(forced, ForcedRelease::with_ended).with_min_token(number);
+            let so_far = mem::take(forced).with_min_token(number);
+            *forced = ended.fold(so_far, ForcedRelease::with_ended);
             if together.len() == holders.len() {
-                return Ok(forced);
+                return Ok(());
             }
         }
         Err(too_busy())

@@ -61,7 +61,7 @@ async fn releases_what_was_granted_without_a_reply() {
     let etcd = with_little_space().await;
     let store = store(&etcd).await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+    let url = format!("etcd://{}", proxy.address());
     let client = client(&url, LONG).await;
     lock(&client, "warm-up").await.release().await.unwrap();
     let mut guards = Vec::new();
@@ -89,7 +89,7 @@ async fn keeps_the_locks_of_a_client_alive_after_a_release_that_failed() {
     let etcd = with_little_space().await;
     let store = store(&etcd).await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+    let url = format!("etcd://{}", proxy.address());
     let client = client(&url, Duration::from_secs(4)).await;
     let (kept, released) = (lock(&client, "kept").await, lock(&client, "released").await);
     fill(&store).await;

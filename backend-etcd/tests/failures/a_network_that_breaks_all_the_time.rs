@@ -27,7 +27,9 @@ async fn lets_nobody_in_beside_another_and_leaves_nothing() {
     for n in 0..CLIENTS {
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let url = format!("etcd://{}?timeout-ms=200", proxy.address());
-        let client = client(&url, Duration::from_secs(10)).await;
+        let backend = EtcdBackend::connect_lazily(EtcdConfig::from_url(&url).unwrap());
+        let options = LockOptions::new().ttl(Duration::from_secs(10));
+        let client = LockClient::builder(backend).options(options).build().unwrap();
         let (protected, over) = (Arc::clone(&protected), Arc::clone(&over));
         clients.spawn(async move {
             let mutex = client.mutex("job").unwrap();

@@ -114,7 +114,7 @@ async fn that_breaks_for_a_moment_ends_no_watch_however_many_there_are() {
     let etcd = Etcd::start().await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     let url = format!("etcd://{}?timeout-ms=200", proxy.address());
-    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let backend = EtcdBackend::connect_lazily(EtcdConfig::from_url(&url).unwrap());
     let watch = |n: u16| backend.watch(&LockKey::new(format!("job-{n}")).unwrap());
     let watched = async || etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await;
     let all = async || watched().await >= f64::from(NUMBER);

@@ -166,7 +166,7 @@ async fn rights_that_are_taken_away_are_missed_and_those_given_back_used() {
 async fn no_error_and_no_debug_output_shows_the_password() {
     let redis = redis_with(DOCUMENTED).await;
     let proxy = FaultProxy::start(redis.address()).await;
-    let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=50", proxy.address());
+    let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=300", proxy.address());
     let backend = Backend::connect(&with_proxy).await.unwrap();
     let client = LockClient::new(backend.clone());
     let mut shown = vec![format!("{backend:?} {client:?} {:?}", client.mutex("job").unwrap())];

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{Disturbance, Need};
 use leasehold_core::{Description, Fingerprint, Holder, LockKey};
-use leasehold_redis_support::{Backend, Call, Client, Layout};
+use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
     Weather,
@@ -209,6 +209,11 @@ pub(crate) async fn connect<C: Client>(servers: &impl Servers) -> Backend<C> {
     Backend::connect(&servers.url()).await.unwrap()
 }
 
+pub(crate) async fn connect_patiently<C: Client>(servers: &impl Servers) -> Backend<C> {
+    let config = Config::from_url(&servers.url()).unwrap();
+    Backend::connect_with(config.timeout(Duration::from_secs(30)).unwrap()).await.unwrap()
+}
+
 pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
     match disturbance {
         Disturbance::Disconnect => servers.disconnect().await,
@@ -342,6 +347,10 @@ macro_rules! harness {
 
             async fn connect(&self) -> $backend {
                 $made(family::connect(&self.0).await)
+            }
+
+            async fn connect_patiently(&self) -> $backend {
+                $made(family::connect_patiently(&self.0).await)
             }
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {

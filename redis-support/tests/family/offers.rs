@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::rights::DOCUMENTED;
 use super::steps::{assert_nothing_is_left, lock, renewed, scripts_run, waiting};
-use crate::Backend;
+use crate::{Backend, Config};
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -134,8 +134,8 @@ async fn overlap_at_no_time_though_connections_break() {
         let proxy = FaultProxy::start(redis.address()).await;
         let url = format!("redis://{}?timeout-ms=100", proxy.address());
         proxies.push(proxy);
-        let client = LockClient::new(Backend::connect(&url).await.unwrap());
-        let mutex = client.mutex("job").unwrap();
+        let backend = Backend::connect_lazily(Config::from_url(&url).unwrap());
+        let mutex = LockClient::new(backend).mutex("job").unwrap();
         let (is_over, inside) = (Arc::clone(&is_over), Arc::clone(&inside));
         let last_token = Arc::clone(&last_token);
         clients.spawn(async move {
