@@ -13,7 +13,7 @@ async fn call(connections: Semaphore, open: Arc<AtomicU32>) -> Result<u32, Error
     connections
         .run(1, async |_permit| {
             let now_open = open.fetch_add(1, Ordering::SeqCst) + 1;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
             open.fetch_sub(1, Ordering::SeqCst);
             now_open
         })

