@@ -87,10 +87,10 @@ mod run_verb {
         ask(&redis, &["SET", "lock:job", "theirs"]);
 
         let start = Instant::now();
-        let output = run(&redis, &["--wait", "300ms"], "echo in").output().unwrap();
+        let output = run(&redis, &["--wait", "1s"], "echo in").output().unwrap();
 
         assert_eq!(code(&output), 75);
-        assert!(start.elapsed() >= Duration::from_millis(300) && start.elapsed() < SOON);
+        assert!(start.elapsed() >= Duration::from_secs(1) && start.elapsed() < SOON);
         assert_eq!(text(&output.stdout), "");
     }
 
@@ -100,7 +100,7 @@ mod run_verb {
         let ticks = file(&folder, "ticks");
         // It would go on for ever, and notes when it still did.
         let script = format!("while true; do date +%s%3N >> {}; sleep 0.01; done", ticks.display());
-        let options = ["--ttl", "2s", "--kill-after", "500ms"];
+        let options = ["--ttl", "4s", "--kill-after", "1s"];
         let running = Running::start(&mut run(&redis, &options, &script));
         until("the command runs", || ticks.exists());
         let remaining = ask(&redis, &["PTTL", "lock:job"]);
@@ -172,7 +172,7 @@ mod run_verb {
         let killed_at = Instant::now();
         let next = run(&redis, &["--ttl", "1s"], "echo $LEASEHOLD_TOKEN").output().unwrap();
 
-        assert!(killed_at.elapsed() < Duration::from_secs(2), "{:?}", killed_at.elapsed());
+        assert!(killed_at.elapsed() < SOON, "{:?}", killed_at.elapsed());
         let second: u64 = text(&next.stdout).trim().parse().unwrap();
         assert!(second > first, "{second} after {first}");
         let last = std::fs::read_to_string(&ticks).unwrap();
@@ -297,7 +297,7 @@ mod kinds {
         let mut writer = start_many(&redis, &["--write"], 1).remove(0);
         assert_eq!(writer.line(), "in");
         for option in ["--read", "--write"] {
-            let other = run(&redis, &[option, "--wait", "300ms"], "true").output().unwrap();
+            let other = run(&redis, &[option, "--wait", "1s"], "true").output().unwrap();
             assert_eq!(code(&other), 75, "{option}");
         }
         let other_kind = run(&redis, &["--no-wait"], "true").output().unwrap();

@@ -90,7 +90,7 @@ mod run_verb {
     #[test]
     fn a_server_that_hangs_longer_than_the_ttl_stops_the_command() {
         let etcd = etcd();
-        let options = ["--ttl", "2s", "--kill-after", "500ms"];
+        let options = ["--ttl", "4s", "--kill-after", "1s"];
         let mut running = Running::start(&mut run(&etcd, &options, "echo in; exec sleep 60"));
         assert_eq!(running.line(), "in");
 
@@ -124,7 +124,7 @@ mod run_verb {
         assert_eq!(holder.line(), "in");
         let held = keys(&etcd);
 
-        for options in [&["--wait", "300ms"][..], &["--fair", "--wait", "300ms"]] {
+        for options in [&["--wait", "1s"][..], &["--fair", "--wait", "1s"]] {
             let output = run(&etcd, options, "echo in").output().unwrap();
 
             assert_eq!(code(&output), 75, "{}", text(&output.stderr));

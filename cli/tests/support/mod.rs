@@ -9,10 +9,12 @@ use tempfile::TempDir;
 
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-/// `leasehold`, with the store at `url`.
+/// `leasehold`, with the store at `url`, as patient as a test on a busy machine has to be.
 pub(crate) fn leasehold_on(url: &str) -> Command {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let patient = format!("{url}{separator}timeout-ms=5000");
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.env("LEASEHOLD_BACKEND", url).stdin(Stdio::null());
+    command.env("LEASEHOLD_BACKEND", patient).stdin(Stdio::null());
     command
 }
 

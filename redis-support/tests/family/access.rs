@@ -10,6 +10,7 @@ use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather,
 };
 
+use super::connect;
 use super::rights::{DOCUMENTED, OF_CLUSTERS};
 use crate::Backend;
 
@@ -91,14 +92,14 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
 #[tokio::test]
 async fn the_documented_rules_are_enough_and_no_more() {
     let redis = redis_with(DOCUMENTED).await;
-    let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
 
     all_operations(&backend).await.unwrap();
     assert!(backend.capabilities().supports(Feature::Push));
 
     for needless in COMMANDS {
         let redis = redis_with(&format!("{DOCUMENTED} -{needless}")).await;
-        let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+        let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
         let error = all_operations(&backend).await.expect_err(needless);
         assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
     }
@@ -107,8 +108,7 @@ async fn the_documented_rules_are_enough_and_no_more() {
 #[tokio::test]
 async fn without_the_right_to_news_those_who_wait_poll() {
     let redis = redis_with(&DOCUMENTED.replace("+client|tracking", "")).await;
-    let connect =
-        async || LockClient::new(Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
+    let connect = async || LockClient::new(connect(&url(&redis, "locker", SECRET)).await.unwrap());
     let (holder, client) = (connect().await, connect().await);
     assert!(!client.backend().capabilities().supports(Feature::Push));
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
@@ -130,14 +130,14 @@ async fn wrong_credentials_and_rights_are_denied_at_once() {
             "" => redis.url(),
             user => url(&redis, user, password),
         };
-        let error = Backend::connect(&url).await.unwrap_err();
+        let error = connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{user}: {error}");
         assert!(!error.is_retryable());
     }
 
     // A server that has another prefix for us.
     let redis = redis_with(&DOCUMENTED.replace("~lock:*", "~other:*")).await;
-    let backend = Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
     let error = all_operations(&backend).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
@@ -149,7 +149,7 @@ async fn rights_that_are_taken_away_are_missed_and_those_given_back_used() {
         .acl(format!("user locker on >{SECRET} {DOCUMENTED}"))
         .start()
         .await;
-    let client = LockClient::new(Backend::connect(&url(&redis, "locker", SECRET)).await.unwrap());
+    let client = LockClient::new(connect(&url(&redis, "locker", SECRET)).await.unwrap());
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
     redis.command(&["ACL", "SETUSER", "locker", "-pexpire"]).await;
 
@@ -167,7 +167,7 @@ async fn no_error_and_no_debug_output_shows_the_password() {
     let redis = redis_with(DOCUMENTED).await;
     let proxy = FaultProxy::start(redis.address()).await;
     let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=300", proxy.address());
-    let backend = Backend::connect(&with_proxy).await.unwrap();
+    let backend = connect(&with_proxy).await.unwrap();
     let client = LockClient::new(backend.clone());
     let mut shown = vec![format!("{backend:?} {client:?} {:?}", client.mutex("job").unwrap())];
     let mut show = |error: Error| {
@@ -190,7 +190,7 @@ async fn no_error_and_no_debug_output_shows_the_password() {
         format!("redis://:{SECRET}@{}/x", redis.address()),
         format!("rediss://:{SECRET}@{}", redis.address()),
     ] {
-        show(Backend::connect(&url).await.unwrap_err());
+        show(connect(&url).await.unwrap_err());
     }
 
     for text in shown {
@@ -228,11 +228,11 @@ mod with_sentinel {
     #[tokio::test]
     async fn the_documented_rules_are_enough() {
         let redis = redis_with(DOCUMENTED, OF_SENTINELS).await;
-        let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+        let backend = connect(&url(&redis, "")).await.unwrap();
 
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
-        let error = Backend::connect(&url(&redis, "").replace("watcher", "nobody")).await;
+        let error = connect(&url(&redis, "").replace("watcher", "nobody")).await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Denied);
     }
 
@@ -242,7 +242,7 @@ mod with_sentinel {
             let rules = OF_SENTINELS.replace(&format!("+{needless} "), "");
             let redis = redis_with(DOCUMENTED, &rules).await;
 
-            let error = Backend::connect(&url(&redis, "")).await.expect_err(needless);
+            let error = connect(&url(&redis, "")).await.expect_err(needless);
 
             assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
         }
@@ -253,7 +253,7 @@ mod with_sentinel {
         for (right, granted) in [(" +wait", true), ("", false)] {
             let redis = redis_with(&format!("{DOCUMENTED}{right}"), OF_SENTINELS).await;
             let url = url(&redis, "&wait-replicas=majority&wait-replicas-ms=5000");
-            let backend = Backend::connect(&url).await.unwrap();
+            let backend = connect(&url).await.unwrap();
 
             let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
             let attempt = backend.try_acquire(&Claim::new(lease.clone())).await;
@@ -290,12 +290,12 @@ mod in_a_cluster {
     #[tokio::test]
     async fn the_documented_rules_are_enough_and_those_who_may_not_ask_for_the_map_are_denied() {
         let redis = redis_with(OF_CLUSTERS).await;
-        let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+        let backend = connect(&url(&redis, "")).await.unwrap();
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
 
         let redis = redis_with("+asking").await;
-        let error = Backend::connect(&url(&redis, "")).await.unwrap_err();
+        let error = connect(&url(&redis, "")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
 
@@ -305,7 +305,7 @@ mod in_a_cluster {
             [(OF_CLUSTERS, ErrorKind::Unavailable), ("+cluster|slots", ErrorKind::Denied)]
         {
             let redis = redis_with(rules).await;
-            let backend = Backend::connect(&url(&redis, "")).await.unwrap();
+            let backend = connect(&url(&redis, "")).await.unwrap();
             let (slot, from) = (redis.slot_of("lock:job").await, redis.owner_of("lock:job").await);
             redis.begin_migration(slot, from, (from + 1) % 3).await;
 
@@ -321,7 +321,7 @@ mod in_a_cluster {
     async fn a_majority_of_replicas_takes_two_rights() {
         let redis = redis_with(&format!("{OF_CLUSTERS} +wait +cluster|nodes")).await;
         let url = url(&redis, "?wait-replicas=majority&wait-replicas-ms=5000");
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
 
         all_operations(&backend).await.unwrap();
     }
@@ -343,13 +343,13 @@ mod tls {
     }
 
     async fn refusal(url: &str) -> Error {
-        Backend::connect(url).await.unwrap_err()
+        connect(url).await.unwrap_err()
     }
 
     #[tokio::test]
     async fn a_server_with_a_trusted_certificate_is_used() {
         let redis = RedisOptions::new().tls().start().await;
-        let backend = Backend::connect(&trusting(&redis)).await.unwrap();
+        let backend = connect(&trusting(&redis)).await.unwrap();
 
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
@@ -387,7 +387,7 @@ mod tls {
         let (cert, key) = (files.client_certificate(), files.client_key());
 
         let with = format!("{}&cert={}&key={}", trusting(&redis), cert.display(), key.display());
-        let backend = Backend::connect(&with).await.unwrap();
+        let backend = connect(&with).await.unwrap();
         all_operations(&backend).await.unwrap();
 
         let without = refusal(&trusting(&redis)).await;
@@ -402,7 +402,7 @@ mod tls {
         let redis = SentinelOptions::new().nodes(RedisOptions::new().tls()).start().await;
         let authority = redis.certificates().authority();
         let url = format!("{}&ca={}", patient(&redis.url()), authority.display());
-        let client = LockClient::new(Backend::connect(&url).await.unwrap());
+        let client = LockClient::new(connect(&url).await.unwrap());
         client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
 
         let error = refusal(&patient(&redis.url())).await;
@@ -423,7 +423,7 @@ mod tls {
             ClusterOptions::new().replicas(0).nodes(RedisOptions::new().tls()).start().await;
         let authority = redis.certificates().authority();
         let one = format!("rediss-cluster://{}?ca={}", redis.node_address(0), authority.display());
-        let client = LockClient::new(Backend::connect(&one).await.unwrap());
+        let client = LockClient::new(connect(&one).await.unwrap());
 
         for n in 0..8 {
             let name = format!("job-{n}");

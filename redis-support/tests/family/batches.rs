@@ -11,6 +11,7 @@ use leasehold_redis_support::{Call, Layout, Script};
 use leasehold_testbed::{Redis, RedisOptions, until};
 use tokio::time::timeout;
 
+use super::connect;
 use super::rights::DOCUMENTED;
 use super::steps::{lock, scripts_run};
 use crate::Backend;
@@ -21,7 +22,7 @@ const LONG: Duration = Duration::from_secs(60);
 const MANY: usize = 40;
 
 async fn backend(redis: &Redis) -> Backend {
-    Backend::connect(&redis.url()).await.unwrap()
+    connect(&redis.url()).await.unwrap()
 }
 
 fn lease(name: &str) -> Lease {
@@ -173,7 +174,7 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         let user = format!("user locker on nopass {DOCUMENTED} -{needless}");
         let redis = RedisOptions::new().acl(user).start().await;
         let url = format!("redis://locker:any@{}", redis.address());
-        let (backend, claims) = (Backend::connect(&url).await.unwrap(), numbered());
+        let (backend, claims) = (connect(&url).await.unwrap(), numbered());
 
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
         assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
@@ -214,7 +215,7 @@ async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
 async fn noted(claims: &[Claim]) -> u64 {
     let redis = Redis::start().await;
     // The first lock of each hash slot is asked for by itself.
-    let first = Backend::connect(&format!("{}?push=off", redis.url())).await.unwrap();
+    let first = connect(&format!("{}?push=off", redis.url())).await.unwrap();
     acquire(&first, claims).await;
     release(&first, claims).await;
     let backend = backend(&redis).await;
@@ -280,7 +281,7 @@ async fn are_noted_by_a_server_that_does_not_let_itself_be_told_otherwise() {
     let user = format!("user locker on nopass {rights}");
     let redis = RedisOptions::new().acl(user).start().await;
     let url = format!("redis://locker:any@{}", redis.address());
-    let client = LockClient::new(Backend::connect(&url).await.unwrap());
+    let client = LockClient::new(connect(&url).await.unwrap());
     let names: Vec<String> = (0..MANY).map(|n| format!("job/{n}")).collect();
     let mut refused = Vec::new();
     for _ in 0..3 {

@@ -12,12 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use super::connect;
 use crate::{Backend, Config};
 
 const LONG: Duration = Duration::from_secs(60);
 
 async fn backend(redis: &Redis) -> Backend {
-    Backend::connect(&redis.url()).await.unwrap()
+    connect(&redis.url()).await.unwrap()
 }
 
 fn lease(name: &str) -> Lease {
@@ -31,7 +32,7 @@ async fn acquire(backend: &Backend, lease: &Lease) -> Result<(), leasehold_core:
 #[tokio::test]
 async fn a_server_that_is_down_is_an_error_at_once_and_every_time() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let refused = Backend::connect(&url).await.unwrap_err();
+    let refused = connect(&url).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
 
     let lazy = Backend::connect_lazily(Config::from_url(&url).unwrap());
@@ -83,7 +84,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     let url = format!("redis://{}?timeout-ms=200", proxy.address());
-    let backend = Backend::connect(&url).await.unwrap();
+    let backend = connect(&url).await.unwrap();
     acquire(&backend, &lease("before")).await.unwrap();
 
     // This connection is dead for ever, without anybody having been told; new ones work.
@@ -284,7 +285,7 @@ async fn a_server_that_is_loading_is_not_ready_yet() {
     // A real one loads too fast to be caught; this one says what it says while it loads.
     let url = canned("-LOADING Redis is loading the dataset in memory\r\n").await;
 
-    let error = Backend::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("LOADING"), "{error}");
@@ -294,7 +295,7 @@ async fn a_server_that_is_loading_is_not_ready_yet() {
 async fn a_cluster_node_asks_for_another_connection() {
     for reply in ["-MOVED 3999 127.0.0.1:6381\r\n", "-CROSSSLOT Keys in request don't hash\r\n"] {
         let url = canned_after_handshake(Answer::Next(reply)).await;
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -302,7 +303,7 @@ async fn a_cluster_node_asks_for_another_connection() {
         assert!(error.to_string().contains("cluster"), "{error}");
     }
     let url = canned_after_handshake(Answer::Next("-CLUSTERDOWN It is down\r\n")).await;
-    let backend = Backend::connect(&url).await.unwrap();
+    let backend = connect(&url).await.unwrap();
     // Some client crate ends the connection then, and so nobody knows.
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
@@ -313,7 +314,7 @@ async fn what_is_no_redis_is_recognized() {
     for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let url = canned(garbage).await;
 
-        let error = Backend::connect(&url).await.unwrap_err();
+        let error = connect(&url).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Unexpected, "{garbage:?}: {error}");
     }
@@ -333,7 +334,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
         "%1\r\n+granted\r\n#t\r\n",
     ] {
         let url = canned_after_handshake(Answer::Next(reply)).await;
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -341,12 +342,12 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
     }
     // A null of RESP2, which not all client crates understand here.
     let url = canned_after_handshake(Answer::Last("$-1\r\n".to_owned())).await;
-    let backend = Backend::connect(&url).await.unwrap();
+    let backend = connect(&url).await.unwrap();
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert!(error.may_have_been_applied(), "{error}");
     for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
         let url = canned_after_handshake(Answer::Last(broken.to_owned())).await;
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
 
         let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
@@ -358,7 +359,7 @@ async fn replies_of_another_form_are_errors_and_no_panic() {
 async fn a_server_without_resp3_is_spoken_to_in_resp2() {
     let redis = Redis::start().await;
     let url = format!("{}?protocol=resp2", redis.url());
-    let forced = Backend::connect(&url).await.unwrap();
+    let forced = connect(&url).await.unwrap();
     assert!(!forced.capabilities().supports(Feature::Push));
     acquire(&forced, &lease("job")).await.unwrap();
 
@@ -367,7 +368,7 @@ async fn a_server_without_resp3_is_spoken_to_in_resp2() {
         _ => Answer::Next("+OK\r\n"),
     })
     .await;
-    let fallen_back = Backend::connect(&url).await.unwrap();
+    let fallen_back = connect(&url).await.unwrap();
     assert!(!fallen_back.capabilities().supports(Feature::Push));
 }
 

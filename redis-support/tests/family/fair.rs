@@ -4,14 +4,14 @@ use leasehold_conformance::fairness::Contest;
 use leasehold_core::LockOptions;
 use leasehold_testbed::Redis;
 
-use crate::Backend;
+use super::connect;
 
 const CONTEST: Contest = Contest::new(63);
 
 /// What a process of the test runs; nothing when it is called as a test of its own.
 #[tokio::test]
 async fn a_process() {
-    let connect = async |url: String| Backend::connect(&url).await.unwrap();
+    let connect = async |url: String| connect(&url).await.unwrap();
     CONTEST.take_turns(LockOptions::new().fair(true), connect).await;
 }
 

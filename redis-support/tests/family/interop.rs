@@ -9,6 +9,7 @@ use leasehold_core::{
 use leasehold_testbed::Redis;
 use tokio::time::{Instant, timeout};
 
+use super::connect;
 use super::steps::scripts_run;
 use crate::{Backend, Config, HEARS_OF_FLUSHES, READS_OF_A_BATCH, native};
 
@@ -17,7 +18,7 @@ const SOON: Duration = Duration::from_secs(5);
 
 async fn client(redis: &Redis) -> LockClient<Backend> {
     let options = LockOptions::new().ttl(LONG).without_description();
-    let backend = Backend::connect(&redis.url()).await.unwrap();
+    let backend = connect(&redis.url()).await.unwrap();
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
@@ -341,13 +342,13 @@ async fn one_bad_key_in_a_batch_leaves_its_neighbours_alone() {
 async fn locks_may_be_taken_through_any_address() {
     let redis = Redis::start().await;
     let socket = format!("unix://{}", redis.socket().display());
-    let over_socket = LockClient::new(Backend::connect(&socket).await.unwrap());
+    let over_socket = LockClient::new(connect(&socket).await.unwrap());
     let theirs = native(&redis);
     let config = Config::from_client(theirs).unwrap();
     let from_client = Backend::connect_with(config).await.unwrap();
     let from_client = LockClient::new(from_client);
     let database = format!("{}/5", redis.url());
-    let in_database = LockClient::new(Backend::connect(&database).await.unwrap());
+    let in_database = LockClient::new(connect(&database).await.unwrap());
 
     let guard = over_socket.mutex("job").unwrap().lock().await.unwrap();
     assert!(from_client.mutex("job").unwrap().try_lock().await.unwrap().is_none());

@@ -12,6 +12,7 @@ use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::connect;
 use super::rights::DOCUMENTED;
 use super::steps::{assert_nothing_is_left, lock, renewed, scripts_run, waiting};
 use crate::{Backend, Config};
@@ -19,7 +20,7 @@ use crate::{Backend, Config};
 const SOON: Duration = Duration::from_secs(5);
 
 async fn client(redis: &Redis) -> LockClient<Backend> {
-    LockClient::new(Backend::connect(&redis.url()).await.unwrap())
+    LockClient::new(connect(&redis.url()).await.unwrap())
 }
 
 /// Has the server know the scripts, so that each runs once.
@@ -69,7 +70,7 @@ async fn take_one_request() {
 #[tokio::test]
 async fn leave_the_key_at_no_time_to_others() {
     let redis = Redis::start().await;
-    let backend = async || Backend::connect(&redis.url()).await.unwrap();
+    let backend = async || connect(&redis.url()).await.unwrap();
     let (holding, waiting) = (backend().await, backend().await);
     let lease = || Lease::new(&key(), SOON * 10);
     let (holder, next) = (lease(), Claim::new(lease()).with_patience(Patience::Waits));
@@ -174,7 +175,7 @@ async fn without_a_right_to_them_are_asked_for() {
         let user = format!("user locker on nopass {DOCUMENTED} {without}");
         let redis = RedisOptions::new().acl(user).start().await;
         let url = format!("redis://locker:any@{}", redis.address());
-        let client = async || LockClient::new(Backend::connect(&url).await.unwrap());
+        let client = async || LockClient::new(connect(&url).await.unwrap());
         let (holder, next) = (client().await, client().await);
         know_scripts(&holder).await;
         let guard = lock(&holder, "job").await;

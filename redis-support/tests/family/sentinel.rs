@@ -6,13 +6,13 @@ use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, 
 use leasehold_testbed::{Redis, RedisSentinel, SentinelOptions, until};
 use tokio::time::Instant;
 
-use crate::Backend;
+use super::connect;
 
 const LONG: Duration = Duration::from_secs(60);
 const SECRET: &str = "S3CR3T-CANARY";
 
 async fn locks(url: &str) {
-    let client = LockClient::new(Backend::connect(url).await.unwrap());
+    let client = LockClient::new(connect(url).await.unwrap());
     client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
 }
 
@@ -43,7 +43,7 @@ async fn one_that_hangs_costs_nothing() {
 #[tokio::test]
 async fn that_are_all_gone_leave_those_who_have_found_the_server_alone() {
     let mut redis = RedisSentinel::start().await;
-    let backend = Backend::connect(&redis.url()).await.unwrap();
+    let backend = connect(&redis.url()).await.unwrap();
     let options = LockOptions::new().ttl(Duration::from_secs(3));
     let client = LockClient::builder(backend).options(options).build().unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
@@ -57,7 +57,7 @@ async fn that_are_all_gone_leave_those_who_have_found_the_server_alone() {
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
     assert!(guard.is_held());
-    let error = Backend::connect(&redis.url()).await.unwrap_err();
+    let error = connect(&redis.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "those who come now");
 }
 
@@ -66,7 +66,7 @@ async fn that_do_not_know_the_name_say_so() {
     let redis = RedisSentinel::start().await;
 
     let url = redis.url().replace("mymaster", "somebody");
-    let error = Backend::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("somebody"), "{error}");
@@ -77,7 +77,7 @@ async fn that_are_none_say_so() {
     let redis = Redis::start().await;
 
     let url = format!("redis-sentinel://{}/mymaster", redis.address());
-    let error = Backend::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 }
@@ -88,7 +88,7 @@ async fn have_a_password_of_their_own() {
 
     locks(&format!("{}?sentinel-pass={SECRET}", redis.url())).await;
     for url in [redis.url(), format!("{}?sentinel-pass=wrong", redis.url())] {
-        let error = Backend::connect(&url).await.unwrap_err();
+        let error = connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
 }
@@ -96,7 +96,7 @@ async fn have_a_password_of_their_own() {
 #[tokio::test]
 async fn over_the_old_protocol_are_asked_every_second() {
     let redis = RedisSentinel::start().await;
-    let backend = Backend::connect(&format!("{}?protocol=resp2", redis.url())).await.unwrap();
+    let backend = connect(&format!("{}?protocol=resp2", redis.url())).await.unwrap();
     let claim = |name: &str| Claim::new(Lease::new(&LockKey::new(name).unwrap(), LONG));
     backend.try_acquire(&claim("before")).await.unwrap();
     let old = redis.primary().await;

@@ -10,6 +10,7 @@ use leasehold_core::{
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
 
+use super::connect;
 use super::steps::scripts_run;
 use crate::Backend;
 
@@ -17,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
 async fn backend(redis: &Redis) -> Backend {
-    Backend::connect(&redis.url()).await.unwrap()
+    connect(&redis.url()).await.unwrap()
 }
 
 fn claims(keys: &[&str]) -> Vec<Claim> {
@@ -181,7 +182,7 @@ async fn rights_that_do_not_suffice_grant_none() {
         let default = "user default on nopass ~* &* +@all";
         let redis = RedisOptions::new().acl(default).acl(user).start().await;
         let url = format!("redis://locker:secret@{}", redis.address());
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
 
         assert_eq!(kind_of_failure(&backend).await.0, ErrorKind::Denied, "without {missing}");
 

@@ -8,6 +8,7 @@ use leasehold_core::{
 use leasehold_testbed::{Redis, until};
 use tokio::time::{Instant, timeout};
 
+use super::connect;
 use super::steps::{assert_nothing_is_left, lock, scripts_run, waiting};
 use crate::Backend;
 
@@ -15,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(5);
 
 async fn backend(redis: &Redis) -> Backend {
-    Backend::connect(&redis.url()).await.unwrap()
+    connect(&redis.url()).await.unwrap()
 }
 
 fn claim() -> Claim {

@@ -10,6 +10,7 @@ use leasehold_core::{
 };
 use leasehold_testbed::Redis;
 
+use super::connect;
 use super::steps::scripts_run;
 use crate::Backend;
 
@@ -18,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(2);
 
 async fn backend(redis: &Redis) -> Backend {
     // Some tests ask for a thousand things at once, on a machine that is busy.
-    Backend::connect(&format!("{}?timeout-ms=5000", redis.url())).await.unwrap()
+    connect(&redis.url()).await.unwrap()
 }
 
 fn permits(units: u32, limit: u32) -> Lease {
