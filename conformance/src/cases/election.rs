@@ -37,26 +37,32 @@ async fn told<H: Harness>(
     told.unwrap().map(|leader| leader.value().to_string())
 }
 
-/// A leader comes, says something else, resigns, and another one comes; the observer tells all of it.
+/// A leader comes, says something else, resigns, and another one comes; the observer tells all of it, and how long after it.
 async fn tells_of_every_change<H: Harness>(
     scene: &Scene<H>,
     election: &Election,
     mut observer: Observer,
-    within: Duration,
-) {
+) -> Vec<Duration> {
     assert_eq!(told(scene, &mut observer, Duration::ZERO).await, None, "at first at once");
 
+    let mut after = Vec::new();
+    let mut tells = async |value: Option<&str>| {
+        let changed_at = scene.now();
+        assert_eq!(told(scene, &mut observer, POLL).await.as_deref(), value);
+        after.push(scene.now().since(changed_at));
+    };
     let term = election.campaign("one").await.unwrap();
-    assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some("one"));
+    tells(Some("one")).await;
     for value in ["another", "and a third"] {
         term.proclaim(value).await.unwrap();
-        assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some(value));
+        tells(Some(value)).await;
     }
     term.resign().await.unwrap();
-    assert_eq!(told(scene, &mut observer, within).await, None);
+    tells(None).await;
     let next = election.campaign("the next").await.unwrap();
-    assert_eq!(told(scene, &mut observer, within).await.as_deref(), Some("the next"));
+    tells(Some("the next")).await;
     next.resign().await.unwrap();
+    after
 }
 
 pub(crate) async fn at_most_one_leads_at_a_time<H: Harness>(scene: &Scene<H>) {
@@ -184,7 +190,7 @@ pub(crate) async fn an_observer_is_told_of_every_change<H: Harness>(scene: &Scen
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let observer = other.election(&key).unwrap().observe();
 
-    tells_of_every_change(scene, &client.election(&key).unwrap(), observer, POLL).await;
+    tells_of_every_change(scene, &client.election(&key).unwrap(), observer).await;
 }
 
 pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells<H: Harness>(
@@ -192,12 +198,15 @@ pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells<H: Harness
 ) {
     let key = scene.key();
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
-    let observer = other.election(&key).unwrap().observe();
+    let (election, observed) = (client.election(&key).unwrap(), other.election(&key).unwrap());
 
-    // What it is not told of, it finds out by looking, but not before the slack is over.
-    assert!(scene.slack() < POLL);
-    let election = client.election(&key).unwrap();
-    tells_of_every_change(scene, &election, observer, Duration::ZERO).await;
+    // A busy machine is late now and then; what it is not told of, it finds out by looking, which is late each time.
+    let mut soonest = vec![Duration::MAX; 5];
+    for _ in 0..3 {
+        let after = tells_of_every_change(scene, &election, observed.observe()).await;
+        soonest = soonest.into_iter().zip(after).map(|(one, other)| one.min(other)).collect();
+    }
+    assert!(soonest.iter().all(|after| *after < POLL / 2), "{soonest:?}");
 }
 
 pub(crate) async fn an_observer_without_news_looks_all_the_same<H: Harness>(scene: &Scene<H>) {
@@ -207,7 +216,7 @@ pub(crate) async fn an_observer_without_news_looks_all_the_same<H: Harness>(scen
     faults.set_news(News::Muted);
     let observer = deaf.election(&key).unwrap().observe();
 
-    tells_of_every_change(scene, &client.election(&key).unwrap(), observer, POLL).await;
+    tells_of_every_change(scene, &client.election(&key).unwrap(), observer).await;
 }
 
 pub(crate) async fn an_observer_sees_a_leader_die<H: Harness>(scene: &Scene<H>) {

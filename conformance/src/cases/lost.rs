@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
 
+use super::begun;
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -166,11 +167,10 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in<H: Harness>(scene: &Sce
     let (client, _faults) = scene.faulty().await;
     let mutex = client.mutex(&key).unwrap();
     let lost = mutex.lock().await.unwrap();
-    let waiting = tokio::spawn({
+    let waiting = tokio::spawn(begun({
         let mutex = mutex.clone();
         async move { mutex.lock().await.unwrap() }
-    });
-    scene.pass(Duration::from_millis(20)).await;
+    }));
 
     client.backend().expire(&key).await.unwrap();
 

@@ -22,8 +22,11 @@ pub(crate) mod striped;
 pub(crate) mod together;
 pub(crate) mod waiting;
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
     Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Patience, Share,
@@ -85,6 +88,15 @@ pub(crate) async fn pass_the_end<H: Harness, B: LockBackend>(
     ttl: Duration,
 ) {
     scene.pass(longest(scene, backend, ttl)).await;
+}
+
+/// A call that has begun: one that waits stands in its client's queue already.
+pub(crate) fn begun<T: Send>(
+    call: impl Future<Output = T> + Send,
+) -> impl Future<Output = T> + Send {
+    let mut call = Box::pin(call);
+    let mut output = call.as_mut().now_or_never();
+    poll_fn(move |cx| output.take().map_or_else(|| call.as_mut().poll(cx), Poll::Ready))
 }
 
 /// Starts to wait for a lock of `client` in another task, and returns once it waits.

@@ -6,7 +6,7 @@ use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{grant, longest, refusal, start_to_wait};
+use super::{begun, grant, longest, refusal, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -296,13 +296,12 @@ pub(crate) async fn callers_of_a_process_are_served_in_order<H: Harness>(scene: 
     let mut waiting = JoinSet::new();
     for n in 0..10 {
         let (mutex, sender) = (client.mutex(&key).unwrap(), sender.clone());
-        waiting.spawn(async move {
+        // Each is in the queue before the next comes.
+        waiting.spawn(begun(async move {
             let guard = mutex.lock().await.unwrap();
             sender.send(n).unwrap();
             guard.release().await.unwrap();
-        });
-        // Each is in the queue before the next comes.
-        scene.pass(Duration::from_millis(5)).await;
+        }));
     }
 
     guard.release().await.unwrap();
@@ -328,9 +327,9 @@ pub(crate) async fn too_many_waiters_are_refused_at_once<H: Harness>(scene: &Sce
     let mut waiting = JoinSet::new();
     for _ in 0..3 {
         let mutex = mutex.clone();
-        waiting.spawn(async move { mutex.lock().await.unwrap().release().await.unwrap() });
+        let lock = async move { mutex.lock().await.unwrap().release().await.unwrap() };
+        waiting.spawn(begun(lock));
     }
-    scene.pass(Duration::from_millis(50)).await;
 
     let refused = mutex.lock().await.unwrap_err();
 
