@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, Timing, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
@@ -124,7 +124,7 @@ macro_rules! harness {
             }
 
             async fn connect(&self) -> $backend {
-                $connect(self.0.connect(EtcdConfig::DEFAULT_TIMEOUT).await)
+                $connect(self.0.connect(self.timing().ttl / 3).await)
             }
 
             async fn connect_patiently(&self) -> $backend {
@@ -133,11 +133,6 @@ macro_rules! harness {
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {
                 self.0.witness(key).await
-            }
-
-            fn timing(&self) -> Timing {
-                // The server counts in seconds, and looks for what has ended twice a second.
-                Timing::new().with_ttl(Duration::from_secs(3))
             }
 
             async fn disturb(&self, disturbance: Disturbance) {

@@ -103,9 +103,9 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// TTL 2 s, slack 900 ms.
+    /// TTL 4 s, slack 1.5 s.
     pub const fn new() -> Self {
-        Self { ttl: Duration::from_secs(2), slack: Duration::from_millis(900) }
+        Self { ttl: Duration::from_secs(4), slack: Duration::from_millis(1500) }
     }
 
     /// Sets the TTL of most leases.

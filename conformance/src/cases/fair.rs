@@ -140,7 +140,8 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>
 pub(crate) async fn an_outage_is_no_busy_loop_for_those_who_queue<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let holder = scene.client_with(fair(scene)).await;
-    let (client, faults) = scene.faulty_with(scene.options().fair(true)).await;
+    let patient = scene.options().fair(true).outage_wait(scene.ttl() * 20);
+    let (client, faults) = scene.faulty_with(patient).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let mutex = client.mutex(&key).unwrap();
     let waits = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;

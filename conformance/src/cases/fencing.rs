@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     const GRANTS: usize = 10_000;
-    /// As many as a slow store is asked for, if it does not manage all of them within twenty TTLs.
+    /// As many as a slow store is asked for, if it does not manage all of them within three TTLs.
     const FEWEST: usize = 2_000;
 
     let key = scene.key();
@@ -17,7 +17,7 @@ pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     for _ in 0..8 {
         backends.push(scene.backend().await);
     }
-    let (mut last, enough) = (0, scene.now() + scene.ttl() * 20);
+    let (mut last, enough) = (0, scene.now() + scene.ttl() * 3);
     for (number, backend) in backends.iter().cycle().take(GRANTS).enumerate() {
         if number >= FEWEST && scene.now() >= enough {
             break;

@@ -190,7 +190,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
     const TOGETHER: usize = 50;
 
     // Time enough to renew all of them on a machine that does other things too.
-    let ttl = scene.ttl() * 6;
+    let ttl = scene.ttl() * 3;
     let client = scene.client_with(scene.options().ttl(ttl)).await;
     let name = scene.key();
     let mutexes = (0..LOCKS).map(|n| client.mutex(format!("{name}/{n}")).unwrap());
@@ -355,11 +355,11 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harnes
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     // The next renewal falls due after it is dropped, or while it is under way.
-    for asked_after in [scene.ttl() / 20, scene.ttl() / 4] {
+    for asked_after in [scene.ttl() / 20, scene.ttl() / 5] {
         guard.extend(scene.ttl()).await.unwrap();
         scene.pass(asked_after).await;
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
-        let dropped = timeout(scene.ttl() / 8, guard.extend(scene.ttl())).await;
+        let dropped = timeout(scene.ttl() / 7, guard.extend(scene.ttl())).await;
         assert!(dropped.is_err());
 
         scene.pass(scene.ttl() * 5 / 4).await;

@@ -205,13 +205,9 @@ pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pau
 pub(crate) const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-pub(crate) async fn connect<C: Client>(servers: &impl Servers) -> Backend<C> {
-    Backend::connect(&servers.url()).await.unwrap()
-}
-
-pub(crate) async fn connect_patiently<C: Client>(servers: &impl Servers) -> Backend<C> {
+pub(crate) async fn connect<C: Client>(servers: &impl Servers, timeout: Duration) -> Backend<C> {
     let config = Config::from_url(&servers.url()).unwrap();
-    Backend::connect_with(config.timeout(Duration::from_secs(30)).unwrap()).await.unwrap()
+    Backend::connect_with(config.timeout(timeout).unwrap()).await.unwrap()
 }
 
 pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
@@ -346,11 +342,11 @@ macro_rules! harness {
             }
 
             async fn connect(&self) -> $backend {
-                $made(family::connect(&self.0).await)
+                $made(family::connect(&self.0, self.timing().ttl / 3).await)
             }
 
             async fn connect_patiently(&self) -> $backend {
-                $made(family::connect_patiently(&self.0).await)
+                $made(family::connect(&self.0, Duration::from_secs(30)).await)
             }
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {
