@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
-use leasehold_core::{Description, Holder, LockKey};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until_some};
 use tokio::sync::Mutex;
 
 /// A cluster, and a proxy before each of its members.
@@ -28,10 +28,16 @@ impl Cluster {
         Self { etcd: Mutex::new(etcd), proxies, client }
     }
 
+    /// A backend that waits so long for replies. Servers that have just started may be slower than that.
     async fn connect(&self, timeout: Duration) -> EtcdBackend {
         let addresses: Vec<String> = self.proxies.iter().map(FaultProxy::address).collect();
         let config = EtcdConfig::from_url(&format!("etcd://{}", addresses.join(","))).unwrap();
-        EtcdBackend::connect_with(config.timeout(timeout).unwrap()).await.unwrap()
+        let config = config.timeout(timeout).unwrap();
+        until_some("connected", async || match EtcdBackend::connect_with(config.clone()).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => None,
+            connected => Some(connected.unwrap()),
+        })
+        .await
     }
 
     /// The first of those who hold `key`.

@@ -103,9 +103,9 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// TTL 4 s, slack 1.5 s.
+    /// TTL 8 s, slack 3 s.
     pub const fn new() -> Self {
-        Self { ttl: Duration::from_secs(4), slack: Duration::from_millis(1500) }
+        Self { ttl: Duration::from_secs(8), slack: Duration::from_secs(3) }
     }
 
     /// Sets the TTL of most leases.

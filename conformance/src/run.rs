@@ -12,7 +12,7 @@ use crate::harness::{Harness, Time};
 use crate::scene::Scene;
 
 /// No case takes longer, in TTLs: a store that never answers fails it.
-const CASE_TTLS: u32 = 120;
+const CASE_TTLS: u32 = 60;
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 

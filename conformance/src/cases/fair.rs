@@ -11,7 +11,7 @@ use leasehold_core::{
 use tokio::time::timeout;
 
 use super::cancellation::polled;
-use super::{grant, longest, pass_the_end, refusal, start_to_wait};
+use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -275,7 +275,7 @@ pub(crate) async fn who_leaves_wakes_those_behind<H: Harness>(scene: &Scene<H>) 
 
     backend.release(&first).await.unwrap();
 
-    let guard = timeout(scene.slack(), behind).await.expect("it is woken").unwrap();
+    let guard = timeout(promptly(scene), behind).await.expect("it is woken").unwrap();
     guard.release().await.unwrap();
 }
 

@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     const GRANTS: usize = 10_000;
-    /// As many as a slow store is asked for, if it does not manage all of them within three TTLs.
+    /// As many as a slow store is asked for, if it does not manage all of them within a TTL.
     const FEWEST: usize = 2_000;
 
     let key = scene.key();
@@ -17,7 +17,7 @@ pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     for _ in 0..8 {
         backends.push(scene.backend().await);
     }
-    let (mut last, enough) = (0, scene.now() + scene.ttl() * 3);
+    let (mut last, enough) = (0, scene.now() + scene.ttl());
     for (number, backend) in backends.iter().cycle().take(GRANTS).enumerate() {
         if number >= FEWEST && scene.now() >= enough {
             break;
@@ -49,7 +49,7 @@ pub(crate) async fn tokens_survive_renewals<H: Harness>(scene: &Scene<H>) {
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let token = guard.token().clone();
 
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl() * 3 / 2).await;
     guard.extend(scene.ttl() * 2).await.unwrap();
 
     assert_eq!(*guard.token(), token);

@@ -154,7 +154,7 @@ pub(crate) async fn a_loss_is_seen_however_late_one_asks<H: Harness>(scene: &Sce
     let gone = async || !guard.is_held();
     scene.until("the loss is known", scene.ttl() / 3, gone).await;
 
-    scene.pass(scene.ttl() * 3).await;
+    scene.pass(scene.ttl()).await;
 
     for _ in 0..3 {
         assert_eq!(guard.lost().await, LossReason::Vanished);

@@ -29,7 +29,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, Patience, Share,
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, LockOptions, Patience, Share,
 };
 use tokio::task::JoinHandle;
 
@@ -70,6 +70,11 @@ pub(crate) async fn waiting_is_queueing<H: Harness>(scene: &Scene<H>, share: Sha
 /// How late the store may end a lease: it rounds TTLs up to this.
 pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
+}
+
+/// How late who waits may learn of what the store tells: without that, it looks after a third of the time that its place lasts.
+pub(crate) fn promptly<H: Harness>(scene: &Scene<H>) -> Duration {
+    scene.slack().min(LockOptions::PLACE_TTL * 3 / 10)
 }
 
 /// The longest that the store may keep a lease with this TTL that nobody renews.

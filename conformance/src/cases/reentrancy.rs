@@ -83,7 +83,7 @@ pub(crate) async fn an_inner_release_leaves_the_lock_and_its_renewal<H: Harness>
     mutex.lock().await.unwrap().release().await.unwrap();
     drop(mutex.lock().await.unwrap());
 
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl() * 3 / 2).await;
 
     assert!(outer.is_held());
     assert!(scene.witness(&key).await.is_some());

@@ -222,7 +222,7 @@ pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time<H: Harness>(sc
 
 pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
-    let time = scene.ttl() * 2;
+    let time = scene.ttl() * 3 / 2;
     let client = scene.client_with(scene.options().min_hold(time)).await;
     let other = scene.client().await;
     for drops in [false, true] {

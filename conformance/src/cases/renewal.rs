@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use tokio::time::timeout;
 
-use super::{grant, granularity};
+use super::{begun, grant, granularity};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -20,7 +20,7 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls<H: Harness>(scene: &Scene<H>) {
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let token = guard.token().clone();
 
-    for _ in 0..10 {
+    for _ in 0..3 {
         scene.pass(scene.ttl()).await;
         assert_eq!(guard.state(), LeaseState::Held);
         assert!(scene.witness(&key).await.is_some());
@@ -28,7 +28,7 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls<H: Harness>(scene: &Scene<H>) {
 
     assert_eq!(*guard.token(), token);
     let renewals = faults.calls(Operation::Renew);
-    assert!((20..60).contains(&renewals), "{renewals} renewals in ten TTLs");
+    assert!((6..18).contains(&renewals), "{renewals} renewals in three TTLs");
     guard.release().await.unwrap();
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time<H: Harness>(scene: 
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
 
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl() * 3 / 2).await;
 
     assert_eq!(guard.state(), LeaseState::Held);
     guard.release().await.unwrap();
@@ -85,7 +85,7 @@ pub(crate) async fn renewals_go_on_over_a_new_connection<H: Harness>(scene: &Sce
 
     for _ in 0..3 {
         scene.disturb(Disturbance::Disconnect).await;
-        scene.pass(scene.ttl()).await;
+        scene.pass(scene.ttl() / 2).await;
     }
 
     assert!(guard.is_held());
@@ -100,7 +100,7 @@ pub(crate) async fn a_short_silence_costs_no_lock<H: Harness>(scene: &Scene<H>) 
     scene.disturb(Disturbance::BlackHole).await;
     scene.pass(scene.ttl() / 3).await;
     scene.disturb(Disturbance::Heal).await;
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl() * 3 / 2).await;
 
     assert!(guard.is_held());
     guard.release().await.unwrap();
@@ -119,7 +119,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: H
     assert_eq!(guard.lost().await, LossReason::Taken);
 
     let renewals = faults.calls(Operation::Renew);
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl()).await;
     assert_eq!(faults.calls(Operation::Renew), renewals, "it renews what it has lost");
     drop(guard);
     scene.pass(scene.ttl() / 2).await;
@@ -143,7 +143,7 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Har
 
     assert_eq!(reason, LossReason::Expired);
     assert!(scene.now() >= deadline);
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl()).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
     drop(guard);
 }
@@ -178,7 +178,7 @@ pub(crate) async fn nothing_is_renewed_after_its_release<H: Harness>(scene: &Sce
     scene.until_free(&key, Duration::ZERO).await;
 
     let renewals = faults.calls(Operation::Renew);
-    scene.pass(scene.ttl() * 2).await;
+    scene.pass(scene.ttl()).await;
 
     assert_eq!(faults.calls(Operation::Renew), renewals);
 }
@@ -190,7 +190,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
     const TOGETHER: usize = 50;
 
     // Time enough to renew all of them on a machine that does other things too.
-    let ttl = scene.ttl() * 3;
+    let ttl = scene.ttl() * 3 / 2;
     let client = scene.client_with(scene.options().ttl(ttl)).await;
     let name = scene.key();
     let mutexes = (0..LOCKS).map(|n| client.mutex(format!("{name}/{n}")).unwrap());
@@ -200,7 +200,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
         guards.extend(try_join_all(some.iter().map(Mutex::lock)).await.unwrap());
     }
 
-    scene.pass(ttl + scene.ttl() * 2).await;
+    scene.pass(ttl * 3 / 2).await;
 
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     assert_eq!(lost, 0, "of {LOCKS} locks");
@@ -233,7 +233,7 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock<H: Harness>(
 
     // They are renewed together, until one of them keeps the others waiting.
     faults.inject_on(stuck.key(), Operation::Renew, Fault::SwallowRequest, 1_000);
-    scene.pass(scene.ttl() * 3).await;
+    scene.pass(scene.ttl() * 2).await;
 
     assert!(!stuck.is_held());
     assert!(others.iter().all(LockGuard::is_held));
@@ -355,12 +355,12 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harnes
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     // The next renewal falls due after it is dropped, or while it is under way.
-    for asked_after in [scene.ttl() / 20, scene.ttl() / 5] {
+    for dropped_after in [scene.ttl() / 10, scene.ttl() * 2 / 5] {
         guard.extend(scene.ttl()).await.unwrap();
-        scene.pass(asked_after).await;
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
-        let dropped = timeout(scene.ttl() / 7, guard.extend(scene.ttl())).await;
-        assert!(dropped.is_err());
+        let extension = begun(guard.extend(scene.ttl()));
+        scene.pass(dropped_after).await;
+        drop(extension);
 
         scene.pass(scene.ttl() * 5 / 4).await;
         assert_eq!(guard.state(), LeaseState::Held);

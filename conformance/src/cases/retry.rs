@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::fault::{Fault, News};
 use leasehold_core::{ErrorKind, LockBackend, Operation, Release, Renewal, Retry};
 
@@ -15,14 +16,14 @@ pub(crate) async fn pauses_grow_and_are_random<H: Harness>(scene: &Scene<H>) {
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let (min, max) = (Duration::from_millis(2), scene.ttl() / 10);
     let retry = Retry::unlimited().growing(min, max);
-    let mut attempts = Vec::new();
-    for _ in 0..3 {
+    let waits = (0..3).map(async |_| {
         let (client, faults) = scene.faulty_with(scene.options().retry(retry.clone())).await;
         faults.set_news(News::Muted);
         let waited = client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap();
         assert!(waited.is_none());
-        attempts.push(faults.calls(Operation::Acquire));
-    }
+        faults.calls(Operation::Acquire)
+    });
+    let attempts = join_all(waits).await;
 
     // About twenty of half the longest pause each; never as many as with the shortest.
     assert!(attempts.iter().all(|attempts| (8..80).contains(attempts)), "{attempts:?}");

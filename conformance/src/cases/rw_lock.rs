@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
-use super::{grant, longest, start_to_wait};
+use super::{grant, longest, promptly, start_to_wait};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -238,7 +238,7 @@ pub(crate) async fn a_downgrade_wakes_readers_who_wait<H: Harness>(scene: &Scene
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    let other = timeout(scene.slack(), reads).await.expect("it is woken").unwrap();
+    let other = timeout(promptly(scene), reads).await.expect("it is woken").unwrap();
     other.release().await.unwrap();
     downgraded.release().await.unwrap();
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::fault::{Fault, FaultBackend, News};
-use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex, Operation, Retry};
+use leasehold_core::{ErrorKind, LockBackend, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{begun, grant, longest, refusal, start_to_wait};
+use super::{begun, grant, longest, promptly, refusal, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -38,7 +38,7 @@ pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
         let guard = waiting.await.unwrap();
 
         let woken = scene.now().since(released_at);
-        assert!(woken < scene.slack(), "woken after {woken:?}");
+        assert!(woken < promptly(scene), "woken after {woken:?}");
         guard.release().await.unwrap();
     }
 }
@@ -62,7 +62,9 @@ pub(crate) async fn what_was_waited_for_lasts_like_any_other<H: Harness>(scene: 
         scene.pass(scene.ttl() / 2).await;
     }
     guard.release().await.unwrap();
-    grant(&third, &scene.lease(&key)).await;
+    let next = scene.lease(&key);
+    grant(&third, &next).await;
+    third.release(&next).await.unwrap();
 }
 
 pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
@@ -76,7 +78,7 @@ pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
-    let next = tokio::time::timeout(scene.slack(), waiting).await.expect("it is woken").unwrap();
+    let next = tokio::time::timeout(promptly(scene), waiting).await.expect("it is woken").unwrap();
     next.release().await.unwrap();
     drop(guard);
 }
@@ -128,7 +130,7 @@ pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene:
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 
-    let next = tokio::time::timeout(scene.slack(), waiting).await.expect("it is woken").unwrap();
+    let next = tokio::time::timeout(promptly(scene), waiting).await.expect("it is woken").unwrap();
     next.release().await.unwrap();
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{Disturbance, Need};
-use leasehold_core::{Description, Fingerprint, Holder, LockKey};
+use leasehold_core::{Description, ErrorKind, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
-    Weather,
+    Weather, until_some,
 };
 use tokio::sync::RwLock;
 
@@ -205,9 +205,14 @@ pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pau
 pub(crate) const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
+/// A backend that waits so long for replies. Servers that have just started may be slower than that.
 pub(crate) async fn connect<C: Client>(servers: &impl Servers, timeout: Duration) -> Backend<C> {
-    let config = Config::from_url(&servers.url()).unwrap();
-    Backend::connect_with(config.timeout(timeout).unwrap()).await.unwrap()
+    let config = Config::from_url(&servers.url()).unwrap().timeout(timeout).unwrap();
+    until_some("connected", async || match Backend::connect_with(config.clone()).await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => None,
+        connected => Some(connected.unwrap()),
+    })
+    .await
 }
 
 pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
