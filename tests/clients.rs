@@ -10,12 +10,12 @@ use tokio::time::timeout;
 
 /// Longer than any test: who waits so long has been told nothing.
 const LONG: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(20);
 
 /// The same servers, with one client crate and with the other.
 async fn clients(url: &str) -> [LockClient; 2] {
     let connect = async |client| {
-        let url = format!("{url}?client={client}");
+        let url = format!("{url}?client={client}&timeout-ms=5000");
         let backend: Arc<dyn LockBackend> = leasehold::backend(&url).await.unwrap();
         let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
         LockClient::builder(backend).options(told).build().unwrap().erase()

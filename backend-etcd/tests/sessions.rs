@@ -65,16 +65,16 @@ mod a_client {
     }
 
     /// A busy machine takes a while for a thousand locks.
-    const AMPLE_TTL: Duration = Duration::from_secs(6);
+    const AMPLE_TTL: Duration = Duration::from_secs(24);
 
-    /// How many requests to keep a lease alive come in two TTLs, while so many locks are held.
+    /// How many requests to keep a lease alive come in a TTL, while so many locks are held.
     async fn requests_for(number: usize) -> f64 {
         let etcd = Etcd::start().await;
         let client = client(&etcd.url(), LockOptions::new().ttl(AMPLE_TTL)).await;
         let guards = hold(&client, number).await;
         let before = requests_to_keep_alive(&etcd).await;
 
-        sleep(AMPLE_TTL * 2).await;
+        sleep(AMPLE_TTL).await;
 
         let requests = requests_to_keep_alive(&etcd).await - before;
         assert!(guards.iter().all(LockGuard::is_held), "of {number}");
@@ -86,7 +86,7 @@ mod a_client {
     async fn keeps_a_thousand_locks_alive_with_the_requests_of_one() {
         let (one, thousand) = tokio::join!(requests_for(1), requests_for(1_000));
 
-        assert!(one >= 4.0, "{one}");
+        assert!(one >= 2.0, "{one}");
         assert!(thousand <= one * 2.0, "{thousand} for a thousand locks, {one} for one");
     }
 

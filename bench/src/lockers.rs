@@ -122,7 +122,8 @@ impl Who {
             Self::RedisErased => visitor.visit(redis_client(url).await.erase()).await,
             Self::FredFloor => visitor.visit(fred_floor::FredFloor::connect(url).await).await,
             Self::Fred => {
-                let backend = FredBackend::connect(url).await.expect("the server is up");
+                let backend =
+                    FredBackend::connect(&patiently(url)).await.expect("the server is up");
                 visitor.visit(LockClient::new(backend)).await
             }
             Self::Rslock => visitor.visit(rslock::Rslock::new(url)).await,
@@ -137,8 +138,13 @@ impl Who {
     }
 }
 
+/// The server at `url`, with time to connect on a machine that others keep busy.
+pub(crate) fn patiently(url: &str) -> String {
+    format!("{url}?timeout-ms=5000")
+}
+
 async fn redis_client(url: &str) -> LockClient<RedisBackend> {
-    LockClient::new(RedisBackend::connect(url).await.expect("the server is up"))
+    LockClient::new(RedisBackend::connect(&patiently(url)).await.expect("the server is up"))
 }
 
 /// A client of the `redis` crate whose requests are sent at once, which they are not by default.

@@ -87,10 +87,10 @@ mod run_verb {
         ask(&redis, &["SET", "lock:job", "theirs"]);
 
         let start = Instant::now();
-        let output = run(&redis, &["--wait", "1s"], "echo in").output().unwrap();
+        let output = run(&redis, &["--wait", "4s"], "echo in").output().unwrap();
 
         assert_eq!(code(&output), 75);
-        assert!(start.elapsed() >= Duration::from_secs(1) && start.elapsed() < SOON);
+        assert!(start.elapsed() >= Duration::from_secs(4) && start.elapsed() < SOON);
         assert_eq!(text(&output.stdout), "");
     }
 
@@ -136,14 +136,14 @@ mod run_verb {
         assert_eq!(running.line(), "asked");
         let (exit, complaint) = running.end();
         assert_eq!(exit, Some(76), "{complaint}");
-        assert!(start.elapsed() < Duration::from_secs(5), "it took {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(12), "it took {:?}", start.elapsed());
         assert!(ask(&redis, &["GET", "lock:job"]).ends_with("theirs"), "their lock was touched");
     }
 
     #[test]
     fn a_command_may_run_on_without_its_lock_if_told_so() {
         let redis = redis();
-        let options = ["--ttl", "1s", "--on-lost", "ignore"];
+        let options = ["--on-lost", "ignore"];
         let mut running =
             Running::start(&mut run(&redis, &options, "echo in; sleep 0.5; echo out; exit 3"));
         assert_eq!(running.line(), "in");
@@ -164,13 +164,13 @@ mod run_verb {
             "echo $LEASEHOLD_TOKEN; while true; do date +%s%N >> {}; sleep 0.01; done",
             ticks.display()
         );
-        let mut holder = Running::start(&mut run(&redis, &["--ttl", "1s"], &script));
+        let mut holder = Running::start(&mut run(&redis, &["--ttl", "4s"], &script));
         let first: u64 = holder.line().parse().unwrap();
         until("the command runs", || ticks.exists());
 
         holder.signal("KILL");
         let killed_at = Instant::now();
-        let next = run(&redis, &["--ttl", "1s"], "echo $LEASEHOLD_TOKEN").output().unwrap();
+        let next = run(&redis, &["--ttl", "4s"], "echo $LEASEHOLD_TOKEN").output().unwrap();
 
         assert!(killed_at.elapsed() < SOON, "{:?}", killed_at.elapsed());
         let second: u64 = text(&next.stdout).trim().parse().unwrap();
@@ -297,7 +297,7 @@ mod kinds {
         let mut writer = start_many(&redis, &["--write"], 1).remove(0);
         assert_eq!(writer.line(), "in");
         for option in ["--read", "--write"] {
-            let other = run(&redis, &[option, "--wait", "1s"], "true").output().unwrap();
+            let other = run(&redis, &[option, "--wait", "4s"], "true").output().unwrap();
             assert_eq!(code(&other), 75, "{option}");
         }
         let other_kind = run(&redis, &["--no-wait"], "true").output().unwrap();
@@ -415,7 +415,9 @@ mod status_and_release {
         assert_eq!(code(&held), 0);
         let said = text(&held.stdout);
         assert!(said.contains(&format!("/{})", holder.id())), "{said}");
-        assert!(said.contains("for another 29.") || said.contains("for another 30."), "{said}");
+        let (_, left) = said.split_once("for another ").expect("it says for how long");
+        let left: f64 = left.split_once('s').expect("in seconds").0.parse().unwrap();
+        assert!((10.0..=30.0).contains(&left), "{said}");
         assert!(said.contains(&token), "{said}");
 
         let json: serde_json::Value =

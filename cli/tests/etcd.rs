@@ -124,7 +124,7 @@ mod run_verb {
         assert_eq!(holder.line(), "in");
         let held = keys(&etcd);
 
-        for options in [&["--wait", "1s"][..], &["--fair", "--wait", "1s"]] {
+        for options in [&["--wait", "4s"][..], &["--fair", "--wait", "4s"]] {
             let output = run(&etcd, options, "echo in").output().unwrap();
 
             assert_eq!(code(&output), 75, "{}", text(&output.stderr));

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::certificates::Certificates;
 use crate::proxy::FaultProxy;
+use crate::until_some;
 use member::{Member, Stage};
 use program::Program;
 
@@ -176,8 +177,9 @@ impl Etcd {
     ///
     /// # Panics
     ///
-    /// If the member does not answer.
+    /// If the member does not answer for a minute.
     pub async fn metric(&self, member: usize, selector: &str) -> f64 {
-        self.members[member].metric(selector).await.expect("the member answers")
+        until_some("the member answers", async || self.members[member].metric(selector).await.ok())
+            .await
     }
 }

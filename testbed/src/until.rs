@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// What takes longer than this will never be. Leases of tests are shorter.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// What takes longer than this will never be, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Short beside what is waited for, long beside what a look costs.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// If it does not after twenty seconds; `what` says then what is missing, and is asked for it only then.
+/// If it does not after a minute; `what` says then what is missing, and is asked for it only then.
 pub async fn until<F>(what: impl fmt::Display, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
@@ -31,7 +31,7 @@ where
 ///
 /// # Panics
 ///
-/// If it does not after twenty seconds; `what` says then what is missing, and is asked for it only then.
+/// If it does not after a minute; `what` says then what is missing, and is asked for it only then.
 pub async fn until_some<T, F>(what: impl fmt::Display, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,

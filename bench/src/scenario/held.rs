@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::args::Args;
 use crate::child::{Child, Plan as ChildPlan, Word, Workers};
 use crate::contest::{Contest, Contestant, Round, Turn};
-use crate::lockers::native_redis;
+use crate::lockers::{native_redis, patiently};
 use crate::machine;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
@@ -42,7 +42,7 @@ const FULL: Size =
     Size { leases: 100_000, ttl: Duration::from_secs(30), hold: Duration::from_secs(60) };
 
 const QUICK: Size =
-    Size { leases: 500, ttl: Duration::from_secs(3), hold: Duration::from_millis(1_200) };
+    Size { leases: 500, ttl: Duration::from_secs(12), hold: Duration::from_millis(4_500) };
 
 /// Long enough for what was dropped to be given back.
 const UNTIL_QUIET: Duration = Duration::from_millis(200);
@@ -155,12 +155,14 @@ impl Plan {
         let url = self.url.clone();
         match self.who {
             Who::Redis => {
-                let backend = RedisBackend::connect(&url).await.expect("the server is up");
+                let backend =
+                    RedisBackend::connect(&patiently(&url)).await.expect("the server is up");
                 let client = client(backend, self.size.ttl);
                 self.hold(client, word).await
             }
             Who::Fred => {
-                let backend = FredBackend::connect(&url).await.expect("the server is up");
+                let backend =
+                    FredBackend::connect(&patiently(&url)).await.expect("the server is up");
                 let client = client(backend, self.size.ttl);
                 self.hold(client, word).await
             }

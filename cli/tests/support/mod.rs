@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// `leasehold`, with the store at `url`, as patient as a test on a busy machine has to be.
 pub(crate) fn leasehold_on(url: &str) -> Command {
     let separator = if url.contains('?') { '&' } else { '?' };
-    let patient = format!("{url}{separator}timeout-ms=5000");
+    let patient = format!("{url}{separator}timeout-ms=15000");
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.env("LEASEHOLD_BACKEND", patient).stdin(Stdio::null());
     command
@@ -64,7 +64,7 @@ impl Running {
 
     /// Waits until it ends: its exit code and what it had to complain about.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let give_up = Instant::now() + SOON * 2;
+        let give_up = Instant::now() + SOON;
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;

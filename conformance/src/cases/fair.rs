@@ -191,7 +191,8 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(
     let waiting = mutex.clone();
     let dropped = start_to_wait(scene, &client, async move { waiting.lock().await }).await;
     let waiting = mutex.clone();
-    let wait = Duration::from_millis(40);
+    // Enough to be asked for.
+    let wait = scene.slack();
     let timed = start_to_wait(scene, &client, async move { waiting.try_lock_for(wait).await });
     let timed = timed.await;
 

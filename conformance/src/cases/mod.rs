@@ -115,6 +115,6 @@ pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
     let before = faults.asked_for();
     let task = tokio::spawn(lock);
     let waits = async || faults.asked_for() > before;
-    scene.until("it waits", Duration::ZERO, waits).await;
+    scene.until("it waits", scene.ttl() * 2, waits).await;
     task
 }

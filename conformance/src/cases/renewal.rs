@@ -190,7 +190,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
     const TOGETHER: usize = 50;
 
     // Time enough to renew all of them on a machine that does other things too.
-    let ttl = scene.ttl() * 3 / 2;
+    let ttl = scene.ttl() * 3;
     let client = scene.client_with(scene.options().ttl(ttl)).await;
     let name = scene.key();
     let mutexes = (0..LOCKS).map(|n| client.mutex(format!("{name}/{n}")).unwrap());
@@ -200,7 +200,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
         guards.extend(try_join_all(some.iter().map(Mutex::lock)).await.unwrap());
     }
 
-    scene.pass(ttl * 3 / 2).await;
+    scene.pass(ttl * 5 / 4).await;
 
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     assert_eq!(lost, 0, "of {LOCKS} locks");
@@ -363,7 +363,8 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harnes
         drop(extension);
 
         scene.pass(scene.ttl() * 5 / 4).await;
-        assert_eq!(guard.state(), LeaseState::Held);
+        let held = async || guard.state() == LeaseState::Held;
+        scene.until("it is renewed", Duration::ZERO, held).await;
     }
     guard.release().await.unwrap();
 }

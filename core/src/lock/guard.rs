@@ -266,7 +266,7 @@ impl LockGuard {
     ///
     /// [`ErrorKind::LeaseLost`] if the lease was lost before, so what was done under it may not
     /// have been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did
-    /// not answer within a second; the release goes on in the background until the TTL has freed the key.
+    /// not answer within five seconds; the release goes on in the background until the TTL has freed the key.
     /// After any error the guard is gone just the same.
     ///
     /// # Cancel safety

@@ -23,9 +23,9 @@ use crate::sync::lock;
 /// Releases under way at once.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller that awaits a release is kept, before it is left to the reaper: longer than a
-/// reconnect, shorter than a caller notices.
-const RELEASE_WAIT: Duration = Duration::from_secs(1);
+/// How long a caller that awaits a release is kept, before it is left to the reaper: longer than a reconnect, and than most
+/// stalls of a busy machine.
+const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 /// The pause between two tries of such a release.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);

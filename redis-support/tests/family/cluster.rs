@@ -8,6 +8,7 @@ use leasehold_core::{
 use leasehold_testbed::{ClusterOptions, RedisCluster};
 use tokio::time::timeout;
 
+use super::connect;
 use super::contention::Contention;
 use super::steps::{lock, renewed, waiting};
 use crate::Backend;
@@ -21,7 +22,7 @@ async fn three() -> RedisCluster {
 }
 
 async fn client(redis: &RedisCluster) -> LockClient<Backend> {
-    let backend = Backend::connect(&redis.url()).await.unwrap();
+    let backend = connect(&redis.url()).await.unwrap();
     let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
     LockClient::builder(backend).options(options).build().unwrap()
 }
@@ -58,7 +59,7 @@ async fn locks_are_spread_over_all_servers() {
 async fn one_seed_is_enough() {
     let redis = three().await;
     let url = format!("redis-cluster://{}", redis.node_address(1));
-    let client = LockClient::new(Backend::connect(&url).await.unwrap());
+    let client = LockClient::new(connect(&url).await.unwrap());
 
     for name in one_with_each(&redis).await {
         lock(&client, &name).await.release().await.unwrap();
@@ -118,7 +119,7 @@ async fn a_server_of_a_cluster_asked_as_a_single_one_says_so() {
     let mut unsupported = 0;
     for node in 0..redis.nodes() {
         let url = format!("redis://{}", redis.node_address(node));
-        let backend = Backend::connect(&url).await.unwrap();
+        let backend = connect(&url).await.unwrap();
         let claim = Claim::new(Lease::new(&LockKey::new("job").unwrap(), TTL));
         match backend.try_acquire(&claim).await {
             Ok(_) => {}

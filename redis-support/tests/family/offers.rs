@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::{
     Attempt, Claim, Inspection, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
-    LossReason, Patience,
+    LockOptions, LossReason, Patience, RenewalMode,
 };
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, until};
 use tokio::task::{JoinHandle, JoinSet};
@@ -18,6 +18,7 @@ use super::steps::{assert_nothing_is_left, lock, renewed, scripts_run, waiting};
 use crate::{Backend, Config};
 
 const SOON: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(60);
 
 async fn client(redis: &Redis) -> LockClient<Backend> {
     LockClient::new(connect(&redis.url()).await.unwrap())
@@ -49,7 +50,13 @@ async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
 #[tokio::test]
 async fn take_one_request() {
     let redis = Redis::start().await;
-    let clients = [client(&redis).await, client(&redis).await];
+    // Renewals are requests, too.
+    let unrenewed = LockOptions::new().ttl(LONG).renewal(RenewalMode::Off);
+    let client = async || {
+        let backend = connect(&redis.url()).await.unwrap();
+        LockClient::builder(backend).options(unrenewed.clone()).build().unwrap()
+    };
+    let clients = [client().await, client().await];
     know_scripts(&clients[0]).await;
     let mut guard = lock(&clients[0], "job").await;
     for n in 1..=20 {

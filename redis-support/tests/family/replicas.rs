@@ -8,6 +8,7 @@ use leasehold_core::{
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
 
+use super::connect;
 use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ async fn backend(url: &str, replicas: &str) -> Backend {
 
 async fn patient_backend(url: &str, replicas: &str, patience: Duration) -> Backend {
     let parameters = format!("wait-replicas={replicas}&wait-replicas-ms={}", patience.as_millis());
-    Backend::connect(&format!("{url}?{parameters}")).await.unwrap()
+    connect(&format!("{url}?{parameters}")).await.unwrap()
 }
 
 fn claim(name: &str) -> Claim {
@@ -42,7 +43,7 @@ async fn fails(backend: &Backend, name: &str, told: &str) {
 
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(told), "{error}");
-    assert!(start.elapsed() < PATIENCE + Duration::from_millis(700), "{:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE + Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(backend.inspect(claim.key()).await.unwrap().holders().is_empty());
     assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
 }
@@ -132,9 +133,9 @@ async fn of_the_server_that_has_the_key_count_in_a_cluster() {
 #[tokio::test]
 async fn that_hang_hold_up_neither_renewals_nor_releases() {
     let redis = sentinels(1).await;
-    let patience = Duration::from_secs(2);
+    let patience = Duration::from_secs(6);
     let backend = patient_backend(&redis.url(), "1", patience).await;
-    let options = LockOptions::new().ttl(Duration::from_secs(2));
+    let options = LockOptions::new().ttl(Duration::from_secs(6));
     let client = LockClient::builder(backend).options(options).build().unwrap();
     until_acknowledged(client.backend(), "held").await;
     let held = client.mutex("held").unwrap().lock().await.unwrap();
@@ -142,7 +143,7 @@ async fn that_hang_hold_up_neither_renewals_nor_releases() {
 
     let failing = (0..8).map(|n| {
         let mutex = client.mutex(format!("job-{n}")).unwrap();
-        tokio::spawn(async move { mutex.try_lock_for(Duration::from_secs(3)).await })
+        tokio::spawn(async move { mutex.try_lock_for(Duration::from_secs(8)).await })
     });
     let failing: Vec<_> = failing.collect();
     let deadline = held.deadline();
