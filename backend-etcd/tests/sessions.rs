@@ -308,7 +308,8 @@ mod after_a_release_that_failed {
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let store = store(&etcd).await;
         let url = format!("etcd://{}", proxy.address());
-        let client = client(&url, LockOptions::new().ttl(TTL)).await;
+        // Longer than a release that fails is tried for.
+        let client = client(&url, LockOptions::new().ttl(Duration::from_secs(12))).await;
         let mut guards = hold(&client, 20).await;
         let before = holder(&store, "job-0").await.unwrap().lease();
         let tokens: Vec<_> = guards.iter().map(|guard| guard.token().clone()).collect();

@@ -90,7 +90,8 @@ async fn keeps_the_locks_of_a_client_alive_after_a_release_that_failed() {
     let store = store(&etcd).await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     let url = format!("etcd://{}", proxy.address());
-    let client = client(&url, Duration::from_secs(4)).await;
+    // Longer than a release that fails is tried for.
+    let client = client(&url, Duration::from_secs(12)).await;
     let (kept, released) = (lock(&client, "kept").await, lock(&client, "released").await);
     fill(&store).await;
     proxy.set_weather(Weather::Reset);

@@ -110,7 +110,7 @@ pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind<
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     let took = scene.now().since(asked_at);
-    assert!(took <= Duration::from_secs(1) + scene.slack(), "the release took {took:?}");
+    assert!(took <= Duration::from_secs(5) + scene.slack(), "the release took {took:?}");
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 
