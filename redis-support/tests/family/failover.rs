@@ -110,10 +110,15 @@ impl Store {
         }
     }
 
-    /// Has the replica take over in order.
+    /// Has the replica take over in order, once it has a copy of the lock `name`: sentinels do not wait for that.
     async fn hand_over(&self, name: &str) {
         match self {
-            Self::Sentinel(redis) => redis.failover().await,
+            Self::Sentinel(redis) => {
+                let (replica, key) = (self.replica(name).await, format!("lock:{name}"));
+                let has_copy = async || redis.command(replica, &["EXISTS", &key]).await == ":1";
+                until("the replica has a copy", has_copy).await;
+                redis.failover().await;
+            }
             Self::Cluster(redis) => redis.failover(self.replica(name).await).await,
         }
     }
