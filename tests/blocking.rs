@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::blocking::{self, LockClient};
 use leasehold::{ErrorKind, LockOptions, LossReason};
-use leasehold_testbed::{Redis, free_port};
+use leasehold_testbed::{Redis, free_port, patiently};
 use tokio::runtime::Runtime;
 
 /// For what is to happen at once, on a machine that is busy.
@@ -14,11 +14,6 @@ const LONG: Duration = Duration::from_secs(30);
 fn server() -> (Redis, Runtime) {
     let runtime = Runtime::new().unwrap();
     (runtime.block_on(Redis::start()), runtime)
-}
-
-/// As patient as a test on a busy machine has to be.
-fn patiently(url: &str) -> String {
-    format!("{url}?timeout-ms=5000")
 }
 
 fn connect(url: &str) -> LockClient {

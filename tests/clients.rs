@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::{LockBackend, LockClient, LockKey, LockOptions, LossReason, Retry};
-use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, until};
+use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(20);
 /// The same servers, with one client crate and with the other.
 async fn clients(url: &str) -> [LockClient; 2] {
     let connect = async |client| {
-        let url = format!("{url}?client={client}&timeout-ms=5000");
+        let url = patiently(&format!("{url}?client={client}"));
         let backend: Arc<dyn LockBackend> = leasehold::backend(&url).await.unwrap();
         let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
         LockClient::builder(backend).options(told).build().unwrap().erase()

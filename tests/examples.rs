@@ -2,19 +2,19 @@
 
 use std::process::Command;
 
+use leasehold_testbed::{Etcd, Redis, patiently};
+
 /// Runs an example in memory and on real servers of the stores that are compiled in: what each said.
 fn run_on_all_stores(name: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Examples that run at the same time on a busy machine may be slow.
-    let patiently = |url: String| run_on(name, &format!("{url}?timeout-ms=5000"));
     let mut said = vec![run(name)];
     if cfg!(feature = "redis") {
-        let redis = runtime.block_on(leasehold_testbed::Redis::start());
-        said.push(patiently(redis.url()));
+        let redis = runtime.block_on(Redis::start());
+        said.push(run_on(name, &patiently(&redis.url())));
     }
     if cfg!(feature = "etcd") {
-        let etcd = runtime.block_on(leasehold_testbed::Etcd::start());
-        said.push(patiently(etcd.url()));
+        let etcd = runtime.block_on(Etcd::start());
+        said.push(run_on(name, &patiently(&etcd.url())));
     }
     said
 }

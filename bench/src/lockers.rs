@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use leasehold_core::{LockClient, MemoryBackend};
 use leasehold_fred::FredBackend;
 use leasehold_redis::RedisBackend;
+use leasehold_testbed::patiently;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
@@ -136,11 +137,6 @@ impl Who {
             Self::Tokio => visitor.visit(local::Local).await,
         }
     }
-}
-
-/// The server at `url`, with time to connect on a machine that others keep busy.
-pub(crate) fn patiently(url: &str) -> String {
-    format!("{url}?timeout-ms=5000")
 }
 
 async fn redis_client(url: &str) -> LockClient<RedisBackend> {

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod etcd;
+mod patience;
 mod port;
 mod process;
 mod proxy;
@@ -14,6 +15,7 @@ mod until;
 
 pub use certificates::Certificates;
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
+pub use patience::patiently;
 pub use port::free_port;
 pub use process::Process;
 pub use proxy::{FaultProxy, Weather};

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use leasehold_testbed::patiently;
 use tempfile::TempDir;
 
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// `leasehold`, with the store at `url`, as patient as a test on a busy machine has to be.
+/// `leasehold`, with the store at `url`.
 pub(crate) fn leasehold_on(url: &str) -> Command {
-    let separator = if url.contains('?') { '&' } else { '?' };
-    let patient = format!("{url}{separator}timeout-ms=15000");
     let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.env("LEASEHOLD_BACKEND", patient).stdin(Stdio::null());
+    command.env("LEASEHOLD_BACKEND", patiently(url)).stdin(Stdio::null());
     command
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
 
-use super::begun;
+use super::{begun, until_held};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -141,8 +141,7 @@ pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
 
         scene.pass(scene.ttl()).await;
 
-        let held = async || guard.state() == LeaseState::Held;
-        scene.until(&format!("{kind:?} is taken for no loss"), Duration::ZERO, held).await;
+        until_held(scene, &guard, Duration::ZERO, &format!("{kind:?} is no loss")).await;
     }
     guard.release().await.unwrap();
 }

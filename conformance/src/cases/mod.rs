@@ -29,7 +29,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, LockClient, LockOptions, Patience, Share,
+    Attempt, Claim, Contention, Grant, Lease, LeaseState, LockBackend, LockClient, LockGuard,
+    LockOptions, Patience, Share,
 };
 use tokio::task::JoinHandle;
 
@@ -93,6 +94,16 @@ pub(crate) async fn pass_the_end<H: Harness, B: LockBackend>(
     ttl: Duration,
 ) {
     scene.pass(longest(scene, backend, ttl)).await;
+}
+
+/// Waits until a lease is surely held: it may be unsure meanwhile, and one that is lost never is again.
+pub(crate) async fn until_held<H: Harness>(
+    scene: &Scene<H>,
+    guard: &LockGuard,
+    within: Duration,
+    what: &str,
+) {
+    scene.until(what, within, async || guard.state() == LeaseState::Held).await;
 }
 
 /// A call that has begun: one that waits stands in its client's queue already.

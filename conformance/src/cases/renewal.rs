@@ -10,7 +10,7 @@ use leasehold_core::{
 };
 use tokio::time::timeout;
 
-use super::{begun, grant, granularity};
+use super::{begun, grant, granularity, until_held};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -73,8 +73,7 @@ pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds<H: Har
 
     assert_eq!(guard.unsure().await, LeaseState::Unsure);
 
-    let again = async || guard.state() == LeaseState::Held;
-    scene.until("it is held again", scene.ttl(), again).await;
+    until_held(scene, &guard, scene.ttl(), "it is held again").await;
     guard.release().await.unwrap();
 }
 
@@ -363,8 +362,7 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harnes
         drop(extension);
 
         scene.pass(scene.ttl() * 5 / 4).await;
-        let held = async || guard.state() == LeaseState::Held;
-        scene.until("it is renewed", Duration::ZERO, held).await;
+        until_held(scene, &guard, Duration::ZERO, "it is renewed").await;
     }
     guard.release().await.unwrap();
 }

@@ -329,17 +329,12 @@ mod in_a_cluster {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use leasehold_testbed::until;
+    use leasehold_testbed::{patiently, until};
 
     use super::*;
 
-    /// On a busy machine a handshake takes longer than one waits for a connection by default.
-    fn patient(url: &str) -> String {
-        format!("{url}?timeout-ms=5000")
-    }
-
     fn trusting(redis: &Redis) -> String {
-        format!("{}&ca={}", patient(&redis.tls_url()), redis.certificates().authority().display())
+        format!("{}&ca={}", patiently(&redis.tls_url()), redis.certificates().authority().display())
     }
 
     async fn refusal(url: &str) -> Error {
@@ -361,9 +356,9 @@ mod tls {
         let (redis, other) = (redis.start().await, other.start().await);
         let authority = other.certificates().authority();
 
-        let unknown_to_the_system = refusal(&patient(&redis.tls_url())).await;
+        let unknown_to_the_system = refusal(&patiently(&redis.tls_url())).await;
         let wrong_authority =
-            refusal(&format!("{}&ca={}", patient(&redis.tls_url()), authority.display())).await;
+            refusal(&format!("{}&ca={}", patiently(&redis.tls_url()), authority.display())).await;
         let wrong_name = refusal(&trusting(&redis).replace("localhost", "127.0.0.1")).await;
 
         for error in [unknown_to_the_system, wrong_authority, wrong_name] {
@@ -401,11 +396,11 @@ mod tls {
     async fn is_spoken_with_sentinels_and_the_servers_that_they_name() {
         let redis = SentinelOptions::new().nodes(RedisOptions::new().tls()).start().await;
         let authority = redis.certificates().authority();
-        let url = format!("{}&ca={}", patient(&redis.url()), authority.display());
+        let url = format!("{}&ca={}", patiently(&redis.url()), authority.display());
         let client = LockClient::new(connect(&url).await.unwrap());
         client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
 
-        let error = refusal(&patient(&redis.url())).await;
+        let error = refusal(&patiently(&redis.url())).await;
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 
         redis.failover().await;

@@ -21,15 +21,11 @@ mod turns;
 mod units;
 
 use leasehold_core::Error;
+use leasehold_testbed::patiently;
 
 use crate::Backend;
 
 /// Connects, and gives replies as much time as a busy machine may need, unless the URL says how much.
 async fn connect(url: &str) -> Result<Backend, Error> {
-    let separator = match url {
-        _ if url.contains("timeout-ms") => return Backend::connect(url).await,
-        _ if url.contains('?') => '&',
-        _ => '?',
-    };
-    Backend::connect(&format!("{url}{separator}timeout-ms=5000")).await
+    Backend::connect(&patiently(url)).await
 }

@@ -1,0 +1,24 @@
+//! Time for replies, on a machine that is busy.
+
+/// The URL of a store, with as much time for replies as a busy machine may need, unless it says how much.
+#[must_use]
+pub fn patiently(url: &str) -> String {
+    let separator = match url {
+        _ if url.contains("timeout-ms=") => return url.to_owned(),
+        _ if url.contains('?') => '&',
+        _ => '?',
+    };
+    format!("{url}{separator}timeout-ms=15000")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_url_says_already_is_kept() {
+        assert_eq!(patiently("redis://a"), "redis://a?timeout-ms=15000");
+        assert_eq!(patiently("redis://a?push=off"), "redis://a?push=off&timeout-ms=15000");
+        assert_eq!(patiently("redis://a?timeout-ms=9"), "redis://a?timeout-ms=9");
+    }
+}
