@@ -11,6 +11,8 @@ pub struct Case {
     pub group: &'static str,
     /// What it says: a sentence that can be false.
     pub name: &'static str,
+    /// The part of a lock that it tests.
+    pub subject: Subject,
     /// Its numbers in the project's catalogue of adversarial cases.
     pub numbers: &'static [u16],
     /// What a backend must declare, or a harness offer, for it to run.
@@ -35,6 +37,33 @@ impl Case {
     /// If the case fails.
     pub fn run(&self) -> Outcome {
         (self.run)()
+    }
+}
+
+/// The part of a lock that a case tests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The layers above the contract: queue, retry, watchdog, guards. A store only adds latency, so these cases run on
+    /// harnesses in [virtual time](crate::Time::Virtual), and elsewhere if `LEASEHOLD_CONFORMANCE_ALL` is set in the
+    /// environment.
+    Layers,
+    /// The client and its store under load.
+    Load,
+    /// The connection between the client and its store.
+    Network,
+    /// The contract that the store and its backend keep.
+    Store,
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Layers => "layers",
+            Self::Load => "load",
+            Self::Network => "network",
+            Self::Store => "store",
+        })
     }
 }
 
@@ -73,11 +102,13 @@ pub enum Need {
     Together,
     /// [`Feature::Units`].
     Units,
+    /// [`Time::Virtual`](crate::Time::Virtual), for a case that tests the [layers](Subject::Layers).
+    VirtualTime,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
@@ -90,6 +121,7 @@ impl Need {
         Self::Revocation,
         Self::Together,
         Self::Units,
+        Self::VirtualTime,
     ];
 
     /// The backend's feature that it is; `None` if it is a harness's hook.
@@ -102,9 +134,12 @@ impl Need {
             Self::Revocation => Some(Feature::Revocation),
             Self::Together => Some(Feature::Together),
             Self::Units => Some(Feature::Units),
-            Self::Advance | Self::BlackHole | Self::Disconnect | Self::Pause | Self::Restart => {
-                None
-            }
+            Self::Advance
+            | Self::BlackHole
+            | Self::Disconnect
+            | Self::Pause
+            | Self::Restart
+            | Self::VirtualTime => None,
         }
     }
 }
@@ -119,6 +154,7 @@ impl fmt::Display for Need {
             Self::Disconnect => "disconnect",
             Self::Pause => "pause",
             Self::Restart => "restart",
+            Self::VirtualTime => "virtual time",
             _ => "advance",
         })
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use leasehold_core::LockBackend;
 
-use crate::case::{Case, Need};
+use crate::case::{Case, Need, Subject};
 use crate::harness::Harness;
 use crate::scene::Scene;
 use crate::{list, run};
@@ -24,6 +24,7 @@ impl Store {
             .block_on(async { Scene::<H>::start().await.backend().await.capabilities() });
         let has = |need: &Need| match need.feature() {
             Some(feature) => capabilities.supports(feature),
+            None if *need == Need::VirtualTime => run::covers::<H>(Subject::Layers),
             None => H::HOOKS.contains(need),
         };
         Self { name: H::NAME.to_owned(), has: Need::ALL.into_iter().filter(has).collect() }
@@ -56,7 +57,8 @@ impl Store {
     }
 
     fn runs(&self, case: &Case) -> bool {
-        case.needs.iter().all(|need| self.has.contains(need))
+        let layers = (case.subject == Subject::Layers).then_some(Need::VirtualTime);
+        case.needs.iter().chain(&layers).all(|need| self.has.contains(need))
     }
 }
 
@@ -72,16 +74,17 @@ pub fn assert_documented<H: Harness>(page: &str) {
 
 /// The table that says which store runs which case.
 pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
-    let mut table = String::from("| number | case | needs |");
+    let mut table = String::from("| number | case | subject | needs |");
     for store in stores {
         write!(table, " {} |", store.name).expect("writing to a String never fails");
     }
-    table += "\n| --- | --- | --- |";
+    table += "\n| --- | --- | --- | --- |";
     table += &" --- |".repeat(stores.len());
     for case in cases {
         let numbers: Vec<_> = case.numbers.iter().map(ToString::to_string).collect();
         let (path, needs) = (case.path(), join(case.needs));
-        write!(table, "\n| {} | `{path}` | {needs} |", numbers.join(", ")).expect("as above");
+        let (numbers, subject) = (numbers.join(", "), case.subject);
+        write!(table, "\n| {numbers} | `{path}` | {subject} | {needs} |").expect("as above");
         for store in stores {
             table += if store.runs(case) { " ✓ |" } else { " – |" };
         }

@@ -54,7 +54,7 @@ pub mod document;
 pub mod fairness;
 
 pub use as_mutex::AsMutex;
-pub use case::{Case, Need, Outcome, Skipped};
+pub use case::{Case, Need, Outcome, Skipped, Subject};
 pub use harness::{Disturbance, Harness, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};

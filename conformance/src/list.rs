@@ -1,8 +1,19 @@
 //! The one list of cases.
 
-use crate::case::{Case, Need};
+use crate::case::{Case, Need, Subject};
 use crate::harness::Harness;
 use crate::{model, run};
+
+/// The subjects, as the list spells them.
+#[expect(non_upper_case_globals, reason = "they read as the words of the list")]
+mod subject {
+    use crate::case::Subject;
+
+    pub(super) const layers: Subject = Subject::Layers;
+    pub(super) const load: Subject = Subject::Load;
+    pub(super) const network: Subject = Subject::Network;
+    pub(super) const store: Subject = Subject::Store;
+}
 
 /// Turns the list into [`cases`], and into the macro `suite!`.
 macro_rules! cases {
@@ -12,7 +23,7 @@ macro_rules! cases {
     }
     $(
         $group:ident {
-            $($case:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
+            $($case:ident : $subject:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
         }
     )+) => {
         /// All cases, for the store of `H`.
@@ -21,9 +32,11 @@ macro_rules! cases {
                 $($(Case {
                     group: stringify!($group),
                     name: stringify!($case),
+                    subject: subject::$subject,
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
                     run: || run::on_scene::<H>(
+                        subject::$subject,
                         &[$($(Need::$need),+)?],
                         |scene| Box::pin(crate::cases::$group::$case(scene)),
                     ),
@@ -31,6 +44,7 @@ macro_rules! cases {
                 $(Case {
                     group: "model",
                     name: stringify!($model),
+                    subject: Subject::Store,
                     numbers: &[],
                     needs: model::$needs,
                     run: model::$model::<H>,
@@ -73,273 +87,273 @@ cases! { $
         mixed_kinds_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
     }
     mutual_exclusion {
-        many_tasks_never_overlap [1];
-        many_clients_never_overlap [2];
-        a_held_lock_is_refused_at_once [3];
-        a_refusal_tells_who_holds_it_and_for_how_long [];
-        similar_names_are_different_locks [4];
-        one_name_is_one_lock_for_all_clients [5];
-        an_expired_lease_has_one_successor [7];
-        a_grant_whose_reply_is_lost_is_the_same_acquisition [8];
-        a_grant_that_nobody_heard_of_is_given_back [8];
-        a_request_that_arrives_late_is_not_reported_as_held [9];
-        a_grant_that_comes_too_late_is_refused_and_given_back [10, 15];
-        locks_of_one_client_do_not_mix [11];
-        a_guard_may_be_released_by_another_task [12];
+        many_tasks_never_overlap: load [1];
+        many_clients_never_overlap: load [2];
+        a_held_lock_is_refused_at_once: store [3];
+        a_refusal_tells_who_holds_it_and_for_how_long: store [];
+        similar_names_are_different_locks: store [4];
+        one_name_is_one_lock_for_all_clients: store [5];
+        an_expired_lease_has_one_successor: store [7];
+        a_grant_whose_reply_is_lost_is_the_same_acquisition: store [8];
+        a_grant_that_nobody_heard_of_is_given_back: layers [8];
+        a_request_that_arrives_late_is_not_reported_as_held: layers [9];
+        a_grant_that_comes_too_late_is_refused_and_given_back: layers [10, 15];
+        locks_of_one_client_do_not_mix: store [11];
+        a_guard_may_be_released_by_another_task: layers [12];
     }
     expiry {
-        an_unrenewed_lease_ends_after_its_ttl_and_not_before [13];
-        the_deadline_counts_from_before_the_request [14];
-        a_slow_reply_leaves_less_of_the_lease [15];
-        a_ttl_that_drift_eats_up_is_refused_before_any_request [16];
-        the_longest_ttl_is_stored_exactly_and_a_longer_one_refused [17];
-        belief_ends_at_the_deadline_though_the_store_still_has_the_lease [18];
-        a_release_overtaken_by_expiry_leaves_the_successor [19];
-        a_guard_past_its_deadline_only_says_that_it_is_lost [20];
-        a_holder_that_is_gone_frees_the_key_within_a_ttl [21];
+        an_unrenewed_lease_ends_after_its_ttl_and_not_before: store [13];
+        the_deadline_counts_from_before_the_request: layers [14];
+        a_slow_reply_leaves_less_of_the_lease: layers [15];
+        a_ttl_that_drift_eats_up_is_refused_before_any_request: layers [16];
+        the_longest_ttl_is_stored_exactly_and_a_longer_one_refused: store [17];
+        belief_ends_at_the_deadline_though_the_store_still_has_the_lease: layers [18];
+        a_release_overtaken_by_expiry_leaves_the_successor: layers [19];
+        a_guard_past_its_deadline_only_says_that_it_is_lost: layers [20];
+        a_holder_that_is_gone_frees_the_key_within_a_ttl: store [21];
     }
     renewal {
-        a_lock_is_kept_for_many_ttls [22, 52];
-        a_renewal_puts_the_full_ttl_in_force [];
-        a_renewal_that_hangs_is_repeated_in_time [23];
-        failing_renewals_make_a_lease_unsure_and_then_lost [24];
-        an_unsure_lease_is_held_again_once_a_renewal_succeeds [];
-        renewals_go_on_over_a_new_connection [25] needs Disconnect;
-        a_short_silence_costs_no_lock [25] needs BlackHole;
-        a_definite_no_is_a_loss_at_once_and_the_end_of_renewals [26, 98] needs ForceRelease;
-        an_acknowledgement_after_the_deadline_revives_nothing [27];
-        a_renewal_that_races_a_release_never_brings_the_key_back [28];
-        nothing_is_renewed_after_its_release [29];
-        thousands_of_locks_are_all_renewed [30];
-        an_old_watchdog_leaves_a_new_lease_alone [31];
-        a_renewal_that_always_hangs_costs_no_other_lock [32];
-        max_hold_ends_a_lease_that_is_renewed [33];
-        max_hold_limits_an_extension [33, 34];
-        max_hold_may_be_shorter_than_the_ttl [33];
-        extending_moves_the_lease_in_the_store_and_here [34];
-        shortening_moves_the_deadline_before_the_store_answers [34];
-        an_extension_that_fails_takes_nothing_away [35];
-        an_extension_that_hangs_ends_with_the_lease [35];
-        an_extension_that_is_dropped_does_not_end_renewals [85];
-        a_stalled_process_sees_the_loss_first [36, 99];
-        without_a_watchdog_nothing_is_written [37];
+        a_lock_is_kept_for_many_ttls: store [22, 52];
+        a_renewal_puts_the_full_ttl_in_force: store [];
+        a_renewal_that_hangs_is_repeated_in_time: layers [23];
+        failing_renewals_make_a_lease_unsure_and_then_lost: layers [24];
+        an_unsure_lease_is_held_again_once_a_renewal_succeeds: layers [];
+        renewals_go_on_over_a_new_connection: network [25] needs Disconnect;
+        a_short_silence_costs_no_lock: network [25] needs BlackHole;
+        a_definite_no_is_a_loss_at_once_and_the_end_of_renewals: layers [26, 98] needs ForceRelease;
+        an_acknowledgement_after_the_deadline_revives_nothing: layers [27];
+        a_renewal_that_races_a_release_never_brings_the_key_back: store [28];
+        nothing_is_renewed_after_its_release: layers [29];
+        thousands_of_locks_are_all_renewed: load [30];
+        an_old_watchdog_leaves_a_new_lease_alone: layers [31];
+        a_renewal_that_always_hangs_costs_no_other_lock: layers [32];
+        max_hold_ends_a_lease_that_is_renewed: layers [33];
+        max_hold_limits_an_extension: layers [33, 34];
+        max_hold_may_be_shorter_than_the_ttl: layers [33];
+        extending_moves_the_lease_in_the_store_and_here: store [34];
+        shortening_moves_the_deadline_before_the_store_answers: layers [34];
+        an_extension_that_fails_takes_nothing_away: layers [35];
+        an_extension_that_hangs_ends_with_the_lease: layers [35];
+        an_extension_that_is_dropped_does_not_end_renewals: layers [85];
+        a_stalled_process_sees_the_loss_first: layers [36, 99];
+        without_a_watchdog_nothing_is_written: layers [37];
     }
     release {
-        a_released_lock_is_free_and_a_second_release_is_nothing [38];
-        a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody [39];
-        a_release_that_was_not_sent_is_repeated [39];
-        a_stale_release_leaves_the_successor [40];
-        a_forged_id_releases_nothing [41];
-        renewals_end_even_if_the_release_fails [42];
-        a_release_to_a_silent_store_ends_in_time_and_goes_on_behind [43];
-        a_dropped_guard_is_released_in_the_background [44];
-        a_background_release_is_repeated_until_it_is_heard [44];
-        a_guard_dropped_by_a_panic_is_released [45];
-        a_guard_may_be_dropped_outside_of_any_runtime [46];
-        a_guard_may_outlive_its_client [];
-        a_release_has_happened_when_it_returns [47];
-        a_shutdown_releases_all_that_it_can [49];
-        a_shutdown_that_cannot_finish_says_so_in_time [49];
-        min_hold_keeps_the_key_closed_after_the_release [];
+        a_released_lock_is_free_and_a_second_release_is_nothing: store [38];
+        a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody: layers [39];
+        a_release_that_was_not_sent_is_repeated: layers [39];
+        a_stale_release_leaves_the_successor: store [40];
+        a_forged_id_releases_nothing: store [41];
+        renewals_end_even_if_the_release_fails: layers [42];
+        a_release_to_a_silent_store_ends_in_time_and_goes_on_behind: layers [43];
+        a_dropped_guard_is_released_in_the_background: layers [44];
+        a_background_release_is_repeated_until_it_is_heard: layers [44];
+        a_guard_dropped_by_a_panic_is_released: layers [45];
+        a_guard_may_be_dropped_outside_of_any_runtime: layers [46];
+        a_guard_may_outlive_its_client: layers [];
+        a_release_has_happened_when_it_returns: store [47];
+        a_shutdown_releases_all_that_it_can: layers [49];
+        a_shutdown_that_cannot_finish_says_so_in_time: layers [49];
+        min_hold_keeps_the_key_closed_after_the_release: store [];
     }
     fencing {
-        tokens_strictly_increase [50];
-        tokens_follow_real_time_across_clients [51];
-        tokens_survive_renewals [52];
-        tokens_increase_after_expiry [53];
-        tokens_increase_after_a_forced_release [53] needs ForceRelease;
-        a_repeated_request_has_the_token_of_the_live_grant [54];
-        tokens_of_different_keys_have_no_order [55];
-        a_resource_that_checks_tokens_refuses_a_late_holder [56, 99];
-        tokens_increase_after_a_restart [57] needs Restart;
+        tokens_strictly_increase: load [50];
+        tokens_follow_real_time_across_clients: store [51];
+        tokens_survive_renewals: store [52];
+        tokens_increase_after_expiry: store [53];
+        tokens_increase_after_a_forced_release: store [53] needs ForceRelease;
+        a_repeated_request_has_the_token_of_the_live_grant: store [54];
+        tokens_of_different_keys_have_no_order: store [55];
+        a_resource_that_checks_tokens_refuses_a_late_holder: store [56, 99];
+        tokens_increase_after_a_restart: network [57] needs Restart;
     }
     reentrancy {
-        an_owner_enters_again_and_others_wait_for_its_last_guard [62];
-        another_owner_in_the_same_task_is_kept_out [63];
-        an_owner_may_be_many_tasks [62];
-        entering_again_is_no_request_and_no_new_token [52];
-        an_inner_release_leaves_the_lock_and_its_renewal [64];
-        the_depth_limit_is_an_error_at_once [65];
-        a_loss_is_the_loss_of_all_levels [66] needs ForceRelease;
-        a_lost_reply_does_not_spoil_the_count [67];
-        a_plain_mutex_never_enters_again [68];
-        joined_calls_of_one_owner_share_the_lock [];
+        an_owner_enters_again_and_others_wait_for_its_last_guard: layers [62];
+        another_owner_in_the_same_task_is_kept_out: layers [63];
+        an_owner_may_be_many_tasks: layers [62];
+        entering_again_is_no_request_and_no_new_token: layers [52];
+        an_inner_release_leaves_the_lock_and_its_renewal: layers [64];
+        the_depth_limit_is_an_error_at_once: layers [65];
+        a_loss_is_the_loss_of_all_levels: layers [66] needs ForceRelease;
+        a_lost_reply_does_not_spoil_the_count: layers [67];
+        a_plain_mutex_never_enters_again: layers [68];
+        joined_calls_of_one_owner_share_the_lock: layers [];
     }
     hand_over {
-        a_lease_passes_to_the_next_task_without_a_request [];
-        spare_tokens_are_nobody_elses [];
-        who_leaves_with_the_lease_in_hand_passes_it_on [];
-        the_last_who_leaves_gives_the_lease_back [];
-        a_lost_lease_is_not_passed_on [] needs ForceRelease;
-        a_loss_is_only_the_present_holders [] needs ForceRelease;
-        other_processes_get_their_turn [];
-        processes_that_want_it_all_the_time_get_fair_shares [];
-        a_former_owner_does_not_enter_again [];
-        without_it_every_holder_asks_the_store [];
-        who_wants_another_lease_asks_the_store [];
+        a_lease_passes_to_the_next_task_without_a_request: store [];
+        spare_tokens_are_nobody_elses: store [];
+        who_leaves_with_the_lease_in_hand_passes_it_on: layers [];
+        the_last_who_leaves_gives_the_lease_back: layers [];
+        a_lost_lease_is_not_passed_on: layers [] needs ForceRelease;
+        a_loss_is_only_the_present_holders: layers [] needs ForceRelease;
+        other_processes_get_their_turn: store [];
+        processes_that_want_it_all_the_time_get_fair_shares: store [];
+        a_former_owner_does_not_enter_again: layers [];
+        without_it_every_holder_asks_the_store: layers [];
+        who_wants_another_lease_asks_the_store: layers [];
     }
     waiting {
-        a_release_wakes_who_waits [70] needs Push;
-        what_was_waited_for_lasts_like_any_other [];
-        a_forced_release_wakes_who_waits [70] needs Push, ForceRelease;
-        without_any_news_who_waits_polls [70, 71];
-        a_release_just_before_the_waiting_is_not_missed [72] needs Push;
-        a_lost_connection_costs_who_waits_nothing [73] needs Push, Disconnect;
-        who_waits_is_served_when_a_dead_holder_expires [71, 74];
-        one_release_serves_one_and_the_others_go_on_waiting [75];
-        a_wait_ends_when_it_is_over_and_not_before [76];
-        a_wait_that_ends_during_a_later_attempt_is_a_refusal [76];
-        one_budget_covers_the_queue_and_the_store [76];
-        a_flood_of_news_is_no_busy_loop [77];
-        a_thousand_waiters_of_a_process_are_one_to_the_store [78];
-        callers_of_a_process_are_served_in_order [];
-        too_many_waiters_are_refused_at_once [79];
+        a_release_wakes_who_waits: store [70] needs Push;
+        what_was_waited_for_lasts_like_any_other: store [];
+        a_forced_release_wakes_who_waits: store [70] needs Push, ForceRelease;
+        without_any_news_who_waits_polls: layers [70, 71];
+        a_release_just_before_the_waiting_is_not_missed: store [72] needs Push;
+        a_lost_connection_costs_who_waits_nothing: network [73] needs Push, Disconnect;
+        who_waits_is_served_when_a_dead_holder_expires: store [71, 74];
+        one_release_serves_one_and_the_others_go_on_waiting: store [75];
+        a_wait_ends_when_it_is_over_and_not_before: layers [76];
+        a_wait_that_ends_during_a_later_attempt_is_a_refusal: layers [76];
+        one_budget_covers_the_queue_and_the_store: layers [76];
+        a_flood_of_news_is_no_busy_loop: layers [77];
+        a_thousand_waiters_of_a_process_are_one_to_the_store: load [78];
+        callers_of_a_process_are_served_in_order: layers [];
+        too_many_waiters_are_refused_at_once: layers [79];
     }
     cancellation {
-        an_acquisition_may_be_dropped_at_any_point [82];
-        a_wait_may_be_dropped_at_any_point [82, 86];
-        a_grant_that_nobody_takes_is_given_back [83];
-        a_release_may_be_dropped_at_any_point [84];
-        an_extension_may_be_dropped_at_any_point [85];
-        a_dropped_waiter_gives_way_to_the_next [86];
-        a_timeout_that_races_the_grant_leaves_a_guard_or_nothing [88];
-        a_loop_that_starts_over_leaves_nothing_behind [89];
-        an_aborted_task_releases_what_it_held [92];
-        dropped_calls_do_not_mix_up_later_replies [93];
-        any_fault_at_any_step_leaves_the_key_usable [94];
+        an_acquisition_may_be_dropped_at_any_point: store [82];
+        a_wait_may_be_dropped_at_any_point: store [82, 86];
+        a_grant_that_nobody_takes_is_given_back: layers [83];
+        a_release_may_be_dropped_at_any_point: store [84];
+        an_extension_may_be_dropped_at_any_point: store [85];
+        a_dropped_waiter_gives_way_to_the_next: layers [86];
+        a_timeout_that_races_the_grant_leaves_a_guard_or_nothing: store [88];
+        a_loop_that_starts_over_leaves_nothing_behind: store [89];
+        an_aborted_task_releases_what_it_held: layers [92];
+        dropped_calls_do_not_mix_up_later_replies: store [93];
+        any_fault_at_any_step_leaves_the_key_usable: layers [94];
     }
     lost {
-        a_loss_shows_in_every_way [95] needs ForceRelease;
-        a_silent_network_is_a_loss_by_the_deadline [96] needs BlackHole;
-        a_frozen_store_is_a_loss_by_the_deadline [96] needs Pause;
-        a_deleted_key_is_a_loss_by_the_next_renewal [97] needs ForceRelease;
-        a_stolen_key_is_a_loss_at_once_where_the_store_tells [97, 98] needs Push, ForceRelease;
-        a_theft_during_a_renewal_is_a_loss_at_once_too [97, 98] needs Push, ForceRelease;
-        passing_errors_are_no_loss [100];
-        a_loss_is_seen_however_late_one_asks [101] needs ForceRelease;
-        a_loss_lets_others_of_the_process_in [] needs ForceRelease;
-        work_that_ends_in_time_is_returned [95] needs ForceRelease;
+        a_loss_shows_in_every_way: layers [95] needs ForceRelease;
+        a_silent_network_is_a_loss_by_the_deadline: network [96] needs BlackHole;
+        a_frozen_store_is_a_loss_by_the_deadline: network [96] needs Pause;
+        a_deleted_key_is_a_loss_by_the_next_renewal: store [97] needs ForceRelease;
+        a_stolen_key_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Push, ForceRelease;
+        a_theft_during_a_renewal_is_a_loss_at_once_too: store [97, 98] needs Push, ForceRelease;
+        passing_errors_are_no_loss: layers [100];
+        a_loss_is_seen_however_late_one_asks: layers [101] needs ForceRelease;
+        a_loss_lets_others_of_the_process_in: layers [] needs ForceRelease;
+        work_that_ends_in_time_is_returned: layers [95] needs ForceRelease;
     }
     retry {
-        pauses_grow_and_are_random [103];
-        a_permanent_error_is_not_repeated [104];
-        a_passing_error_is_waited_out [105];
-        an_outage_is_waited_out_only_so_long [105, 106];
-        no_wait_is_one_attempt [106];
-        attempts_can_be_counted [106];
-        a_repeated_request_is_not_in_its_own_way [107];
-        releases_and_renewals_may_be_repeated_for_ever [108];
+        pauses_grow_and_are_random: layers [103];
+        a_permanent_error_is_not_repeated: layers [104];
+        a_passing_error_is_waited_out: layers [105];
+        an_outage_is_waited_out_only_so_long: layers [105, 106];
+        no_wait_is_one_attempt: layers [106];
+        attempts_can_be_counted: layers [106];
+        a_repeated_request_is_not_in_its_own_way: store [107];
+        releases_and_renewals_may_be_repeated_for_ever: store [108];
     }
     bad_input {
-        odd_names_are_locks_of_their_own [190, 191];
-        long_names_are_kept_whole_or_refused [190];
-        odd_descriptions_are_refused_or_kept_whole [192] needs Inspect;
-        impossible_settings_are_refused_before_any_request [193];
-        the_longest_durations_do_not_overflow [183];
-        lease_ids_stay_secret [198];
-        a_forced_release_is_the_operators_and_tells_whose_lock_it_was [201] needs ForceRelease, Inspect;
+        odd_names_are_locks_of_their_own: store [190, 191];
+        long_names_are_kept_whole_or_refused: store [190];
+        odd_descriptions_are_refused_or_kept_whole: store [192] needs Inspect;
+        impossible_settings_are_refused_before_any_request: layers [193];
+        the_longest_durations_do_not_overflow: layers [183];
+        lease_ids_stay_secret: store [198];
+        a_forced_release_is_the_operators_and_tells_whose_lock_it_was: store [201] needs ForceRelease, Inspect;
     }
     fair {
-        who_comes_first_is_served_first [123] needs Queue;
-        fair_callers_are_served_in_order_across_clients [123] needs Queue;
-        nobody_passes_those_who_queue [123] needs Queue;
-        a_waiter_keeps_its_place_for_as_long_as_it_waits [123] needs Queue;
-        an_outage_is_no_busy_loop_for_those_who_queue [105] needs Queue;
-        a_dead_waiter_holds_up_the_next_for_its_place_only [124] needs Queue;
-        a_waiter_that_gives_up_leaves_the_queue_at_once [86, 125] needs Queue;
-        who_comes_back_goes_to_the_end [125] needs Queue;
-        a_place_that_has_ended_is_lost [125] needs Queue;
-        a_queue_outlives_a_holder_that_dies [124] needs Queue;
-        who_is_served_has_left_the_queue [125] needs Queue;
-        who_leaves_wakes_those_behind [86] needs Queue, Push;
-        a_place_may_be_given_up_late_and_twice [125] needs Queue;
-        a_fair_wait_may_be_dropped_at_any_point [82, 86] needs Queue;
+        who_comes_first_is_served_first: store [123] needs Queue;
+        fair_callers_are_served_in_order_across_clients: store [123] needs Queue;
+        nobody_passes_those_who_queue: store [123] needs Queue;
+        a_waiter_keeps_its_place_for_as_long_as_it_waits: store [123] needs Queue;
+        an_outage_is_no_busy_loop_for_those_who_queue: layers [105] needs Queue;
+        a_dead_waiter_holds_up_the_next_for_its_place_only: store [124] needs Queue;
+        a_waiter_that_gives_up_leaves_the_queue_at_once: store [86, 125] needs Queue;
+        who_comes_back_goes_to_the_end: store [125] needs Queue;
+        a_place_that_has_ended_is_lost: store [125] needs Queue;
+        a_queue_outlives_a_holder_that_dies: store [124] needs Queue;
+        who_is_served_has_left_the_queue: store [125] needs Queue;
+        who_leaves_wakes_those_behind: store [86] needs Queue, Push;
+        a_place_may_be_given_up_late_and_twice: store [125] needs Queue;
+        a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
     rw_lock {
-        readers_share_and_a_writer_is_alone [110] needs Units, Queue;
-        readers_who_wait_enter_together [111] needs Units, Queue;
-        a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only [112, 113] needs Units, Queue;
-        readers_who_come_and_go_do_not_starve_a_writer [114] needs Units, Queue;
-        a_waiting_writer_does_not_starve_readers [114] needs Units, Queue;
-        a_reader_that_would_write_is_told_of_the_deadlock [115] needs Units, Queue;
-        an_owner_that_writes_may_read_and_write_again [] needs Units, Queue;
-        a_downgrade_lets_readers_in_and_no_writer_between [115] needs Units, Queue;
-        a_downgrade_wakes_readers_who_wait [70] needs Units, Queue, Push;
-        a_downgrade_lets_readers_of_its_own_process_in [115] needs Units, Queue;
-        a_downgrade_that_the_store_did_not_hear_of_is_repeated [90] needs Units, Queue;
-        a_downgrade_may_be_dropped_at_any_point [90] needs Units, Queue;
-        a_reader_and_a_writer_cannot_release_each_other [116] needs Units, Queue;
+        readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
+        readers_who_wait_enter_together: store [111] needs Units, Queue;
+        a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
+        readers_who_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;
+        a_waiting_writer_does_not_starve_readers: store [114] needs Units, Queue;
+        a_reader_that_would_write_is_told_of_the_deadlock: layers [115] needs Units, Queue;
+        an_owner_that_writes_may_read_and_write_again: layers [] needs Units, Queue;
+        a_downgrade_lets_readers_in_and_no_writer_between: store [115] needs Units, Queue;
+        a_downgrade_wakes_readers_who_wait: store [70] needs Units, Queue, Push;
+        a_downgrade_lets_readers_of_its_own_process_in: store [115] needs Units, Queue;
+        a_downgrade_that_the_store_did_not_hear_of_is_repeated: layers [90] needs Units, Queue;
+        a_downgrade_may_be_dropped_at_any_point: store [90] needs Units, Queue;
+        a_reader_and_a_writer_cannot_release_each_other: store [116] needs Units, Queue;
     }
     semaphore {
-        no_more_permits_are_out_than_there_are [117] needs Units;
-        all_permits_of_a_request_are_granted_or_none [91] needs Units;
-        an_acquisition_of_permits_may_be_dropped_at_any_point [91] needs Units;
-        a_lost_permit_comes_back_once [118] needs Units;
-        a_stolen_permit_is_a_loss_at_once_where_the_store_tells [97, 98] needs Units, ForceRelease, Push;
-        each_holder_has_its_own_ttl [112] needs Units;
-        permits_are_renewed_while_they_are_held [] needs Units;
-        a_renewal_gives_units_back_and_takes_none [] needs Units;
-        a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits [] needs Units;
-        a_release_wakes_who_waits [70] needs Units, Push;
-        a_refusal_tells_of_the_lease_that_ends_first [] needs Units;
-        who_is_served_has_left_the_queue [] needs Units, Queue;
-        clients_may_name_different_limits [119] needs Units;
-        impossible_numbers_are_refused_at_once [120] needs Units;
-        an_unknown_permit_is_not_released [120] needs Units;
-        a_key_is_one_kind_of_lock_at_a_time [196] needs Units;
+        no_more_permits_are_out_than_there_are: store [117] needs Units;
+        all_permits_of_a_request_are_granted_or_none: store [91] needs Units;
+        an_acquisition_of_permits_may_be_dropped_at_any_point: store [91] needs Units;
+        a_lost_permit_comes_back_once: store [118] needs Units;
+        a_stolen_permit_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Units, ForceRelease, Push;
+        each_holder_has_its_own_ttl: store [112] needs Units;
+        permits_are_renewed_while_they_are_held: store [] needs Units;
+        a_renewal_gives_units_back_and_takes_none: store [] needs Units;
+        a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits: store [] needs Units;
+        a_release_wakes_who_waits: store [70] needs Units, Push;
+        a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units;
+        who_is_served_has_left_the_queue: store [] needs Units, Queue;
+        clients_may_name_different_limits: store [119] needs Units;
+        impossible_numbers_are_refused_at_once: store [120] needs Units;
+        an_unknown_permit_is_not_released: store [120] needs Units;
+        a_key_is_one_kind_of_lock_at_a_time: store [196] needs Units;
     }
     revocation {
-        a_holder_that_is_asked_back_learns_of_it_and_goes_on [] needs Revocation;
-        a_holder_is_told_at_once_where_the_store_tells [] needs Revocation, Push;
-        the_next_holder_is_not_asked [] needs Revocation;
-        a_request_ends_with_the_lease_that_it_was_for [] needs Revocation;
-        who_has_queued_meanwhile_is_not_asked [] needs Revocation, Queue;
-        a_request_stands_until_the_last_lease_would_end [] needs Revocation, Units;
-        all_who_share_a_key_are_asked [] needs Revocation, Units;
-        all_who_share_a_key_are_told_at_once_where_the_store_tells [] needs Revocation, Units, Push;
+        a_holder_that_is_asked_back_learns_of_it_and_goes_on: store [] needs Revocation;
+        a_holder_is_told_at_once_where_the_store_tells: store [] needs Revocation, Push;
+        the_next_holder_is_not_asked: store [] needs Revocation;
+        a_request_ends_with_the_lease_that_it_was_for: store [] needs Revocation;
+        who_has_queued_meanwhile_is_not_asked: store [] needs Revocation, Queue;
+        a_request_stands_until_the_last_lease_would_end: store [] needs Revocation, Units;
+        all_who_share_a_key_are_asked: store [] needs Revocation, Units;
+        all_who_share_a_key_are_told_at_once_where_the_store_tells: store [] needs Revocation, Units, Push;
     }
     together {
-        all_keys_are_granted_or_none [] needs Together;
-        a_refusal_leaves_nothing_not_even_a_place [] needs Together, Queue;
-        a_repeated_request_for_several_is_the_same_acquisition [] needs Together;
-        a_grant_of_several_passes_nobody_who_queues [] needs Together, Queue;
-        a_key_of_another_kind_is_named_and_none_is_granted [] needs Together, Units;
-        as_many_as_are_promised_are_granted_at_once [] needs Together;
-        crossing_sets_never_overlap [] needs Together;
+        all_keys_are_granted_or_none: store [] needs Together;
+        a_refusal_leaves_nothing_not_even_a_place: store [] needs Together, Queue;
+        a_repeated_request_for_several_is_the_same_acquisition: store [] needs Together;
+        a_grant_of_several_passes_nobody_who_queues: store [] needs Together, Queue;
+        a_key_of_another_kind_is_named_and_none_is_granted: store [] needs Together, Units;
+        as_many_as_are_promised_are_granted_at_once: store [] needs Together;
+        crossing_sets_never_overlap: store [] needs Together;
     }
     lock_delay {
-        a_lost_lock_stays_closed_for_the_delay [];
-        a_request_that_hangs_is_repeated_without_the_delay [];
-        a_background_release_goes_on_through_the_delay [];
-        the_longest_ttl_is_that_of_the_whole [];
-        a_released_lock_opens_at_once [];
+        a_lost_lock_stays_closed_for_the_delay: layers [];
+        a_request_that_hangs_is_repeated_without_the_delay: layers [];
+        a_background_release_goes_on_through_the_delay: layers [];
+        the_longest_ttl_is_that_of_the_whole: store [];
+        a_released_lock_opens_at_once: layers [];
     }
     multi_lock {
-        several_locks_are_all_taken_or_none [48];
-        a_part_that_fails_leaves_nothing [48];
-        several_locks_may_be_dropped_at_any_point [87];
-        a_wait_for_the_last_part_may_be_dropped_at_any_point [87];
-        keys_named_in_opposite_orders_never_deadlock [126];
-        one_wait_covers_all_parts [];
-        the_loss_of_one_part_is_the_loss_of_the_whole [] needs ForceRelease;
-        tokens_of_each_part_increase [];
-        parts_may_be_of_different_kinds [] needs Units, Queue;
+        several_locks_are_all_taken_or_none: store [48];
+        a_part_that_fails_leaves_nothing: layers [48];
+        several_locks_may_be_dropped_at_any_point: store [87];
+        a_wait_for_the_last_part_may_be_dropped_at_any_point: layers [87];
+        keys_named_in_opposite_orders_never_deadlock: store [126];
+        one_wait_covers_all_parts: layers [];
+        the_loss_of_one_part_is_the_loss_of_the_whole: layers [] needs ForceRelease;
+        tokens_of_each_part_increase: store [];
+        parts_may_be_of_different_kinds: store [] needs Units, Queue;
     }
     striped {
-        each_segment_has_one_holder_and_all_can_be_had [];
-        no_two_meet_in_a_segment [];
-        who_waits_gets_the_first_segment_that_is_freed [];
-        a_wait_for_a_segment_may_be_dropped_at_any_point [];
+        each_segment_has_one_holder_and_all_can_be_had: layers [];
+        no_two_meet_in_a_segment: layers [];
+        who_waits_gets_the_first_segment_that_is_freed: layers [];
+        a_wait_for_a_segment_may_be_dropped_at_any_point: layers [];
     }
     election {
-        at_most_one_leads_at_a_time [127] needs Units, Queue, Inspect;
-        a_resignation_hands_over_at_once [127] needs Units, Queue, Inspect;
-        a_dead_leader_is_succeeded_within_a_ttl_and_knew_before [127] needs Units, Queue, Inspect;
-        what_a_leader_proclaims_is_seen_by_all [] needs Units, Queue, Inspect;
-        an_observer_is_told_of_every_change [] needs Units, Queue, Inspect;
-        an_observer_is_told_at_once_where_the_store_tells [] needs Units, Queue, Inspect, Push;
-        an_observer_without_news_looks_all_the_same [] needs Units, Queue, Inspect;
-        an_observer_sees_a_leader_die [] needs Units, Queue, Inspect;
-        a_campaign_may_be_dropped_at_any_point [] needs Units, Queue, Inspect;
+        at_most_one_leads_at_a_time: store [127] needs Units, Queue, Inspect;
+        a_resignation_hands_over_at_once: store [127] needs Units, Queue, Inspect;
+        a_dead_leader_is_succeeded_within_a_ttl_and_knew_before: store [127] needs Units, Queue, Inspect;
+        what_a_leader_proclaims_is_seen_by_all: store [] needs Units, Queue, Inspect;
+        an_observer_is_told_of_every_change: store [] needs Units, Queue, Inspect;
+        an_observer_is_told_at_once_where_the_store_tells: store [] needs Units, Queue, Inspect, Push;
+        an_observer_without_news_looks_all_the_same: layers [] needs Units, Queue, Inspect;
+        an_observer_sees_a_leader_die: store [] needs Units, Queue, Inspect;
+        a_campaign_may_be_dropped_at_any_point: store [] needs Units, Queue, Inspect;
     }
 }

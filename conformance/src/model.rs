@@ -141,10 +141,12 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
 
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
 fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
+    let needs = if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS };
+    run::require_hooks::<H>(needs)?;
     let runtime = run::runtime::<H>();
     let (scene, backend) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;
-        run::require(&scene, if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS }).await?;
+        run::require_features(&scene, needs).await?;
         let backend = scene.backend().await;
         Ok((scene, backend))
     })?;

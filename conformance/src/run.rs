@@ -1,5 +1,6 @@
 //! How a case is run: on a runtime of its own, within a limit, with what it needs.
 
+use std::env;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -7,7 +8,7 @@ use leasehold_core::LockBackend;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::case::{Need, Outcome, Skipped};
+use crate::case::{Need, Outcome, Skipped, Subject};
 use crate::harness::{Harness, Time};
 use crate::scene::Scene;
 
@@ -16,13 +17,21 @@ const CASE_TTLS: u32 = 60;
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
+/// Asks for the cases of the layers in real time, too.
+const EVERYTHING: &str = "LEASEHOLD_CONFORMANCE_ALL";
+
 pub(crate) fn on_scene<H: Harness>(
+    subject: Subject,
     needs: &[Need],
     case: for<'a> fn(&'a Scene<H>) -> Running<'a>,
 ) -> Outcome {
+    if !covers::<H>(subject) && env::var_os(EVERYTHING).is_none() {
+        return Err(Skipped(Need::VirtualTime));
+    }
+    require_hooks::<H>(needs)?;
     runtime::<H>().block_on(async {
         let scene = Scene::start().await;
-        require(&scene, needs).await?;
+        require_features(&scene, needs).await?;
         let limit = scene.ttl() * CASE_TTLS;
         let whole = async {
             case(&scene).await;
@@ -43,14 +52,25 @@ pub(crate) fn runtime<H: Harness>() -> Runtime {
     builder.build().expect("a runtime can be made")
 }
 
-/// Tells what is missing.
-pub(crate) async fn require<H: Harness>(scene: &Scene<H>, needs: &[Need]) -> Outcome {
-    for need in needs {
-        let met = match need.feature() {
-            Some(feature) => scene.backend().await.capabilities().supports(feature),
-            None => H::HOOKS.contains(need),
-        };
-        if !met {
+/// Whether the harness runs the cases with this subject by default.
+///
+/// To the layers a store is nothing but latency. They are tested where time costs nothing.
+pub(crate) fn covers<H: Harness>(subject: Subject) -> bool {
+    subject != Subject::Layers || H::TIME == Time::Virtual
+}
+
+/// Names the first hook that the harness lacks, before any store is started.
+pub(crate) fn require_hooks<H: Harness>(needs: &[Need]) -> Outcome {
+    let missing = |need: &&Need| need.feature().is_none() && !H::HOOKS.contains(need);
+    needs.iter().find(missing).map_or(Ok(()), |need| Err(Skipped(*need)))
+}
+
+/// Names the first feature that the backend does not declare.
+pub(crate) async fn require_features<H: Harness>(scene: &Scene<H>, needs: &[Need]) -> Outcome {
+    let features = needs.iter().filter(|need| need.feature().is_some());
+    for need in features {
+        let capabilities = scene.backend().await.capabilities();
+        if !need.feature().is_some_and(|feature| capabilities.supports(feature)) {
             return Err(Skipped(*need));
         }
     }
