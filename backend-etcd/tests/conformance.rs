@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
@@ -115,7 +115,7 @@ impl Cluster {
 
 /// Implements the harness on a [`Cluster`], for mutexes made in some way.
 macro_rules! harness {
-    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, $hooks:expr) => {
+    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, $hooks:expr, $groups:expr) => {
         struct $harness(Cluster);
 
         #[async_trait]
@@ -124,6 +124,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const HOOKS: &[Need] = $hooks;
+            const GROUPS: Groups = $groups;
 
             async fn start() -> Self {
                 Self(Cluster::start($members).await)
@@ -156,10 +157,57 @@ const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::R
 const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(OneMember, "etcd", 1, EtcdBackend, std::convert::identity, FAILS_AND_ADVANCES);
-harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, std::convert::identity, FAILS);
-harness!(Permit, "etcd, semaphore(1)", 1, AsMutex<EtcdBackend>, AsMutex::semaphore, FAILS);
-harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS);
+/// With several members, requests and watches move from one to another.
+const OF_MEMBERS: Groups =
+    Groups::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
+
+/// A mutex that is another kind of lock in the store differs in the entries of one lease.
+const OF_OTHER_KINDS: Groups = Groups::Named(&[
+    "expiry",
+    "fencing",
+    "mutual_exclusion",
+    "release",
+    "renewal",
+    "retry",
+    "waiting",
+]);
+
+harness!(
+    OneMember,
+    "etcd",
+    1,
+    EtcdBackend,
+    std::convert::identity,
+    FAILS_AND_ADVANCES,
+    Groups::All
+);
+harness!(
+    ThreeMembers,
+    "etcd, three members",
+    3,
+    EtcdBackend,
+    std::convert::identity,
+    FAILS,
+    OF_MEMBERS
+);
+harness!(
+    Permit,
+    "etcd, semaphore(1)",
+    1,
+    AsMutex<EtcdBackend>,
+    AsMutex::semaphore,
+    FAILS,
+    OF_OTHER_KINDS
+);
+harness!(
+    WriteLock,
+    "etcd, write lock",
+    1,
+    AsMutex<EtcdBackend>,
+    AsMutex::write_lock,
+    FAILS,
+    OF_OTHER_KINDS
+);
 
 suite!(OneMember);
 

@@ -5,19 +5,35 @@ use std::convert::identity;
 use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Harness, Need, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
-use family::{Cluster, FAILS, FAILS_AND_ADVANCES, Sentinels, Servers as _, Single};
+use family::{
+    Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, OF_SENTINEL, Sentinels, Servers as _, Single,
+};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
+/// Without hand-over, all holders of one process ask the store.
+const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
+
+/// A mutex that is another kind of lock in the store differs in the scripts of one lease.
+const OF_OTHER_KINDS: Groups = Groups::Named(&[
+    "expiry",
+    "fencing",
+    "mutual_exclusion",
+    "release",
+    "renewal",
+    "retry",
+    "waiting",
+]);
+
 harness!(OneRedis, "redis", Single, Backend, identity, FAILS_AND_ADVANCES);
-harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS);
-harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS);
+harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, OF_SENTINEL);
+harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
 harness!(
     Asked,
     "redis, no hand-over",
@@ -25,10 +41,27 @@ harness!(
     Backend,
     identity,
     FAILS,
+    OF_ASKING,
     LockOptions::new().hand_over(false)
 );
-harness!(Permit, "redis, semaphore(1)", Single, AsMutex<Backend>, AsMutex::semaphore, FAILS);
-harness!(WriteLock, "redis, write lock", Single, AsMutex<Backend>, AsMutex::write_lock, FAILS);
+harness!(
+    Permit,
+    "redis, semaphore(1)",
+    Single,
+    AsMutex<Backend>,
+    AsMutex::semaphore,
+    FAILS,
+    OF_OTHER_KINDS
+);
+harness!(
+    WriteLock,
+    "redis, write lock",
+    Single,
+    AsMutex<Backend>,
+    AsMutex::write_lock,
+    FAILS,
+    OF_OTHER_KINDS
+);
 
 suite!(OneRedis);
 

@@ -96,6 +96,8 @@ pub enum Need {
     Queue,
     /// [`Disturbance::Restart`](crate::Disturbance::Restart).
     Restart,
+    /// The case's group among [`Harness::GROUPS`](crate::Harness::GROUPS).
+    Selection,
     /// [`Feature::Revocation`].
     Revocation,
     /// [`Feature::Together`].
@@ -108,7 +110,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
@@ -119,6 +121,7 @@ impl Need {
         Self::Queue,
         Self::Restart,
         Self::Revocation,
+        Self::Selection,
         Self::Together,
         Self::Units,
         Self::VirtualTime,
@@ -139,6 +142,7 @@ impl Need {
             | Self::Disconnect
             | Self::Pause
             | Self::Restart
+            | Self::Selection
             | Self::VirtualTime => None,
         }
     }
@@ -154,6 +158,7 @@ impl fmt::Display for Need {
             Self::Disconnect => "disconnect",
             Self::Pause => "pause",
             Self::Restart => "restart",
+            Self::Selection => "selection of this group",
             Self::VirtualTime => "virtual time",
             _ => "advance",
         })

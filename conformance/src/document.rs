@@ -6,7 +6,7 @@ use std::fmt::Write;
 use leasehold_core::LockBackend;
 
 use crate::case::{Case, Need, Subject};
-use crate::harness::Harness;
+use crate::harness::{Groups, Harness};
 use crate::scene::Scene;
 use crate::{list, run};
 
@@ -15,6 +15,8 @@ use crate::{list, run};
 pub struct Store {
     name: String,
     has: Vec<Need>,
+    /// The names of the groups that it runs; none if it runs all.
+    groups: Vec<String>,
 }
 
 impl Store {
@@ -27,7 +29,11 @@ impl Store {
             None if *need == Need::VirtualTime => run::covers::<H>(Subject::Layers),
             None => H::HOOKS.contains(need),
         };
-        Self { name: H::NAME.to_owned(), has: Need::ALL.into_iter().filter(has).collect() }
+        let groups = match H::GROUPS {
+            Groups::All => Vec::new(),
+            Groups::Named(names) => names.iter().map(ToString::to_string).collect(),
+        };
+        Self { name: H::NAME.to_owned(), has: Need::ALL.into_iter().filter(has).collect(), groups }
     }
 
     /// Its row in the table of stores.
@@ -35,8 +41,9 @@ impl Store {
         let runs = cases.iter().filter(|case| self.runs(case)).count();
         let (features, hooks): (Vec<Need>, Vec<Need>) =
             self.has.iter().partition(|need| need.feature().is_some());
+        let groups = if self.groups.is_empty() { "all".to_owned() } else { self.groups.join(", ") };
         format!(
-            "| {} | {} | {} | {runs} | {} |",
+            "| {} | {} | {} | {groups} | {runs} | {} |",
             self.name,
             join(&features),
             join(&hooks),
@@ -47,18 +54,20 @@ impl Store {
     /// Reads such a row.
     pub fn parse(row: &str) -> Option<Self> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [_, name, features, hooks, runs, _, _] = cells.as_slice() else { return None };
+        let [_, name, features, hooks, groups, runs, _, _] = cells.as_slice() else { return None };
         runs.parse::<usize>().ok()?;
         let named = format!("{features}, {hooks}");
         let has = Need::ALL
             .into_iter()
             .filter(|need| named.split(", ").any(|name| name == need.to_string()));
-        Some(Self { name: (*name).to_owned(), has: has.collect() })
+        let groups = groups.split(", ").filter(|name| *name != "all").map(ToOwned::to_owned);
+        Some(Self { name: (*name).to_owned(), has: has.collect(), groups: groups.collect() })
     }
 
     fn runs(&self, case: &Case) -> bool {
         let layers = (case.subject == Subject::Layers).then_some(Need::VirtualTime);
-        case.needs.iter().chain(&layers).all(|need| self.has.contains(need))
+        let selected = self.groups.is_empty() || self.groups.iter().any(|name| name == case.group);
+        selected && case.needs.iter().chain(&layers).all(|need| self.has.contains(need))
     }
 }
 

@@ -25,6 +25,12 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// What may be [done to the store](Self::disturb), and whether [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
+    /// The groups of cases that run by default.
+    ///
+    /// A backend with several harnesses runs all groups on one of them, and on each of the others the groups that can tell
+    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment runs all groups on every harness.
+    const GROUPS: Groups = Groups::All;
+
     /// Starts a store, or finds one.
     async fn start() -> Self;
 
@@ -74,6 +80,25 @@ pub enum Time {
     /// Tokio's, paused: cases that only wait take no time. For stores without I/O, whose clock
     /// is [`TokioClock`](leasehold_core::clock::TokioClock).
     Virtual,
+}
+
+/// A selection of groups of cases.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Groups {
+    /// All groups.
+    All,
+    /// The groups with these names.
+    Named(&'static [&'static str]),
+}
+
+impl Groups {
+    /// Whether the selection has the group with this name.
+    pub fn contains(self, group: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(&group),
+        }
+    }
 }
 
 /// What may be done to a store.

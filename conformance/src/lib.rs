@@ -55,7 +55,7 @@ pub mod fairness;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
-pub use harness::{Disturbance, Harness, Time, Timing};
+pub use harness::{Disturbance, Groups, Harness, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
 pub use scene::Scene;

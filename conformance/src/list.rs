@@ -36,6 +36,7 @@ macro_rules! cases {
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
                     run: || run::on_scene::<H>(
+                        stringify!($group),
                         subject::$subject,
                         &[$($(Need::$need),+)?],
                         |scene| Box::pin(crate::cases::$group::$case(scene)),

@@ -17,17 +17,16 @@ const CASE_TTLS: u32 = 60;
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Asks for the cases of the layers in real time, too.
+/// Asks for all groups on all harnesses, and for the cases of the layers in real time, too.
 const EVERYTHING: &str = "LEASEHOLD_CONFORMANCE_ALL";
 
 pub(crate) fn on_scene<H: Harness>(
+    group: &str,
     subject: Subject,
     needs: &[Need],
     case: for<'a> fn(&'a Scene<H>) -> Running<'a>,
 ) -> Outcome {
-    if !covers::<H>(subject) && env::var_os(EVERYTHING).is_none() {
-        return Err(Skipped(Need::VirtualTime));
-    }
+    require_selected::<H>(group, subject)?;
     require_hooks::<H>(needs)?;
     runtime::<H>().block_on(async {
         let scene = Scene::start().await;
@@ -57,6 +56,17 @@ pub(crate) fn runtime<H: Harness>() -> Runtime {
 /// To the layers a store is nothing but latency. They are tested where time costs nothing.
 pub(crate) fn covers<H: Harness>(subject: Subject) -> bool {
     subject != Subject::Layers || H::TIME == Time::Virtual
+}
+
+/// Names the reason for which the harness leaves a case to others.
+pub(crate) fn require_selected<H: Harness>(group: &str, subject: Subject) -> Outcome {
+    if env::var_os(EVERYTHING).is_some() {
+        return Ok(());
+    }
+    if !H::GROUPS.contains(group) {
+        return Err(Skipped(Need::Selection));
+    }
+    if covers::<H>(subject) { Ok(()) } else { Err(Skipped(Need::VirtualTime)) }
 }
 
 /// Names the first hook that the harness lacks, before any store is started.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{Disturbance, Need};
+use leasehold_conformance::{Disturbance, Groups, Need};
 use leasehold_core::{Description, ErrorKind, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
@@ -18,6 +18,25 @@ use rights::{DOCUMENTED, OF_CLUSTERS};
 
 #[path = "rights.rs"]
 mod rights;
+
+/// With sentinels, the primary is looked up and its connections are made anew. After that it is one server.
+pub(crate) const OF_SENTINEL: Groups =
+    Groups::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
+
+/// A cluster spreads keys over servers: their names, and all scripts that name several keys, meet it.
+pub(crate) const OF_CLUSTER: Groups = Groups::Named(&[
+    "bad_input",
+    "cancellation",
+    "fair",
+    "fencing",
+    "lost",
+    "multi_lock",
+    "mutual_exclusion",
+    "renewal",
+    "rw_lock",
+    "semaphore",
+    "waiting",
+]);
 
 /// All pass the suite with just the rights that are documented.
 fn user(more_rights: &str) -> String {
@@ -330,9 +349,12 @@ fn bulk(reply: &str) -> Option<String> {
 /// Implements the harness on servers, for mutexes made in some way.
 macro_rules! harness {
     ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr) => {
-        harness!($harness, $name, $servers, $backend, $made, $hooks, LockOptions::new());
+        harness!($harness, $name, $servers, $backend, $made, $hooks, Groups::All);
     };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $options:expr) => {
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr) => {
+        harness!($harness, $name, $servers, $backend, $made, $hooks, $groups, LockOptions::new());
+    };
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
@@ -341,6 +363,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const HOOKS: &[Need] = $hooks;
+            const GROUPS: Groups = $groups;
 
             async fn start() -> Self {
                 Self(<$servers>::start().await)
