@@ -1,0 +1,140 @@
+//! The store: the state machine that specifies all backends, with a life of its own.
+
+use std::mem;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::clock::Instant;
+use leasehold_core::memory::{Machine, Op, Outcome};
+use leasehold_core::{Attempt, AttemptAll, Claim, Grant, Lease, LockKey};
+
+/// The last writes that a replica lacks when it takes over.
+const REPLICATION_LAG: Duration = Duration::from_millis(40);
+
+/// A request to the store, as a message carries it.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    ForceRelease(LockKey),
+    Inspect(LockKey),
+    Release(Lease),
+    Renew(Lease),
+    Revoke(LockKey),
+    TryAcquire(Claim),
+    TryAcquireAll(Vec<Claim>),
+}
+
+impl Request {
+    pub(crate) fn keys(&self) -> Vec<LockKey> {
+        match self {
+            Self::ForceRelease(key) | Self::Inspect(key) | Self::Revoke(key) => {
+                vec![key.clone()]
+            }
+            Self::Release(lease) | Self::Renew(lease) => vec![lease.key().clone()],
+            Self::TryAcquire(claim) => vec![claim.key().clone()],
+            Self::TryAcquireAll(claims) => claims.iter().map(|claim| claim.key().clone()).collect(),
+        }
+    }
+
+    /// Whether holders hear of it, and not only waiters.
+    pub(crate) fn concerns_holders(&self) -> bool {
+        matches!(self, Self::ForceRelease(_) | Self::Revoke(_))
+    }
+
+    fn op(&self) -> Op<'_> {
+        match self {
+            Self::ForceRelease(key) => Op::ForceRelease(key),
+            Self::Inspect(key) => Op::Inspect(key),
+            Self::Release(lease) => Op::Release(lease),
+            Self::Renew(lease) => Op::Renew(lease),
+            Self::Revoke(key) => Op::RequestRevocation(key),
+            Self::TryAcquire(claim) => Op::TryAcquire(claim),
+            Self::TryAcquireAll(claims) => Op::TryAcquireAll(claims),
+        }
+    }
+
+    /// The grants in an outcome of this request, each with its key.
+    pub(crate) fn grants<'a>(&'a self, outcome: &'a Outcome) -> Vec<(&'a LockKey, &'a Grant)> {
+        match (self, outcome) {
+            (Self::TryAcquire(claim), Outcome::Attempt(Attempt::Granted(grant))) => {
+                vec![(claim.key(), grant)]
+            }
+            (Self::TryAcquireAll(claims), Outcome::AttemptAll(AttemptAll::Granted(grants))) => {
+                claims.iter().map(Claim::key).zip(grants).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// One store. Its clock is that of the simulation.
+#[derive(Debug, Default)]
+pub(crate) struct Store(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    machine: Machine,
+    /// The writes so far, from which a replica is made.
+    log: Vec<(Instant, Request)>,
+    /// The largest token so far.
+    last_token: u64,
+}
+
+impl Store {
+    /// Applies a request; and whether something about its keys has changed for waiters.
+    pub(crate) fn apply(&self, request: &Request, now: Instant) -> (Outcome, bool) {
+        let mut state = self.state();
+        let before = state.machine.changes();
+        let outcome = state.apply(request, now);
+        (outcome, state.machine.changes() != before)
+    }
+
+    /// Loses all leases and places.
+    pub(crate) fn wipe(&self, now: Instant) {
+        let mut state = self.state();
+        state.log.clear();
+        state.rebuild(now);
+    }
+
+    /// Loses the writes that a replica would lack.
+    pub(crate) fn fail_over(&self, now: Instant) {
+        let mut state = self.state();
+        state.log.retain(|(at, _)| now.since(*at) >= REPLICATION_LAG);
+        state.rebuild(now);
+    }
+
+    /// How many keys have a lease, a place or a mark.
+    pub(crate) fn keys(&self) -> usize {
+        self.state().machine.keys()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn apply(&mut self, request: &Request, now: Instant) -> Outcome {
+        let outcome = self.machine.apply(request.op(), now);
+        let tokens = request.grants(&outcome).into_iter();
+        let last = tokens.map(|(_, grant)| grant.token() + u64::from(grant.spare_tokens())).max();
+        self.last_token = self.last_token.max(last.unwrap_or_default());
+        if !matches!(request, Request::Inspect(_)) {
+            self.log.push((now, request.clone()));
+        }
+        outcome
+    }
+
+    /// Makes the machine anew from the log, with its tokens above all that it ever gave.
+    fn rebuild(&mut self, now: Instant) {
+        self.machine = Machine::default();
+        for (at, request) in mem::take(&mut self.log) {
+            self.apply(&request, at);
+        }
+        let key = LockKey::new("~counter").expect("it is short and plain");
+        let lease = Lease::new(&key, Duration::from_secs(1));
+        let spare = u32::try_from(self.last_token).expect("a simulation is short");
+        let claim = Claim::new(lease.clone()).with_spare_tokens(spare);
+        self.apply(&Request::TryAcquire(claim), now);
+        self.apply(&Request::Release(lease), now);
+    }
+}

@@ -1,0 +1,85 @@
+//! Seeds that must pass, always the same ones, and as many others as there is time for.
+
+use std::env;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use leasehold_simulation::{Report, Simulation, shrink};
+
+/// The time for seeds that no run has had before. `SIMULATION_SECONDS` sets another.
+const NEW_SEEDS: Duration = Duration::from_secs(15);
+
+fn number(name: &str) -> Option<u64> {
+    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn judge(seed: u64) -> Report {
+    let report = Simulation::new(seed).run();
+    if report.violations().is_empty() {
+        return report;
+    }
+    panic!("{}", shrink(Simulation::new(seed)));
+}
+
+#[test]
+fn known_seeds_break_no_promise() {
+    for seed in 0..1_000 {
+        judge(seed);
+    }
+}
+
+#[test]
+fn new_seeds_break_no_promise() {
+    let time = number("SIMULATION_SECONDS").map_or(NEW_SEEDS, Duration::from_secs);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
+    let first = u64::try_from(now.as_millis()).expect("it is not that late") << 16;
+    let started = Instant::now();
+    let (mut seeds, mut guards, mut messages, mut overlaps) = (0, 0, 0, 0);
+    let mut simulated = Duration::ZERO;
+    while started.elapsed() < time {
+        let report = judge(first + seeds);
+        seeds += 1;
+        guards += report.guards();
+        messages += report.messages();
+        overlaps += report.granted_overlaps();
+        simulated += report.time();
+    }
+
+    assert!(guards > 0, "no caller ever got a lock");
+    let took = started.elapsed().as_secs_f64();
+    println!(
+        "{seeds} seeds from {first}: {:.0} a second, {:.0} simulated seconds a second, {guards} guards, {messages} messages, \
+         {overlaps} overlaps that the promises grant",
+        seeds as f64 / took,
+        simulated.as_secs_f64() / took,
+    );
+}
+
+#[test]
+fn a_seed_decides_everything() {
+    for seed in 0..50 {
+        let traces = [0, 1].map(|_| Simulation::new(seed).run().trace());
+        assert_eq!(traces[0], traces[1], "seed {seed}");
+    }
+}
+
+/// Runs the seed that `SIMULATION_SEED` names, without the incidents that `SIMULATION_WITHOUT` lists.
+#[test]
+fn replay() {
+    let without = env::var("SIMULATION_WITHOUT").unwrap_or_default();
+    let without = without.split(',').filter_map(|number| number.parse().ok());
+    let simulation = Simulation::new(number("SIMULATION_SEED").unwrap_or_default());
+    let report = without.fold(simulation, Simulation::without).run();
+
+    println!("{report}");
+    assert!(report.violations().is_empty(), "{report}");
+}
+
+#[test]
+fn a_drift_beyond_the_promised_one_is_found() {
+    let broken = (0..2_000).find(|seed| {
+        let report = Simulation::new(*seed).drift(400_000).run();
+        report.violations().iter().any(|violation| violation.starts_with("V1"))
+    });
+
+    assert!(broken.is_some(), "clocks that are off by 40 % broke nothing");
+}
