@@ -46,9 +46,12 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Who holds `key`, as seen by looking straight into the store, past the backend.
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
 
-    /// How patient the suite is with the store.
+    /// How patient the suite is with the store: by default [`Timing::new`], and [`Timing::exact`] in virtual time.
     fn timing(&self) -> Timing {
-        Timing::default()
+        match Self::TIME {
+            Time::Real => Timing::new(),
+            Time::Virtual => Timing::exact(),
+        }
     }
 
     /// What the suite's clients do besides what a case is about; their TTL is that of [`timing`](Self::timing). The defaults, unless
@@ -131,6 +134,11 @@ impl Timing {
     /// TTL 8 s, slack 3 s.
     pub const fn new() -> Self {
         Self { ttl: Duration::from_secs(8), slack: Duration::from_secs(3) }
+    }
+
+    /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time no machine is busy.
+    pub const fn exact() -> Self {
+        Self::new().with_slack(Duration::from_millis(50))
     }
 
     /// Sets the TTL of most leases.
