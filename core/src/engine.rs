@@ -4,11 +4,9 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::coop;
 
 use crate::backend::LockBackend;
@@ -29,6 +27,8 @@ use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
 use crate::share::Share;
+use crate::sync::Notify;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// What all clones of a client and all its locks share.
 #[derive(Debug)]
