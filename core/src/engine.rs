@@ -4,11 +4,9 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::task::coop;
 
 use crate::backend::LockBackend;
@@ -29,6 +27,8 @@ use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
 use crate::share::Share;
+use crate::sync::Notify;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// What all clones of a client and all its locks share.
 #[derive(Debug)]
@@ -263,19 +263,11 @@ impl Engine {
 
     /// Releases everything, tells all who hold or wait, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
-        let (upkeep, now) = (&self.upkeep, self.now());
+        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         upkeep.ensure_running()?;
-        for hold in upkeep.watchdog().holds() {
-            if hold.is_over(now) {
-                continue;
-            }
-            hold.lose(LossReason::Shutdown, now);
-            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
-        }
-        let settled = upkeep.reaper().wait_settled();
-        let settled = clock::until(upkeep.clock(), now + within, settled).await;
+        let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
         self.backend().close().await;
         if settled.is_none() {
             let message = format!(
@@ -287,6 +279,27 @@ impl Engine {
                 .with_backend(self.backend().capabilities().name()));
         }
         Ok(())
+    }
+
+    /// Ends all leases, and waits until no release is owed.
+    async fn end_all(&self) {
+        self.end_filed();
+        self.upkeep.reaper().wait_settled().await;
+        // A lease that was granted during the first look may have been handed over since. From now on none is granted.
+        self.end_filed();
+        self.upkeep.reaper().wait_settled().await;
+    }
+
+    /// Ends the leases that the watchdog has on file, and leaves their releases to the reaper.
+    fn end_filed(&self) {
+        let (upkeep, now) = (&self.upkeep, self.now());
+        for hold in upkeep.watchdog().holds() {
+            if hold.is_over(now) {
+                continue;
+            }
+            hold.lose(LossReason::Shutdown, now);
+            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
+        }
     }
 
     /// The error of a caller that has waited since `asked_at`.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::pending;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +16,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
 
 /// A backend that does what `B` does, except where [`Faults`] say otherwise.

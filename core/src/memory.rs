@@ -5,7 +5,7 @@ mod machine;
 pub use machine::{Machine, Op, Outcome};
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
 
 /// A store in this process's memory, for tests and for locks that need not leave the process.

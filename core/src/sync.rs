@@ -1,11 +1,14 @@
-//! The one way in which this crate locks a std mutex.
+//! The one way in which the threads of this crate share state.
+//!
+//! The models of concurrency (`core/src/models.rs`) replace it: `shuttle` then decides which thread runs next. Counters that only make
+//! ids stay outside of it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(all(test, shuttle))]
+mod modelled;
+#[cfg(not(all(test, shuttle)))]
+mod native;
 
-/// Locks `mutex`, also after a panic elsewhere while it was held.
-///
-/// Every critical section of this crate leaves its data whole, so a poisoned mutex is no reason to
-/// stop renewing and releasing leases.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+#[cfg(all(test, shuttle))]
+pub(crate) use modelled::{Handle, JoinHandle, Mutex, Notify, atomic, lock, scheduling_point};
+#[cfg(not(all(test, shuttle)))]
+pub(crate) use native::{Handle, JoinHandle, Mutex, Notify, atomic, lock};

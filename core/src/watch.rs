@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use crate::backend::Offer;
 use crate::key::LockKey;
 use crate::lease::LeaseId;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Fires when something about a key may have changed since the watch began or fired last.
 ///

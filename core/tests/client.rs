@@ -164,6 +164,7 @@ mod panics {
 mod shutdown {
     use super::*;
 
+    type Event = Box<dyn FnOnce() + Send>;
     type Shutdown = BoxFuture<'static, Result<(), Error>>;
 
     /// A store to which nothing is said after it was closed.
@@ -172,6 +173,8 @@ mod shutdown {
         closed: AtomicBool,
         /// What happens while a call begins.
         meanwhile: Arc<StdMutex<Option<Shutdown>>>,
+        /// An event between a grant and the reply.
+        on_grant: Arc<StdMutex<Option<Event>>>,
     }
 
     impl fmt::Debug for Closing {
@@ -182,8 +185,12 @@ mod shutdown {
 
     impl Closing {
         fn new(inner: &MemoryBackend) -> Self {
-            let (closed, meanwhile) = (AtomicBool::new(false), Arc::default());
-            Self { inner: inner.clone(), closed, meanwhile }
+            Self {
+                inner: inner.clone(),
+                closed: AtomicBool::new(false),
+                meanwhile: Arc::default(),
+                on_grant: Arc::default(),
+            }
         }
 
         fn open(&self) -> Result<&MemoryBackend, Error> {
@@ -199,7 +206,11 @@ mod shutdown {
         }
 
         async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-            self.open()?.try_acquire(claim).await
+            let attempt = self.open()?.try_acquire(claim).await;
+            if let Some(on_grant) = self.on_grant.lock().unwrap().take() {
+                on_grant();
+            }
+            attempt
         }
 
         async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -277,6 +288,32 @@ mod shutdown {
 
         assert_eq!(store.keys(), 0);
         assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn covers_a_lease_that_is_handed_over_meanwhile() {
+        let clock = TokioClock::new();
+        let store = MemoryBackend::with_clock(clock);
+        let backend = Closing::new(&store);
+        let on_grant = Arc::clone(&backend.on_grant);
+        let client = LockClient::builder(backend).clock(clock).build().unwrap();
+        let mutex = client.mutex("k").unwrap();
+        let next = mutex.clone();
+        let waiting = Arc::new(StdMutex::new(async move { next.lock().await }.boxed()));
+        let shutdown = Arc::new(StdMutex::new(async move { client.shutdown(TTL).await }.boxed()));
+        let begun = (Arc::clone(&waiting), Arc::clone(&shutdown));
+        *on_grant.lock().unwrap() = Some(Box::new(move || {
+            assert!((&mut *begun.0.lock().unwrap()).now_or_never().is_none());
+            assert!((&mut *begun.1.lock().unwrap()).now_or_never().is_none());
+        }));
+
+        let granted = mutex.lock().await.unwrap_err();
+        Arc::into_inner(shutdown).unwrap().into_inner().unwrap().await.unwrap();
+
+        assert_eq!(store.keys(), 0);
+        assert_eq!(granted.kind(), ErrorKind::Closed);
+        let waiting = Arc::into_inner(waiting).unwrap().into_inner().unwrap();
+        assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
     }
 
     #[tokio::test]

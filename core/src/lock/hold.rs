@@ -12,11 +12,9 @@ use state::{Phase, State};
 use std::mem;
 use std::num::NonZeroU64;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
@@ -29,7 +27,7 @@ use crate::loss::{LeaseState, LossReason};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
 use crate::share::Share;
-use crate::sync::lock;
+use crate::sync::{Mutex, Notify, lock};
 use crate::token::FencingToken;
 use crate::watch::KeyWatch;
 

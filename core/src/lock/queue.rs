@@ -5,7 +5,7 @@
 //! its lease along with the turn.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
@@ -16,7 +16,7 @@ use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// The queues of all keys. It keeps nothing for a key that nobody here holds or wants.
 #[derive(Debug)]

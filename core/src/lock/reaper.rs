@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::Notify;
 
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
@@ -18,7 +16,8 @@ use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::loss::LossReason;
 use crate::retry::{Pauses, Retry};
-use crate::sync::lock;
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, Notify, lock};
 
 /// Releases under way at once.
 const MAX_IN_FLIGHT: usize = 64;

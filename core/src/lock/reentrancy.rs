@@ -1,7 +1,7 @@
 //! Stage 1: an owner that holds the key already enters again, with the same lease and token.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
@@ -12,7 +12,7 @@ use crate::lock::Wait;
 use crate::lock::hold::{Hold, Term};
 use crate::owner::OwnerId;
 use crate::share::Share;
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// What each owner holds of each key. It keeps nothing for those who hold nothing.
 #[derive(Debug, Default)]

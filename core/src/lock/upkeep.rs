@@ -1,9 +1,6 @@
 //! What keeps leases going after the call that took them: one task, with watchdog and reaper.
 
-use std::sync::{Arc, Mutex};
-
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
+use std::sync::Arc;
 
 use crate::backend::LockBackend;
 use crate::clock::{Clock, Instant};
@@ -12,7 +9,7 @@ use crate::lock::hold::Hold;
 use crate::lock::reaper::Reaper;
 use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
-use crate::sync::lock;
+use crate::sync::{Handle, JoinHandle, Mutex, lock};
 
 /// What a client, its clones and its guards share. When the last of them goes, the task ends.
 #[derive(Debug)]

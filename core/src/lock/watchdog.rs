@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -15,7 +15,7 @@ use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::hold::{Alarm, Hold, Place, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
-use crate::sync::lock;
+use crate::sync::{Mutex, lock};
 
 /// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
 /// batch does not keep a store busy for long (a few hundred microseconds for Redis).

@@ -1,12 +1,10 @@
 //! How holds call for the watchdog.
 
 use std::mem;
-use std::sync::{Arc, Mutex};
-
-use tokio::sync::Notify;
+use std::sync::Arc;
 
 use super::Hold;
-use crate::sync::lock;
+use crate::sync::{Mutex, Notify, lock};
 
 /// How a hold calls for the watchdog.
 #[derive(Debug, Default)]

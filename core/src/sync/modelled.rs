@@ -1,0 +1,85 @@
+//! The same under `shuttle`, which may let another thread run at every scheduling point.
+//!
+//! `shuttle` puts one before each operation of its own mutexes and atomics. Operations of tokio are atomic steps; here is the
+//! point that separates them from the step before.
+
+use std::convert::Infallible;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+pub(crate) use shuttle::future::JoinHandle;
+pub(crate) use shuttle::sync::{Mutex, atomic};
+use tokio::sync::futures::Notified;
+
+/// Locks `mutex`.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    MutexGuard(Some(mutex.lock().expect("a model ends with its first panic")))
+}
+
+/// A guard with a scheduling point also after the unlocking, not only before it.
+pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect("it is unlocked when it is dropped")
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.as_mut().expect("it is unlocked when it is dropped")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        scheduling_point();
+    }
+}
+
+/// [`tokio::sync::Notify`] with a scheduling point before each step.
+#[derive(Debug, Default)]
+pub(crate) struct Notify(tokio::sync::Notify);
+
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        scheduling_point();
+        self.0.notified()
+    }
+
+    pub(crate) fn notify_one(&self) {
+        scheduling_point();
+        self.0.notify_one();
+    }
+
+    pub(crate) fn notify_waiters(&self) {
+        scheduling_point();
+        self.0.notify_waiters();
+    }
+}
+
+/// The model's runtime, on which tasks run as its threads do.
+#[derive(Debug)]
+pub(crate) struct Handle;
+
+impl Handle {
+    pub(crate) fn try_current() -> Result<Self, Infallible> {
+        Ok(Self)
+    }
+
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        shuttle::future::spawn(task)
+    }
+}
+
+/// Lets another thread run here. `shuttle` models no time, and unlike its `yield_now` this lowers no thread's priority.
+pub(crate) fn scheduling_point() {
+    shuttle::thread::sleep(Duration::ZERO);
+}

@@ -1,0 +1,14 @@
+pub(crate) use std::sync::{Mutex, atomic};
+use std::sync::{MutexGuard, PoisonError};
+
+pub(crate) use tokio::runtime::Handle;
+pub(crate) use tokio::sync::Notify;
+pub(crate) use tokio::task::JoinHandle;
+
+/// Locks `mutex`, also after a panic elsewhere while it was held.
+///
+/// Every critical section of this crate leaves its data whole, so a poisoned mutex is no reason to
+/// stop renewing and releasing leases.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
