@@ -224,6 +224,7 @@ impl LockGuard {
             .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
+        self.upkeep.watchdog().file([&self.hold]);
         let give_up = renewing.attempt_end().min(self.deadline());
         let reply = clock::until(clock, give_up, backend.renew(&lease)).await;
         renewing.settle(reply.as_ref(), clock.now());

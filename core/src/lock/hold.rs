@@ -129,6 +129,7 @@ impl Hold {
             share_ends: Instant::FAR_FUTURE,
             alone: false,
             renewing: false,
+            attempt: 0,
             news: false,
             asked_back: false,
             turn,
@@ -188,7 +189,10 @@ impl Hold {
     /// The TTL with which it falls due for renewal, if it does so next; not if all that comes is its deadline.
     pub(crate) fn renews_next(&self) -> Option<Duration> {
         let state = lock(&self.state);
-        let waits = state.phase == Phase::Held && state.due < state.deadline && !state.news;
+        let waits = state.phase == Phase::Held
+            && state.due < state.deadline
+            && !state.renewing
+            && !state.news;
         let kept = self.wanted(&state).tenure() == Tenure::Kept;
         (waits && kept).then_some(state.ttl)
     }
@@ -413,23 +417,30 @@ impl Hold {
     /// When time alone may change it next.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        if state.is_over() { Instant::FAR_FUTURE } else { state.deadline }
+        if state.is_over() {
+            Instant::FAR_FUTURE
+        } else if state.renewing {
+            // The due time of a renewal's repetition, which is never after the deadline.
+            state.due
+        } else {
+            state.deadline
+        }
     }
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
-        let wanted = self.update(now, |state| {
+        let mode = self.options.renewal;
+        let (attempt, wanted) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
-            let needless =
-                self.options.renewal == RenewalMode::Off || (state.capped && !state.news);
+            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
-            state.start_renewal();
-            Some(self.wanted(state).clone().with_ttl(state.ttl))
+            let attempt = state.start_renewal(now, mode);
+            Some((attempt, self.wanted(state).clone().with_ttl(state.ttl)))
         })?;
         let ttl = wanted.ttl().min(self.max_until.since(now));
-        Some(Renewing::new(self, now, wanted, ttl))
+        Some(Renewing::new(self, attempt, now, wanted, ttl))
     }
 
     /// Begins a renewal that puts something else in force, after the one that is under way.
@@ -441,6 +452,7 @@ impl Hold {
         change: impl Fn(Lease) -> Lease,
         clock: &dyn Clock,
     ) -> Result<(Renewing, Lease), Error> {
+        let mode = self.options.renewal;
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -454,12 +466,11 @@ impl Hold {
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
-                    state.start_renewal();
-                    Ok(Some((wanted, ttl)))
+                    Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
                 }
             })?;
-            if let Some((wanted, ttl)) = started {
-                return Ok(Renewing::new(self, now, wanted, ttl));
+            if let Some((attempt, wanted, ttl)) = started {
+                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
@@ -487,7 +498,7 @@ impl Hold {
         }
     }
 
-    /// The only way to end the lease or push its deadline: notices a passed deadline first, and lets go of what a lease that is over
+    /// The only way to end the lease or push its deadline: notices what time alone has ended first, and lets go of what a lease that is over
     /// needs no more.
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);

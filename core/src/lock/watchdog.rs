@@ -1,8 +1,9 @@
-//! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
+//! Stage 4: renews all leases of a client, in batches, and ends those whose deadline passes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ struct Schedule {
     /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all: if the store has
     /// sessions.
     rounds: Option<HashMap<Duration, Instant>>,
-    /// When the task looks again by itself.
+    /// When a task looks again by itself: no task without a call looks later, except one without room for more renewals.
     wakes_at: Instant,
 }
 
@@ -75,9 +76,9 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching over `hold`, which must be over.
-    pub(crate) fn remove(&self, hold: &Hold) {
-        lock(&self.schedule).remove(hold);
+    /// Stops watching over `hold`, which must be over; `false` if that was done before.
+    pub(crate) fn remove(&self, hold: &Hold) -> bool {
+        lock(&self.schedule).remove(hold)
     }
 
     /// All leases in force.
@@ -85,10 +86,13 @@ impl Watchdog {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// The task. It ends only by being dropped. What was lost, and the store may keep alive together with others, it leaves to `reaper`.
+    /// The task, of which each runtime has one: whichever runs first renews what is due. It ends only by being dropped.
+    ///
+    /// It leaves to `reaper` each lost lease that the store may keep alive together with others.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
+            let mut heard = pin!(self.alarm.heard());
             self.answer_alarms();
             while under_way < MAX_UNDER_WAY {
                 let due = self.due();
@@ -104,7 +108,7 @@ impl Watchdog {
             tokio::select! {
                 Some(renewed) = batches.next() => under_way -= renewed,
                 () = self.clock.sleep_until(wakes_at) => {}
-                () = self.alarm.heard() => {}
+                () = &mut heard => {}
             }
         }
     }
@@ -138,7 +142,11 @@ impl Watchdog {
                 Some(renewing) => batch.push(renewing),
                 None if hold.may_outlast_its_loss(now) && self.has_sessions() => {
                     // Its guards may be there for long.
-                    Debt::new(hold.unwanted(), reaper).incur();
+                    let mut debt = Debt::new(hold.unwanted(), reaper);
+                    debt.incur();
+                    if !self.remove(hold) {
+                        debt.forgive();
+                    }
                 }
                 None => {}
             }
@@ -218,9 +226,8 @@ impl Schedule {
         *round
     }
 
-    fn remove(&mut self, hold: &Hold) {
-        if let Some(place) = lock(hold.filed()).take() {
-            self.holds.remove(&place);
-        }
+    fn remove(&mut self, hold: &Hold) -> bool {
+        let place = lock(hold.filed()).take();
+        place.is_some_and(|place| self.holds.remove(&place).is_some())
     }
 }

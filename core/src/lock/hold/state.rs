@@ -41,8 +41,10 @@ pub(super) struct State {
     pub(super) share_ends: Instant,
     /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
     pub(super) alone: bool,
-    /// A renewal is under way. Two at once could reach the store in either order.
+    /// A renewal is under way, until it is due to be repeated. Two at once could reach the store in either order.
     pub(super) renewing: bool,
+    /// The number of the last renewal: the reply to an earlier one comes too late.
+    pub(super) attempt: u32,
     /// There was news of the key since the last renewal began.
     pub(super) news: bool,
     /// Somebody asks the holder to finish early.
@@ -80,10 +82,19 @@ impl State {
         }
     }
 
+    /// Notices the end of the lease, or of the time of a renewal that has not come to an end by itself.
     pub(super) fn expire(&mut self, now: Instant) {
-        if !self.is_over() && now >= self.deadline {
+        if self.is_over() {
+            return;
+        }
+        if now >= self.deadline {
             let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
+        } else if self.renewing && now >= self.due {
+            self.renewing = false;
+            self.phase = Phase::Unsure;
+            self.alone = true;
+            self.note_unanswered(self.ttl);
         }
     }
 
@@ -95,11 +106,22 @@ impl State {
         self.capped || renewal == RenewalMode::Off
     }
 
-    pub(super) fn start_renewal(&mut self) {
+    /// Begins a renewal at `now`, and tells its number.
+    ///
+    /// Its caller, or a runtime, may never poll it again. So the lease falls due when the watchdog repeats a renewal without a reply.
+    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> u32 {
         self.renewing = true;
+        self.attempt = self.attempt.wrapping_add(1);
         self.news = false;
-        // Meanwhile only the deadline needs the watchdog.
-        self.due = self.deadline;
+        self.due = self.retry_due(deadline::attempt_end(now, self.ttl), renewal);
+        self.attempt
+    }
+
+    /// Ends the renewal of this number; `false` if another one has begun since.
+    pub(super) fn end_renewal(&mut self, attempt: u32) -> bool {
+        let is_last = self.attempt == attempt;
+        self.renewing &= !is_last;
+        is_last
     }
 
     /// The store put `ttl` in force no earlier than `sent_at`.
@@ -157,10 +179,15 @@ impl State {
     /// The store did not say that it renewed.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
-        self.due = if self.due_only_at_deadline(renewal) {
+        self.due = self.retry_due(now, renewal);
+    }
+
+    /// When the watchdog tries again after a renewal that has failed at `now`.
+    fn retry_due(&self, now: Instant, renewal: RenewalMode) -> Instant {
+        if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
             deadline::retry_due(now, self.ttl).min(self.deadline)
-        };
+        }
     }
 }
