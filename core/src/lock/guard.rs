@@ -316,7 +316,11 @@ impl LockGuard {
 
     /// Passes the lease on to the next caller of this process that waits for it, if that may be.
     fn hand_over(&self, now: Instant) -> bool {
-        while let Some(Passed { waiter, term, owner }) = self.hold.pass_on(now) {
+        while let Some(passed) = self.hold.pass_on(now) {
+            let Passed { waiter, term, owner, is_due_earlier } = passed;
+            if is_due_earlier {
+                self.upkeep.watchdog().file([&self.hold]);
+            }
             if let Some(owner) = owner {
                 self.upkeep.holds().tidy(self.key(), owner);
             }

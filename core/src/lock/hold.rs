@@ -92,6 +92,8 @@ pub(crate) struct Passed {
     pub(crate) term: Term,
     /// Who had it.
     pub(crate) owner: Option<OwnerId>,
+    /// The watchdog is to look at it earlier than before, and has to file it anew.
+    pub(crate) is_due_earlier: bool,
 }
 
 /// How a guard left.
@@ -120,6 +122,8 @@ impl Hold {
             unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
+            confirmed_at: sent_at,
+            has_news,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
@@ -338,8 +342,8 @@ impl Hold {
 
     /// Passes it on to the next caller of this process that waits for it, if that may be.
     ///
-    /// Only a lease that is surely ours, that nobody wants back, and that is as good as a new one, of this TTL and for a while
-    /// without the store.
+    /// The lease must be as good as a new one, of this TTL and for a while without the store, and there must be no news of it. A store
+    /// that would not tell of its end must have confirmed it a moment ago, and the watchdog then looks at it soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
@@ -348,16 +352,19 @@ impl Hold {
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
             let in_time = now < state.share_ends;
-            let is_contested = state.news || state.asked_back;
+            let is_contested = state.news || state.asked_back || state.watch.has_changed();
+            let looks_at = deadline::news_due(state.confirmed_at);
+            let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
             let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
-            if !in_time || is_contested || !is_as_new {
+            if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
             let waiter = state.turn.as_ref()?.next_who_takes_over(&self.options)?;
             state.term.0 += 1;
+            let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
             let owner = mem::replace(&mut state.owner, waiter.owner());
-            Some(Passed { waiter, term: state.term, owner })
+            Some(Passed { waiter, term: state.term, owner, is_due_earlier })
         })
     }
 
@@ -489,8 +496,15 @@ impl Hold {
         }
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
+        // Declared before the lock, to be dropped after it.
+        let mut _replaced = None;
         let mut state = lock(&self.state);
-        while !state.is_over() && state.watch.poll_changed(&mut cx).is_ready() {
+        while !state.is_over() {
+            let polled;
+            (polled, _replaced) = state.watch.poll_under_lock(&mut cx);
+            if polled.is_pending() {
+                break;
+            }
             state.news = true;
         }
         if state.news && !state.renewing {

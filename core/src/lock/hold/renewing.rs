@@ -69,6 +69,7 @@ impl Renewing {
                 _ if !is_last => return,
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    state.has_news = true;
                     state.asked_back |= *outcome == Renewal::RevocationRequested;
                 }
                 Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),

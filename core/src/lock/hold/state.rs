@@ -25,6 +25,10 @@ pub(super) struct State {
     /// What else they ask for, once it has been changed: another share or description than was granted.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
+    /// When the request was sent by which the store has last confirmed the lease.
+    pub(super) confirmed_at: Instant,
+    /// The store tells from now on what becomes of the lease, if it tells anything.
+    pub(super) has_news: bool,
     /// The key stays closed until then, also after a release.
     pub(super) min_until: Instant,
     /// The deadline cannot be pushed any further.
@@ -135,6 +139,7 @@ impl State {
         let ttl = self.believed(ttl);
         self.phase = Phase::Held;
         self.alone = false;
+        self.confirmed_at = sent_at;
         self.deadline = deadline::deadline(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
@@ -164,14 +169,27 @@ impl State {
         self.due = self.due.min(deadline::news_due(since));
     }
 
+    /// Whether the store tells, without being asked, that the lease has ended.
+    pub(super) fn is_watched(&self) -> bool {
+        self.has_news && !self.watch.is_silent()
+    }
+
+    /// Makes it due by `instant`, unless a renewal is under way; `false` if it was due by then already.
+    pub(super) fn bring_forward(&mut self, instant: Instant) -> bool {
+        let is_earlier = !self.renewing && instant < self.due;
+        if is_earlier {
+            self.due = instant;
+        }
+        is_earlier
+    }
+
     /// There is news of it, so it is due: as if since soon after its last renewal. When there is news of many, again and again, those
     /// come first that have waited for longest, and not always the same.
     pub(super) fn hurry(&mut self, now: Instant) {
         let soon = if self.phase == Phase::Unsure {
             deadline::news_due_after_failure(now)
         } else {
-            let believed_for = deadline::validity(self.believed(self.ttl));
-            deadline::next_news_due(self.deadline - believed_for)
+            deadline::next_news_due(self.confirmed_at)
         };
         self.due = self.due.min(soon);
     }
