@@ -36,6 +36,10 @@ use crate::watch::KeyWatch;
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
+/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
+/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
+pub(crate) const BATCH: usize = 256;
+
 /// A lease that was granted, shared by its guards and the watchdog.
 ///
 /// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
@@ -131,7 +135,7 @@ impl Hold {
             owner,
             depth: 1,
             share_ends: Instant::FAR_FUTURE,
-            alone: false,
+            company: BATCH,
             renewing: false,
             attempt: 0,
             news: false,
@@ -265,11 +269,6 @@ impl Hold {
     /// Whether it is lost or released.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.update(now, |state| state.is_over())
-    }
-
-    /// Whether its next renewal is to keep no others waiting.
-    pub(crate) fn renews_alone(&self) -> bool {
-        lock(&self.state).alone
     }
 
     /// Whether no guard of this term is left.
@@ -437,17 +436,18 @@ impl Hold {
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let mode = self.options.renewal;
-        let (attempt, wanted) = self.update(now, |state| {
+        let (attempt, company, wanted) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
             let needless = mode == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
             let attempt = state.start_renewal(now, mode);
-            Some((attempt, self.wanted(state).clone().with_ttl(state.ttl)))
+            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
         })?;
         let ttl = wanted.ttl().min(self.max_until.since(now));
-        Some(Renewing::new(self, attempt, now, wanted, ttl))
+        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
+        Some((renewing.in_company_of(company), lease))
     }
 
     /// Begins a renewal that puts something else in force, after the one that is under way.

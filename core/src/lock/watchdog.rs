@@ -14,16 +14,15 @@ use crate::backend::LockBackend;
 use crate::capabilities::{Capabilities, Feature};
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
-use crate::lock::hold::{Alarm, Hold, Place, Renewing};
+use crate::lock::hold::{Alarm, BATCH, Hold, Place, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
 use crate::sync::lock;
 
-/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
-/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
-const BATCH: usize = 256;
-
 /// Leases whose renewal is under way at once: enough that slow ones, which go alone, leave room for the others.
 const MAX_UNDER_WAY: usize = 8 * BATCH;
+
+/// Renewals that share a request, at least one and at most [`BATCH`].
+type Batch = Vec<(Renewing, Lease)>;
 
 /// What watches over the leases of one client.
 #[derive(Debug)]
@@ -130,16 +129,12 @@ impl Watchdog {
     }
 
     /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
-    ///
-    /// One batch, and one more for each lease whose renewal got no reply the last time.
-    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Vec<(Renewing, Lease)>> {
+    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
         let now = self.clock.now();
-        let mut batch = Vec::with_capacity(due.len());
-        let mut batches = Vec::new();
+        let mut renewals = Vec::with_capacity(due.len());
         for hold in &due {
             match hold.start_renewal(now) {
-                Some(renewing) if hold.renews_alone() => batches.push(vec![renewing]),
-                Some(renewing) => batch.push(renewing),
+                Some(renewal) => renewals.push(renewal),
                 None if hold.may_outlast_its_loss(now) && self.has_sessions() => {
                     // Its guards may be there for long.
                     let mut debt = Debt::new(hold.unwanted(), reaper);
@@ -152,11 +147,7 @@ impl Watchdog {
             }
         }
         self.file(&due);
-        if !batch.is_empty() {
-            batch.sort_by_cached_key(|(renewing, _)| renewing.hold().deadline());
-            batches.insert(0, batch);
-        }
-        batches
+        in_batches(renewals)
     }
 
     /// Whether the store keeps leases alive together.
@@ -176,15 +167,19 @@ impl Watchdog {
     }
 
     /// Renews a batch, and tells how many leases it was.
-    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<(Renewing, Lease)>) -> usize {
-        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = batch.into_iter().unzip();
-        let give_up = batch.iter().map(Renewing::attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
+    ///
+    /// Those whose reply is too late for them alone fall due again by themselves meanwhile.
+    async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
+        let of = batch.len();
+        let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));
+        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = sent.unzip();
+        let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
         // A backend that panics must not take the watchdog of all leases along.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
         let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
-        let (of, mut failed, mut first_error) = (batch.len(), 0, None);
+        let (mut failed, mut first_error) = (0, None);
         for renewing in &mut batch {
             let reply = replies.next();
             renewing.settle(reply.as_ref(), now);
@@ -201,6 +196,25 @@ impl Watchdog {
         }
         of
     }
+}
+
+/// Divides renewals into requests: those that share one wait for its reply for about as long, and have no more company than they may.
+fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
+    let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.company());
+    let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();
+    renewals.sort_by_cached_key(|renewal| (group(renewal), deadline(renewal)));
+    let mut batches: Vec<Batch> = Vec::new();
+    for renewal in renewals {
+        let (_, company) = group(&renewal);
+        match batches.last_mut() {
+            Some(batch) if group(&batch[0]) == group(&renewal) && batch.len() < company => {
+                batch.push(renewal);
+            }
+            _ => batches.push(vec![renewal]),
+        }
+    }
+    batches.sort_by_cached_key(|batch| deadline(&batch[0]));
+    batches
 }
 
 impl Schedule {

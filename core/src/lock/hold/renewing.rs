@@ -22,6 +22,8 @@ pub(crate) struct Renewing {
     /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
+    /// How many leases share the request, itself included, or may share it.
+    company: usize,
     settled: bool,
 }
 
@@ -37,7 +39,23 @@ impl Renewing {
         // What cannot be renewed in full will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
-        (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, settled: false }, lease)
+        (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
+    }
+
+    /// Says how many leases share the request, or may share it.
+    pub(crate) fn in_company_of(mut self, company: usize) -> Self {
+        self.company = company;
+        self
+    }
+
+    /// How many leases may share the request.
+    pub(crate) fn company(&self) -> usize {
+        self.company
+    }
+
+    /// Those of one class wait for a reply for about as long.
+    pub(crate) fn class(&self) -> u32 {
+        deadline::attempt_class(self.ttl)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -74,7 +92,9 @@ impl Renewing {
                 }
                 Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),
                 unanswered => {
-                    state.alone |= unanswered.is_none();
+                    if unanswered.is_none() {
+                        state.split_company(self.company);
+                    }
                     state.note_unanswered(self.ttl);
                     state.not_renewed(now, mode);
                 }

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::Term;
+use super::{BATCH, Term};
 use crate::clock::Instant;
 use crate::lease::Lease;
 use crate::lock::deadline;
@@ -12,6 +12,10 @@ use crate::loss::{LeaseState, LossReason};
 use crate::options::RenewalMode;
 use crate::owner::OwnerId;
 use crate::watch::KeyWatch;
+
+/// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
+/// alone by the third; and after an outage each batch costs so many requests and not one per lease.
+const PARTS: usize = 16;
 
 /// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
 #[derive(Debug)]
@@ -43,8 +47,8 @@ pub(super) struct State {
     pub(super) depth: u32,
     /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.
     pub(super) share_ends: Instant,
-    /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
-    pub(super) alone: bool,
+    /// How many leases may share the request of its next renewal, itself included.
+    pub(super) company: usize,
     /// A renewal is under way, until it is due to be repeated. Two at once could reach the store in either order.
     pub(super) renewing: bool,
     /// The number of the last renewal: the reply to an earlier one comes too late.
@@ -97,7 +101,7 @@ impl State {
         } else if self.renewing && now >= self.due {
             self.renewing = false;
             self.phase = Phase::Unsure;
-            self.alone = true;
+            self.split_company(self.company);
             self.note_unanswered(self.ttl);
         }
     }
@@ -138,7 +142,7 @@ impl State {
     ) {
         let ttl = self.believed(ttl);
         self.phase = Phase::Held;
-        self.alone = false;
+        self.company = BATCH;
         self.confirmed_at = sent_at;
         self.deadline = deadline::deadline(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
@@ -192,6 +196,11 @@ impl State {
             deadline::next_news_due(self.confirmed_at)
         };
         self.due = self.due.min(soon);
+    }
+
+    /// A request of so many got no reply at all: next time there are fewer of them, so that one that hangs keeps few others waiting.
+    pub(super) fn split_company(&mut self, company: usize) {
+        self.company = (company / PARTS).max(1);
     }
 
     /// The store did not say that it renewed.
