@@ -382,7 +382,7 @@ impl Hold {
         })
     }
 
-    /// Waits until its holder of this term loses it; `None` if he gives it up instead.
+    /// Waits until its holder of this term loses it; `None` if its last guard goes before that.
     pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -395,13 +395,14 @@ impl Hold {
         }
     }
 
-    /// Waits until its holder of this term is asked to finish early.
-    pub(crate) async fn wait_asked_back(&self, term: Term) {
+    /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
+    pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_asked_back_from(term) {
-                return;
+            let asked = self.is_asked_back_from(term);
+            if asked || self.is_abandoned(term) {
+                return asked;
             }
             changed.await;
         }
@@ -516,10 +517,10 @@ impl Hold {
     /// needs no more.
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
-        let before = (state.phase, state.renewing, state.term);
+        let before = (state.phase, state.renewing, state.term, state.depth == 0);
         state.expire(now);
         let result = change(&mut state);
-        let after = (state.phase, state.renewing, state.term);
+        let after = (state.phase, state.renewing, state.term, state.depth == 0);
         let needless = state.is_over().then(|| state.let_go());
         drop(state);
         drop(needless);

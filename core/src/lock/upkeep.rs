@@ -89,6 +89,11 @@ impl Upkeep {
         &*self.clock
     }
 
+    /// For what does not keep the client going.
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
     pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
