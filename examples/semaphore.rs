@@ -50,7 +50,7 @@ async fn main() -> Result<(), Error> {
 
     // Somebody asks it to finish early, and it does.
     client.request_revocation("connections").await?;
-    job.revocation_requested().await;
+    assert!(job.revocation_requested().await);
     job.release().await?;
     println!("asked back and released; left: {}", connections.available().await?);
 

@@ -66,7 +66,7 @@ async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
 
     // Ended by the other one.
     assert_eq!(holder.backend().force_release(&key).await.unwrap().ended().len(), 1);
-    assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), LossReason::Vanished);
+    assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), Some(LossReason::Vanished));
 }
 
 async fn permits(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {

@@ -108,7 +108,7 @@ mod the_documented_role {
         // By its own entry, once it has held it for a moment.
         etcd.ctl(&["del", "--prefix", "lock/job/"]).await;
         let lost = timeout(SOON, guard.lost()).await.expect("it is told");
-        assert_eq!(lost, LossReason::Vanished);
+        assert_eq!(lost, Some(LossReason::Vanished));
     }
 
     #[tokio::test]
@@ -345,7 +345,7 @@ mod rights {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         let (deadline, left) = (kept.deadline(), kept.remaining());
         let lost = timeout(left + SOON, kept.lost()).await;
-        assert_eq!(lost.expect("it is lost by its deadline"), LossReason::Expired);
+        assert_eq!(lost.expect("it is lost by its deadline"), Some(LossReason::Expired));
         assert_eq!(kept.deadline(), deadline, "it was renewed");
     }
 
@@ -442,7 +442,7 @@ mod another_user {
 
         proxy.set_weather(Weather::Reset);
         let lost = timeout(ttl + SOON, guard.lost()).await;
-        assert_eq!(lost.expect("it is lost by its deadline"), LossReason::Expired);
+        assert_eq!(lost.expect("it is lost by its deadline"), Some(LossReason::Expired));
         let start = Instant::now();
         until("the lease would have ended", async || start.elapsed() > ttl).await;
         let mutex = waiter.mutex("job").unwrap();

@@ -88,7 +88,7 @@ async fn everything_works(etcd: &Etcd) {
 
     holder.request_revocation("job").await.unwrap();
     let asked = timeout(Duration::from_millis(500), guard.revocation_requested());
-    asked.await.expect("it is told");
+    assert!(asked.await.expect("it is told"));
     guard.release().await.unwrap();
 
     let semaphore = holder.semaphore("permits", 2).unwrap();

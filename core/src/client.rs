@@ -21,9 +21,13 @@ use crate::striped::Striped;
 
 /// Hands out locks by name, over one backend.
 ///
-/// Clones are cheap and share everything: callers queue with each other, one task renews all
-/// leases. Make one client per store and process. When all clones and guards are gone, the
-/// background task ends; [`shutdown`](Self::shutdown) ends it in order.
+/// Clones are cheap and share everything: callers queue with each other, and all leases are renewed together. Make one client
+/// per store and process.
+///
+/// A background task renews leases and releases dropped guards. The client starts one on each tokio runtime that locks through
+/// it, and the tasks share all work: leases go on for as long as any of these runtimes is driven, whichever runtime
+/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. Before that,
+/// [`shutdown`](Self::shutdown) releases everything in order.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

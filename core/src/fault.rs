@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::{join, join_all};
 
 use crate::backend::{
     Attempt, AttemptAll, ForcedRelease, LockBackend, Release, Renewal, Revocation,
@@ -179,7 +180,13 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    /// Makes `call`, with what it is to suffer.
+    async fn renew_with(&self, fault: Option<Fault>, lease: &Lease) -> Result<Renewal, Error> {
+        let sent = lease.clone();
+        let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
+        self.call(fault, Operation::Renew, lease.key(), call).await
+    }
+
+    /// Makes `call`, with the fault that it is to suffer.
     async fn suffer<T, F>(
         &self,
         operation: Operation,
@@ -189,8 +196,22 @@ impl<B: LockBackend> FaultBackend<B> {
     where
         F: Future<Output = Result<T, Error>> + Send,
     {
+        let fault = self.faults.next(operation, key);
+        self.call(fault, operation, key, call).await
+    }
+
+    async fn call<T, F>(
+        &self,
+        fault: Option<Fault>,
+        operation: Operation,
+        key: &LockKey,
+        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
         let inner = Arc::clone(&self.inner);
-        match self.faults.next(operation, key) {
+        match fault {
             None => call(inner).await,
             Some(Fault::DelayRequest(delay)) => {
                 tokio::time::sleep(delay).await;
@@ -259,9 +280,29 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let sent = lease.clone();
-        let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
-        self.suffer(Operation::Renew, lease.key(), call).await
+        let fault = self.faults.next(Operation::Renew, lease.key());
+        self.renew_with(fault, lease).await
+    }
+
+    /// Each lease counts as one call. Those that are to suffer nothing stay one batch, and the reply comes when all have theirs.
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let fault = |lease: &Lease| self.faults.next(Operation::Renew, lease.key());
+        let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();
+        let each = || leases.iter().zip(&faults);
+        let whole = each().filter(|(_, fault)| fault.is_none());
+        let whole: Vec<Lease> = whole.map(|(lease, _)| lease.clone()).collect();
+        let suffering = each().filter(|(_, fault)| fault.is_some());
+        let suffering = join_all(suffering.map(|(lease, fault)| self.renew_with(*fault, lease)));
+        let whole = async {
+            if whole.is_empty() { Vec::new() } else { self.inner.renew_all(&whole).await }
+        };
+        let (whole, suffering) = join(whole, suffering).await;
+        let (mut whole, mut suffering) = (whole.into_iter(), suffering.into_iter());
+        let reply = |fault: &Option<Fault>| match fault {
+            None => whole.next(),
+            Some(_) => suffering.next(),
+        };
+        faults.iter().map_while(reply).collect()
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {

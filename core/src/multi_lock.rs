@@ -298,14 +298,14 @@ impl MultiLock {
                 biased;
                 // First, since it knows of a shutdown, by which what was taken is lost too.
                 locked = face.request(*ask, wait) => locked?,
-                lost = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
+                Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };
             match locked {
                 Locked::Guard(guard) => taken.add(guard),
                 Locked::Held(held) => return Ok(Some(held)),
             }
         }
-        match taken.lost().now_or_never() {
+        match taken.lost().now_or_never().flatten() {
             Some(lost) => Err(lost_error(&lost, Operation::Acquire)),
             None => Ok(None),
         }

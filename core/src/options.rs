@@ -187,9 +187,11 @@ impl LockOptions {
     /// and a token of its own, and without asking the store. Default: it does, for 20 ms on end, so that other processes get
     /// their turn.
     ///
-    /// The release then says that all is well from what is known here: a lease that the store has lost meanwhile is noticed
-    /// by the next renewal or by the store's news. It is for leases that are renewed and of which nothing is counted
-    /// from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
+    /// A lease of which there is news goes back to the store instead, and the release tells of a loss. So does, from a store that does
+    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::Grant::without_news)), one that the store
+    /// has not confirmed within the last 50 ms; a renewal at the end of that time looks after one that was passed on.
+    ///
+    /// Hand-over is for leases that are renewed and of which nothing is counted from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
     /// [`lock_delay`](Self::lock_delay) and [`fair`](Self::fair), and where both callers have the same options.
     /// A store that cannot reserve tokens is always asked.
     #[must_use]

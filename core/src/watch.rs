@@ -54,6 +54,16 @@ impl KeyWatch {
         poll_fn(|cx| self.poll_changed(cx)).await;
     }
 
+    /// Whether it may ever fire.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.subscription.is_none()
+    }
+
+    /// Whether there is a change to report. It is still reported then.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.subscription.as_ref().is_some_and(Subscription::has_changed)
+    }
+
     /// Does not report what has changed up to now.
     pub(crate) fn skip(&mut self) {
         if let Some(subscription) = &mut self.subscription {
@@ -72,9 +82,14 @@ impl KeyWatch {
 
     /// Polls for a change; the waker of the last call is woken by the next one.
     pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_under_lock(cx).0
+    }
+
+    /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
+    pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Option<Waker>) {
         match &mut self.subscription {
             Some(subscription) => subscription.poll_changed(cx),
-            None => Poll::Pending,
+            None => (Poll::Pending, None),
         }
     }
 }
@@ -89,21 +104,23 @@ impl fmt::Debug for KeyWatch {
 }
 
 impl Subscription {
-    fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// A waker may own the owner of a watch, so the caller drops the one that is replaced, with the map unlocked.
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Option<Waker>) {
         let mut keys = lock(&self.hub.keys);
         let watched = keys.get_mut(&self.key).expect("an entry lives as long as its watches");
         if watched.version != self.seen {
             self.seen = watched.version;
             self.waits = false;
-            return Poll::Ready(());
+            return (Poll::Ready(()), None);
         }
         let replaced = if self.waits { watched.forget(self.id) } else { None };
         watched.wake_next_time(self.id, cx.waker());
         self.waits = true;
-        drop(keys);
-        // A waker may own what owns a watch, so it is dropped only with the map unlocked.
-        drop(replaced);
-        Poll::Pending
+        (Poll::Pending, replaced)
+    }
+
+    fn has_changed(&self) -> bool {
+        lock(&self.hub.keys).get(&self.key).is_some_and(|watched| watched.version != self.seen)
     }
 
     fn skip(&mut self) {

@@ -433,18 +433,64 @@ mod leases {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn that_are_released_are_kept_by_nobody_who_waits_for_their_loss() {
+    async fn that_are_released_end_every_wait_for_their_loss() {
+        let client = LockClient::new(MemoryBackend::new());
+        for is_dropped in [false, true] {
+            let guard = client.mutex("k").unwrap().lock().await.unwrap();
+            let lost = tokio::spawn(guard.lost());
+            let asked = tokio::spawn(guard.revocation_requested());
+            tokio::task::yield_now().await;
+
+            if is_dropped {
+                drop(guard);
+            } else {
+                guard.release().await.unwrap();
+            }
+
+            assert_eq!(lost.await.unwrap(), None);
+            assert!(!asked.await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_are_shared_end_the_waits_for_their_loss_with_the_last_guard() {
+        let client = LockClient::new(MemoryBackend::new());
+        let mutex = client.reentrant_mutex("k").unwrap();
+        let (outer, inner) = (mutex.lock().await.unwrap(), mutex.lock().await.unwrap());
+        let lost = tokio::spawn(inner.lost());
+
+        inner.release().await.unwrap();
+        tokio::time::sleep(TTL).await;
+        assert!(!lost.is_finished());
+
+        outer.release().await.unwrap();
+        assert_eq!(lost.await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_are_lost_end_a_wait_for_a_request_with_the_guard() {
+        let (client, _faults) = client();
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let asked = tokio::spawn(guard.revocation_requested());
+        client.backend().expire(guard.key()).await.unwrap();
+        assert_eq!(guard.lost().await, Some(LossReason::Vanished));
+
+        drop(guard);
+
+        assert!(!asked.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_are_waited_for_keep_no_client_alive() {
         let backend = Arc::new(MemoryBackend::new());
         let client = LockClient::new(Arc::clone(&backend));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
-        let lost = tokio::spawn(guard.lost());
-        tokio::task::yield_now().await;
+        let (_lost, _asked) = (guard.lost(), guard.revocation_requested());
 
         guard.release().await.unwrap();
         drop(client);
         tokio::time::sleep(TTL).await;
 
-        assert!(!lost.is_finished());
         assert_eq!(Arc::strong_count(&backend), 1);
     }
 

@@ -110,6 +110,25 @@ async fn cost_nothing_more_if_they_are_released_before() {
     assert_eq!(faults.calls(Operation::Renew), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn that_are_capped_are_renewed_no_more_often_for_news_than_others() {
+    let mut renewals = Vec::new();
+    for options in [LockOptions::new(), LockOptions::new().max_hold(TTL)] {
+        let store = Store::new(true);
+        let (client, faults) = client(store.clone(), options);
+        let _guard = client.mutex("k").unwrap().lock().await.unwrap();
+        for _ in 0..1_000 {
+            tokio::time::sleep(ms(1)).await;
+            store.news.notify_all();
+        }
+        renewals.push(faults.calls(Operation::Renew));
+    }
+
+    let [uncapped, capped] = renewals[..] else { panic!("two were measured") };
+    assert!((50..=110).contains(&uncapped), "{uncapped}");
+    assert!((50..=110).contains(&capped), "{capped}");
+}
+
 /// As when the connection breaks again and again: it takes longer to renew all than until the next time.
 #[tokio::test(start_paused = true)]
 async fn that_news_keeps_coming_of_are_all_renewed_in_turn() {

@@ -511,7 +511,7 @@ mod guard {
         assert!(guard.is_held());
         assert_eq!(guard.remaining(), TTL - DRIFT);
         scene.client.backend().expire(guard.key()).await.unwrap();
-        assert_eq!(guard.lost().await, LossReason::Vanished);
+        assert_eq!(guard.lost().await, Some(LossReason::Vanished));
         assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
     }
 

@@ -33,7 +33,7 @@ async fn that_is_away_for_longer_than_the_ttl_ends_the_lock_for_good() {
     etcd.pause_member(1);
     let left = guard.remaining();
     let lost = timeout(left + SOON, guard.lost()).await.expect("it is lost by its deadline");
-    assert_eq!(lost, LossReason::Expired);
+    assert_eq!(lost, Some(LossReason::Expired));
     etcd.resume();
 
     let next = timeout(Duration::from_secs(15), lock(&other, "job")).await;

@@ -18,7 +18,7 @@ async fn below_the_servers_is_believed_in_as_asked_for_and_waited_for_as_granted
     let guard = mutex.lock().await.unwrap();
     assert!(guard.remaining() <= Duration::from_secs(1), "{:?}", guard.remaining());
 
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
     let lost_after = start.elapsed();
     assert!(lost_after < Duration::from_millis(1_500), "{lost_after:?}");
     // Dropped, it would be released.

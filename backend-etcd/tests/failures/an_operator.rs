@@ -26,7 +26,7 @@ async fn who_revokes_the_lease_ends_the_lock_and_the_next_one_is_granted() {
 
     let lost = timeout(SOON, guard.lost()).await.expect("it is told");
     // The next one is there already, or not yet.
-    assert!(matches!(lost, LossReason::Taken | LossReason::Vanished), "{lost:?}");
+    assert!(matches!(lost, Some(LossReason::Taken | LossReason::Vanished)), "{lost:?}");
     let next = timeout(SOON, waits).await.expect("it is its turn").unwrap();
     assert!(next.token() > guard.token());
     next.release().await.unwrap();
@@ -84,7 +84,7 @@ async fn who_deletes_the_key_is_noticed_by_the_next_renewal_without_any_news() {
 
     // A third of the TTL is a second.
     let lost = timeout(Duration::from_secs(1) + SOON, guard.lost()).await;
-    assert_eq!(lost.expect("the next renewal finds out"), LossReason::Vanished);
+    assert_eq!(lost.expect("the next renewal finds out"), Some(LossReason::Vanished));
     renewed(&other).await;
     assert_eq!(client.backend().faults().calls(Operation::Release), 0);
 }

@@ -231,7 +231,7 @@ impl Watch<'_> {
         loop {
             tokio::select! {
                 status = command.ended() => return status.map(Ended::Itself),
-                () = self.asked(), if !was_asked => {
+                true = self.asked(), if !was_asked => {
                     was_asked = true;
                     command.signal(Signal::TERM);
                 }
@@ -244,8 +244,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Ends when somebody asks for the lock and the command is to know.
-    async fn asked(&self) {
+    /// Whether the holder is asked to finish early. Ends when it is, if the command is to know.
+    async fn asked(&self) -> bool {
         match self.args.on_asked {
             OnAsked::Term => self.guard.revocation_requested().await,
             OnAsked::Ignore => pending().await,

@@ -151,7 +151,7 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before<H: H
     let after = scene.now().since(died_at);
     assert!(after < longest(scene, client.backend(), scene.ttl()), "succeeded after {after:?}");
     assert!(term.deadline() < scene.now() && !term.is_held(), "it believes that it leads");
-    assert_eq!(term.lost().await, LossReason::Expired);
+    assert_eq!(term.lost().await, Some(LossReason::Expired));
     assert!(next.token().number() > term.token().number());
     next.resign().await.unwrap();
 }

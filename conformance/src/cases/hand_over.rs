@@ -167,7 +167,11 @@ pub(crate) async fn a_loss_is_only_the_present_holders<H: Harness>(scene: &Scene
 
     let lost = tokio::time::timeout(scene.ttl() * 2, guard.lost()).await;
     lost.expect("it is told, or looks");
-    assert!((&mut former).now_or_never().is_none(), "who has released has lost nothing");
+    assert_eq!(
+        (&mut former).now_or_never(),
+        Some(None),
+        "a holder that has released loses nothing"
+    );
 }
 
 /// Holds the lock for a millisecond.

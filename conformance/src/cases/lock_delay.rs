@@ -20,7 +20,7 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &S
     scene.pass(ttl / 2).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
     let lost_at = guard.deadline();
     drop(guard);
     let next = other.mutex(&key).unwrap().lock().await.unwrap();

@@ -30,7 +30,7 @@ pub(crate) async fn a_loss_shows_in_every_way<H: Harness>(scene: &Scene<H>) {
     assert_eq!(error.loss(), Some(LossReason::Vanished));
     assert!(dropped.load(Ordering::SeqCst), "the work goes on");
     assert!(!guard.is_held());
-    assert_eq!(lost.await.unwrap(), LossReason::Vanished);
+    assert_eq!(lost.await.unwrap(), Some(LossReason::Vanished));
     assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
 }
@@ -52,7 +52,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(scene
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, LossReason::Expired);
+    assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
     scene.disturb(Disturbance::Heal).await;
@@ -68,7 +68,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(scene: 
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, LossReason::Expired);
+    assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
     assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
     scene.disturb(Disturbance::Heal).await;
@@ -90,7 +90,7 @@ pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scen
     let forced_at = scene.now();
     let reason = guard.lost().await;
 
-    assert_eq!(reason, LossReason::Vanished);
+    assert_eq!(reason, Some(LossReason::Vanished));
     assert!(scene.now().since(forced_at) <= scene.ttl() / 3 + scene.slack());
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
 }
@@ -161,7 +161,7 @@ pub(crate) async fn a_loss_is_seen_however_late_one_asks<H: Harness>(scene: &Sce
     scene.pass(scene.ttl()).await;
 
     for _ in 0..3 {
-        assert_eq!(guard.lost().await, LossReason::Vanished);
+        assert_eq!(guard.lost().await, Some(LossReason::Vanished));
     }
     drop(guard);
 }

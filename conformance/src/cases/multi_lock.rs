@@ -198,7 +198,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole<H: Harness>(sc
     operator.admin().force_release(&keys[1], "conformance").await.unwrap();
     let told = timeout(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
 
-    assert_eq!(told.expect("it is told"), (keys[1].clone(), LossReason::Vanished));
+    assert_eq!(told.expect("it is told"), Some((keys[1].clone(), LossReason::Vanished)));
     assert!(!guard.is_held());
     let error = guard.run(pending::<()>()).await.unwrap_err();
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");

@@ -119,7 +119,7 @@ pub(crate) async fn a_loss_is_the_loss_of_all_levels<H: Harness>(scene: &Scene<H
 
     client.backend().expire(&key).await.unwrap();
 
-    assert_eq!(inner.lost().await, LossReason::Vanished);
+    assert_eq!(inner.lost().await, Some(LossReason::Vanished));
     assert!(!outer.is_held());
     let refused = mutex.lock().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::LeaseLost, "a new lease would hide the loss");

@@ -200,7 +200,7 @@ pub(crate) async fn a_shutdown_releases_all_that_it_can<H: Harness>(scene: &Scen
         assert_eq!(scene.witness(key).await, None);
     }
     for guard in guards {
-        assert_eq!(guard.lost().await, LossReason::Shutdown);
+        assert_eq!(guard.lost().await, Some(LossReason::Shutdown));
         assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Shutdown));
     }
     let refused = client.mutex(&keys[0]).unwrap().try_lock().await.unwrap_err();

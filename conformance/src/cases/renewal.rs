@@ -56,7 +56,7 @@ pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost<H: Harnes
     assert_eq!(guard.unsure().await, LeaseState::Unsure);
     assert!(scene.now() < deadline, "there is no time left to finish early");
     assert!(guard.is_held());
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
 
     let late = scene.now().since(deadline);
     assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
@@ -115,7 +115,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: H
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let thief = client.backend().steal(&key, scene.ttl() * 4).await.unwrap();
-    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(guard.lost().await, Some(LossReason::Taken));
 
     let renewals = faults.calls(Operation::Renew);
     scene.pass(scene.ttl()).await;
@@ -140,7 +140,7 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Har
 
     let reason = guard.lost().await;
 
-    assert_eq!(reason, LossReason::Expired);
+    assert_eq!(reason, Some(LossReason::Expired));
     assert!(scene.now() >= deadline);
     scene.pass(scene.ttl()).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
@@ -246,7 +246,7 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Sc
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
     assert!(held > limit - scene.ttl() / 2 && held < limit + scene.slack(), "held for {held:?}");
@@ -262,7 +262,7 @@ pub(crate) async fn max_hold_may_be_shorter_than_the_ttl<H: Harness>(scene: &Sce
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
 
     let held = scene.now().since(locked_at);
     assert!(held < limit + scene.slack(), "held for {held:?}");
@@ -280,7 +280,7 @@ pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
 
     let held_until = guard.deadline().since(locked_at);
     assert!(held_until <= limit + scene.slack(), "held for {held_until:?}");
-    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert_eq!(guard.lost().await, Some(LossReason::MaxHold));
     let held = scene.now().since(locked_at);
     assert!(held < limit + scene.slack(), "held for {held:?}");
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
@@ -406,7 +406,7 @@ pub(crate) async fn without_a_watchdog_nothing_is_written<H: Harness>(scene: &Sc
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
 
     assert_eq!(faults.calls(Operation::Renew), 0);
     assert_eq!(faults.calls(Operation::Release), 0);

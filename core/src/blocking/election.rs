@@ -199,7 +199,7 @@ impl Leadership {
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
-        self.background.wait_for(self.term.lost(), wait)
+        Ok(self.background.wait_for(self.term.lost(), wait)?.flatten())
     }
 
     /// What is proclaimed.

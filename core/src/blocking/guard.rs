@@ -81,7 +81,7 @@ impl Guard {
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
-        self.background.wait_for(self.guard.lost(), wait)
+        Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
     /// Whether somebody has [asked](super::LockClient::request_revocation) the holders of the key to finish

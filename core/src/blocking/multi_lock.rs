@@ -218,7 +218,7 @@ impl MultiGuard {
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn wait_lost(&self, wait: Duration) -> Result<Option<(LockKey, LossReason)>, Error> {
-        self.background.wait_for(self.guard.lost(), wait)
+        Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
     /// Ends all leases, and blocks until the store has confirmed it, for about a second at most.

@@ -75,6 +75,11 @@ pub(crate) fn attempt_end(sent_at: Instant, ttl: Duration) -> Instant {
     sent_at + ttl / ATTEMPTS_PER_TTL
 }
 
+/// Renewals of one class are given up on after times that differ by less than a factor of two.
+pub(crate) fn attempt_class(ttl: Duration) -> u32 {
+    (ttl / ATTEMPTS_PER_TTL).as_nanos().max(1).ilog2()
+}
+
 /// When to renew again after a failure at `now`.
 pub(crate) fn retry_due(now: Instant, ttl: Duration) -> Instant {
     now + ttl / PAUSES_PER_TTL

@@ -1,7 +1,7 @@
 //! Stage 5: the proof of a lease.
 
 use std::fmt;
-use std::future::{self, poll_fn};
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -121,33 +121,26 @@ impl LockGuard {
         Ok(())
     }
 
-    /// Waits until the lease is lost, and tells why.
+    /// Waits until the lease is lost, and tells why; `None` if the guard is released or dropped instead.
     ///
     /// It ends at the latest when the deadline has passed, whatever the store, the network or the
-    /// watchdog do, and also if it is polled long after. If the guard is released instead, it never
-    /// ends. It does not borrow the guard, so that other tasks may wait for it, and does not keep the client going then.
+    /// watchdog do, and also if it is polled long after. Where several guards share a lease, it ends with the last of them. It
+    /// does not borrow the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
+    /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
-        let upkeep = Arc::clone(&self.upkeep);
+        let clock = self.upkeep.shared_clock();
         async move {
-            let lost = {
-                let mut wait = pin!(hold.wait_lost(term, upkeep.clock()));
-                // The clock is read at every poll: a runtime that was stalled may run us before its timers.
-                poll_fn(|cx| match hold.loss_of(term, upkeep.now()) {
-                    lost @ Some(_) => Poll::Ready(lost),
-                    None => wait.as_mut().poll(cx),
-                })
-                .await
-            };
-            drop((hold, upkeep));
-            match lost {
-                Some(reason) => reason,
-                None => future::pending().await,
-            }
+            let mut wait = pin!(hold.wait_lost(term, &*clock));
+            // The clock is read at every poll: a runtime that was stalled may run us before its timers.
+            poll_fn(|cx| match hold.loss_of(term, clock.now()) {
+                lost @ Some(_) => Poll::Ready(lost),
+                None => wait.as_mut().poll(cx),
+            })
+            .await
         }
     }
 
@@ -160,22 +153,22 @@ impl LockGuard {
         self.hold.wait_unsure(self.upkeep.clock()).await
     }
 
-    /// Waits until somebody [asks](crate::LockClient::request_revocation) the holders of the key to
-    /// finish early.
+    /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early: `true`; `false` if
+    /// the guard is released or dropped before that.
     ///
-    /// Nothing else happens: the lease goes on until it is released. The holder learns of it by a renewal, which a store
-    /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. It
-    /// does not borrow the guard, so that other tasks may wait for it.
+    /// Nothing else happens: the lease goes on until it is released. The holder learns of the request by a renewal, which a store
+    /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. Where several guards share a
+    /// lease, the wait ends with the last of them. It does not borrow the guard, so that other tasks may wait for it.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a request is never withdrawn, and reported to whoever asks next.
-    pub fn revocation_requested(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
+    pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
         let (hold, term) = (Arc::clone(&self.hold), self.term);
         async move { hold.wait_asked_back(term).await }
     }
 
-    /// Whether somebody has asked the holders of the key to finish early.
+    /// Whether the holders of the key were asked to finish early.
     pub fn is_revocation_requested(&self) -> bool {
         self.hold.is_asked_back_from(self.term)
     }
@@ -224,6 +217,7 @@ impl LockGuard {
             .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
+        self.upkeep.watchdog().file([&self.hold]);
         let give_up = renewing.attempt_end().min(self.deadline());
         let reply = clock::until(clock, give_up, backend.renew(&lease)).await;
         renewing.settle(reply.as_ref(), clock.now());
@@ -251,7 +245,7 @@ impl LockGuard {
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            reason = self.lost() => Err(self.lost_error(reason, Operation::Run)),
+            Some(reason) = self.lost() => Err(self.lost_error(reason, Operation::Run)),
             output = future => Ok(output),
         }
     }
@@ -315,7 +309,11 @@ impl LockGuard {
 
     /// Passes the lease on to the next caller of this process that waits for it, if that may be.
     fn hand_over(&self, now: Instant) -> bool {
-        while let Some(Passed { waiter, term, owner }) = self.hold.pass_on(now) {
+        while let Some(passed) = self.hold.pass_on(now) {
+            let Passed { waiter, term, owner, is_due_earlier } = passed;
+            if is_due_earlier {
+                self.upkeep.watchdog().file([&self.hold]);
+            }
             if let Some(owner) = owner {
                 self.upkeep.holds().tidy(self.key(), owner);
             }

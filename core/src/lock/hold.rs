@@ -34,6 +34,10 @@ use crate::watch::KeyWatch;
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
+/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
+/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
+pub(crate) const BATCH: usize = 256;
+
 /// A lease that was granted, shared by its guards and the watchdog.
 ///
 /// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
@@ -90,6 +94,8 @@ pub(crate) struct Passed {
     pub(crate) term: Term,
     /// Who had it.
     pub(crate) owner: Option<OwnerId>,
+    /// The watchdog is to look at it earlier than before, and has to file it anew.
+    pub(crate) is_due_earlier: bool,
 }
 
 /// How a guard left.
@@ -118,6 +124,8 @@ impl Hold {
             unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
+            confirmed_at: sent_at,
+            has_news,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
             capped: false,
             due: sent_at,
@@ -125,8 +133,9 @@ impl Hold {
             owner,
             depth: 1,
             share_ends: Instant::FAR_FUTURE,
-            alone: false,
+            company: BATCH,
             renewing: false,
+            attempt: 0,
             news: false,
             asked_back: false,
             turn,
@@ -186,7 +195,10 @@ impl Hold {
     /// The TTL with which it falls due for renewal, if it does so next; not if all that comes is its deadline.
     pub(crate) fn renews_next(&self) -> Option<Duration> {
         let state = lock(&self.state);
-        let waits = state.phase == Phase::Held && state.due < state.deadline && !state.news;
+        let waits = state.phase == Phase::Held
+            && state.due < state.deadline
+            && !state.renewing
+            && !state.news;
         let kept = self.wanted(&state).tenure() == Tenure::Kept;
         (waits && kept).then_some(state.ttl)
     }
@@ -255,11 +267,6 @@ impl Hold {
     /// Whether it is lost or released.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         self.update(now, |state| state.is_over())
-    }
-
-    /// Whether its next renewal is to keep no others waiting.
-    pub(crate) fn renews_alone(&self) -> bool {
-        lock(&self.state).alone
     }
 
     /// Whether no guard of this term is left.
@@ -332,8 +339,8 @@ impl Hold {
 
     /// Passes it on to the next caller of this process that waits for it, if that may be.
     ///
-    /// Only a lease that is surely ours, that nobody wants back, and that is as good as a new one, of this TTL and for a while
-    /// without the store.
+    /// The lease must be as good as a new one, of this TTL and for a while without the store, and there must be no news of it. A store
+    /// that would not tell of its end must have confirmed it a moment ago, and the watchdog then looks at it soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
@@ -342,16 +349,19 @@ impl Hold {
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
             let in_time = now < state.share_ends;
-            let is_contested = state.news || state.asked_back;
+            let is_contested = state.news || state.asked_back || state.watch.has_changed();
+            let looks_at = deadline::news_due(state.confirmed_at);
+            let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
             let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
-            if !in_time || is_contested || !is_as_new {
+            if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
             let waiter = state.turn.as_ref()?.next_who_takes_over(&self.options)?;
             state.term.0 += 1;
+            let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
             let owner = mem::replace(&mut state.owner, waiter.owner());
-            Some(Passed { waiter, term: state.term, owner })
+            Some(Passed { waiter, term: state.term, owner, is_due_earlier })
         })
     }
 
@@ -370,7 +380,7 @@ impl Hold {
         })
     }
 
-    /// Waits until its holder of this term loses it; `None` if he gives it up instead.
+    /// Waits until its holder of this term loses it; `None` if its last guard goes before that.
     pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -383,13 +393,14 @@ impl Hold {
         }
     }
 
-    /// Waits until its holder of this term is asked to finish early.
-    pub(crate) async fn wait_asked_back(&self, term: Term) {
+    /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
+    pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.is_asked_back_from(term) {
-                return;
+            let asked = self.is_asked_back_from(term);
+            if asked || self.is_abandoned(term) {
+                return asked;
             }
             changed.await;
         }
@@ -411,23 +422,31 @@ impl Hold {
     /// When time alone may change it next.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        if state.is_over() { Instant::FAR_FUTURE } else { state.deadline }
+        if state.is_over() {
+            Instant::FAR_FUTURE
+        } else if state.renewing {
+            // The due time of a renewal's repetition, which is never after the deadline.
+            state.due
+        } else {
+            state.deadline
+        }
     }
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
-        let wanted = self.update(now, |state| {
+        let mode = self.options.renewal;
+        let (attempt, company, wanted) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether it is still ours.
-            let needless =
-                self.options.renewal == RenewalMode::Off || (state.capped && !state.news);
+            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
-            state.start_renewal();
-            Some(self.wanted(state).clone().with_ttl(state.ttl))
+            let attempt = state.start_renewal(now, mode);
+            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
         })?;
         let ttl = wanted.ttl().min(self.max_until.since(now));
-        Some(Renewing::new(self, now, wanted, ttl))
+        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
+        Some((renewing.in_company_of(company), lease))
     }
 
     /// Begins a renewal that puts something else in force, after the one that is under way.
@@ -439,6 +458,7 @@ impl Hold {
         change: impl Fn(Lease) -> Lease,
         clock: &dyn Clock,
     ) -> Result<(Renewing, Lease), Error> {
+        let mode = self.options.renewal;
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
@@ -452,12 +472,11 @@ impl Hold {
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
-                    state.start_renewal();
-                    Ok(Some((wanted, ttl)))
+                    Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
                 }
             })?;
-            if let Some((wanted, ttl)) = started {
-                return Ok(Renewing::new(self, now, wanted, ttl));
+            if let Some((attempt, wanted, ttl)) = started {
+                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
@@ -476,8 +495,15 @@ impl Hold {
         }
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
+        // Declared before the lock, to be dropped after it.
+        let mut _replaced = None;
         let mut state = lock(&self.state);
-        while !state.is_over() && state.watch.poll_changed(&mut cx).is_ready() {
+        while !state.is_over() {
+            let polled;
+            (polled, _replaced) = state.watch.poll_under_lock(&mut cx);
+            if polled.is_pending() {
+                break;
+            }
             state.news = true;
         }
         if state.news && !state.renewing {
@@ -485,14 +511,14 @@ impl Hold {
         }
     }
 
-    /// The only way to end the lease or push its deadline: notices a passed deadline first, and lets go of what a lease that is over
+    /// The only way to end the lease or push its deadline: notices what time alone has ended first, and lets go of what a lease that is over
     /// needs no more.
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
-        let before = (state.phase, state.renewing, state.term);
+        let before = (state.phase, state.renewing, state.term, state.depth == 0);
         state.expire(now);
         let result = change(&mut state);
-        let after = (state.phase, state.renewing, state.term);
+        let after = (state.phase, state.renewing, state.term, state.depth == 0);
         let needless = state.is_over().then(|| state.let_go());
         drop(state);
         drop(needless);

@@ -1,6 +1,6 @@
 //! Releases what a drop or a cancelled future could not await.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
-    pushed: Notify,
+    /// Notified of what all tasks are to see, since that of any runtime may be idle.
+    changed: Notify,
     /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
     /// rather than on none.
     owed: AtomicUsize,
@@ -47,13 +48,18 @@ pub(crate) struct Reaper {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Left>,
-    /// Those that failed, by when they are tried again: meanwhile they keep no others from being tried.
-    pausing: BTreeMap<(Instant, u64), Left>,
+    /// By when each is tried, for the first time or again: meanwhile it keeps no others from being tried.
+    left: BTreeMap<Place, Left>,
     next_id: u64,
     /// No more will come.
     finishing: bool,
 }
+
+/// A place in the reaper's queue: when, and which of those at that time.
+type Place = (Instant, u64);
+
+/// The time of those that were not tried yet, or whose try was interrupted.
+const AT_ONCE: Instant = Instant::from_zero(Duration::ZERO);
 
 /// A release that is left to the reaper.
 #[derive(Debug)]
@@ -65,9 +71,14 @@ struct Left {
 }
 
 /// A release that is being tried. Interrupted, with the runtime, it is left to the next one.
+///
+/// It stays in the queue, for when its time is over: the runtime that tries it may be driven no more.
 struct Trying<'a> {
     reaper: &'a Reaper,
-    left: Option<Left>,
+    unwanted: Unwanted,
+    give_up: Instant,
+    /// `None` once it has come to an end.
+    place: Option<Place>,
 }
 
 /// A lease to be ended in the store.
@@ -188,7 +199,7 @@ impl Reaper {
         Self {
             clock,
             queue: Mutex::default(),
-            pushed: Notify::new(),
+            changed: Notify::new(),
             owed: AtomicUsize::new(0),
             is_awaited: AtomicBool::new(false),
             settled: Notify::new(),
@@ -199,14 +210,14 @@ impl Reaper {
     fn push(&self, unwanted: Unwanted) {
         let free_anyway = self.clock.now() + unwanted.lease.ttl();
         let left = Left { unwanted, free_anyway, pauses: Retry::unlimited().pauses() };
-        lock(&self.queue).waiting.push_back(left);
-        self.pushed.notify_one();
+        lock(&self.queue).push(left);
+        self.changed.notify_waiters();
     }
 
-    /// Makes the task end once all is settled.
+    /// Makes the tasks end once all is settled.
     pub(crate) fn finish(&self) {
         lock(&self.queue).finishing = true;
-        self.pushed.notify_one();
+        self.changed.notify_waiters();
     }
 
     /// How many releases are owed.
@@ -239,14 +250,23 @@ impl Reaper {
         }
     }
 
-    /// The task. Ends after [`Reaper::finish`], when all is settled.
+    /// One that was left to the tasks is settled: it may have been the last that they were kept for.
+    fn note_done(&self) {
+        self.note_settled();
+        if self.is_finished() {
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// The task, of which each runtime has one. It ends after [`Reaper::finish`], when all is settled.
     pub(crate) async fn run(&self, backend: &dyn LockBackend) {
         let mut releases = FuturesUnordered::new();
         loop {
+            let mut changed = pin!(self.changed.notified());
             while releases.len() < MAX_IN_FLIGHT
                 && let Some(trying) = self.next()
             {
-                releases.push(self.release(trying, backend));
+                releases.push(trying.run(backend));
             }
             if releases.is_empty() && self.is_finished() {
                 return;
@@ -255,93 +275,109 @@ impl Reaper {
             let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
             tokio::select! {
                 Some(()) = releases.next() => {}
-                () = self.pushed.notified() => {}
+                () = &mut changed => {}
                 () = self.clock.sleep_until(look_at) => {}
             }
         }
     }
 
-    /// What is to be tried next: those that have not failed yet come first.
+    /// The release to be tried next: those that have not failed yet come first.
     fn next(&self) -> Option<Trying<'_>> {
         let now = self.clock.now();
         let mut queue = lock(&self.queue);
-        let next = queue.waiting.pop_front().or_else(|| {
-            let first = queue.pausing.first_entry()?;
-            (first.key().0 <= now).then(|| first.remove())
-        });
-        next.map(|left| Trying { reaper: self, left: Some(left) })
+        let ((_, id), left) = queue.take_due(now)?;
+        let unwanted = left.unwanted.clone();
+        let give_up = deadline::attempt_end(now, unwanted.lease.ttl()).min(left.free_anyway);
+        let place = (give_up + RELEASE_PAUSE, id);
+        queue.left.insert(place, left);
+        Some(Trying { reaper: self, unwanted, give_up, place: Some(place) })
     }
 
-    /// When the next of those that failed is tried again.
+    /// When the next of those that wait, or are being tried, is due.
     fn next_try(&self) -> Instant {
-        let queue = lock(&self.queue);
-        queue.pausing.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
+        lock(&self.queue).left.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
     }
 
     fn is_finished(&self) -> bool {
         let queue = lock(&self.queue);
-        queue.finishing && queue.waiting.is_empty() && queue.pausing.is_empty()
+        queue.finishing && queue.left.is_empty()
+    }
+}
+
+impl Queue {
+    fn push(&mut self, left: Left) {
+        self.left.insert((AT_ONCE, self.next_id), left);
+        self.next_id += 1;
     }
 
-    /// Tries once.
-    async fn release(&self, trying: Trying<'_>, backend: &dyn LockBackend) {
-        let Some(Left { unwanted, free_anyway, .. }) = &trying.left else { return };
-        let (unwanted, free_anyway) = (unwanted.clone(), *free_anyway);
-        let now = self.clock.now();
-        let give_up = deadline::attempt_end(now, unwanted.lease.ttl()).min(free_anyway);
-        // A backend that panics must not take the releases of others along.
-        let end = AssertUnwindSafe(unwanted.end(backend, now)).catch_unwind();
-        let key = unwanted.lease.key();
-        match clock::until(&*self.clock, give_up, end).await {
-            Some(Ok(Ok(_))) => trying.settle(),
-            Some(Ok(Err(error))) if !error.is_retryable() => {
-                tracing::warn!(%key, %error, "release failed, the TTL will free the key");
-                trying.settle();
-            }
-            Some(Err(_panic)) => {
-                tracing::warn!(%key, "the backend panicked, the TTL will free the key");
-                trying.settle();
-            }
-            Some(Ok(Err(error))) => {
-                tracing::debug!(%key, %error, "release failed, will try again");
-                trying.pause();
-            }
-            None => {
-                tracing::debug!(%key, "release without a reply in time, will try again");
-                trying.pause();
-            }
-        }
+    fn take_due(&mut self, now: Instant) -> Option<(Place, Left)> {
+        let first = self.left.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove_entry())
     }
 }
 
 impl Trying<'_> {
+    /// Tries once.
+    async fn run(self, backend: &dyn LockBackend) {
+        let clock = &*self.reaper.clock;
+        // A backend that panics must not take the releases of others along.
+        let end = AssertUnwindSafe(self.unwanted.end(backend, clock.now())).catch_unwind();
+        let ended = clock::until(clock, self.give_up, end).await;
+        let key = self.unwanted.lease.key();
+        match ended {
+            Some(Ok(Ok(_))) => self.settle(),
+            Some(Ok(Err(error))) if !error.is_retryable() => {
+                tracing::warn!(%key, %error, "release failed, the TTL will free the key");
+                self.settle();
+            }
+            Some(Err(_panic)) => {
+                tracing::warn!(%key, "the backend panicked, the TTL will free the key");
+                self.settle();
+            }
+            Some(Ok(Err(error))) => {
+                tracing::debug!(%key, %error, "release failed, will try again");
+                self.pause();
+            }
+            None => {
+                tracing::debug!(%key, "release without a reply in time, will try again");
+                self.pause();
+            }
+        }
+    }
+
     /// There is nothing left to do.
     fn settle(mut self) {
-        self.left = None;
-        self.reaper.note_settled();
+        if self.take().is_some() {
+            self.reaper.note_done();
+        }
     }
 
     /// It is tried again after a pause, unless the store frees the key before.
     fn pause(mut self) {
-        let Some(mut left) = self.left.take() else { return };
+        let Some((id, mut left)) = self.take() else { return };
         let pause = left.pauses.next().unwrap_or_default();
         let at = self.reaper.clock.now() + pause;
         if at >= left.free_anyway {
             tracing::debug!(key = %left.unwanted.lease.key(), "release given up, the TTL frees the key");
-            self.reaper.note_settled();
+            self.reaper.note_done();
             return;
         }
-        let mut queue = lock(&self.reaper.queue);
-        let id = queue.next_id;
-        queue.next_id += 1;
-        queue.pausing.insert((at, id), left);
+        lock(&self.reaper.queue).left.insert((at, id), left);
+    }
+
+    /// Takes the release out of the queue; `None` if the task of another runtime has it by now, or has settled it.
+    fn take(&mut self) -> Option<(u64, Left)> {
+        let place = self.place.take()?;
+        let left = lock(&self.reaper.queue).left.remove(&place)?;
+        Some((place.1, left))
     }
 }
 
 impl Drop for Trying<'_> {
     fn drop(&mut self) {
-        if let Some(left) = self.left.take() {
-            lock(&self.reaper.queue).waiting.push_front(left);
+        if let Some((id, left)) = self.take() {
+            lock(&self.reaper.queue).left.insert((AT_ONCE, id), left);
+            self.reaper.changed.notify_waiters();
         }
     }
 }

@@ -1,5 +1,6 @@
-//! What keeps leases going after the call that took them: one task, with watchdog and reaper.
+//! What keeps leases going after the call that took them: a task on each runtime that locks, with watchdog and reaper.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::LockBackend;
@@ -9,9 +10,9 @@ use crate::lock::hold::Hold;
 use crate::lock::reaper::Reaper;
 use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
-use crate::sync::{Handle, JoinHandle, Mutex, lock};
+use crate::sync::{Handle, JoinHandle, Mutex, RuntimeId, lock};
 
-/// What a client, its clones and its guards share. When the last of them goes, the task ends.
+/// What a client, its clones and its guards share. When the last of them goes, the tasks end.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     backend: Arc<dyn LockBackend>,
@@ -19,7 +20,8 @@ pub(crate) struct Upkeep {
     holds: Arc<HoldTable>,
     watchdog: Arc<Watchdog>,
     reaper: Arc<Reaper>,
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// They share all work, so that none depends on a runtime that has ended or that nothing drives.
+    tasks: Mutex<HashMap<RuntimeId, JoinHandle<()>>>,
 }
 
 impl Upkeep {
@@ -31,32 +33,41 @@ impl Upkeep {
             watchdog: Arc::new(watchdog),
             reaper: Arc::new(Reaper::new(Arc::clone(&clock))),
             clock,
-            task: Mutex::default(),
+            tasks: Mutex::default(),
         }
     }
 
-    /// Sees to it that the task runs.
+    /// Makes sure that a task runs on this runtime.
     ///
-    /// The first call that locks starts it, on its runtime, so that a client can be made anywhere;
-    /// and a later one again, if that runtime has ended since.
+    /// The first call that locks starts it, so that a client can be made anywhere. Outside of all runtimes, a task on any is enough.
     pub(crate) fn ensure_running(&self) -> Result<(), Error> {
-        let mut task = lock(&self.task);
-        if task.as_ref().is_some_and(|task| !task.is_finished()) {
+        let runtime = Handle::try_current();
+        let mut tasks = lock(&self.tasks);
+        let runs = match &runtime {
+            Ok(runtime) => tasks.get(&runtime.id()).is_some_and(|task| !task.is_finished()),
+            Err(_) => tasks.values().any(|task| !task.is_finished()),
+        };
+        if runs {
             return Ok(());
         }
-        let runtime = Handle::try_current().map_err(|error| {
+        let runtime = runtime.map_err(|error| {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
+        tasks.retain(|_, task| !task.is_finished());
+        tasks.insert(runtime.id(), runtime.spawn(self.task()));
+        Ok(())
+    }
+
+    fn task(&self) -> impl Future<Output = ()> + Send + 'static {
         let (watchdog, reaper) = (Arc::clone(&self.watchdog), Arc::clone(&self.reaper));
         let backend = Arc::clone(&self.backend);
-        *task = Some(runtime.spawn(async move {
+        async move {
             tokio::select! {
                 () = watchdog.run(&*backend, &reaper) => {}
                 () = reaper.run(&*backend) => {}
             }
-        }));
-        Ok(())
+        }
     }
 
     /// Forgets a hold whose last guard has gone.
@@ -73,6 +84,11 @@ impl Upkeep {
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    /// For what does not keep the client going.
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
     }
 
     pub(crate) fn now(&self) -> Instant {

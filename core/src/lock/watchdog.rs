@@ -1,8 +1,9 @@
-//! Stage 4: one task per client renews all leases, in batches, and ends those whose deadline passes.
+//! Stage 4: renews all leases of a client, in batches, and ends those whose deadline passes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +14,15 @@ use crate::backend::LockBackend;
 use crate::capabilities::{Capabilities, Feature};
 use crate::clock::{self, Clock, Instant};
 use crate::lease::Lease;
-use crate::lock::hold::{Alarm, Hold, Place, Renewing};
+use crate::lock::hold::{Alarm, BATCH, Hold, Place, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
 use crate::sync::{Mutex, lock};
 
-/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
-/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
-const BATCH: usize = 256;
-
 /// Leases whose renewal is under way at once: enough that slow ones, which go alone, leave room for the others.
 const MAX_UNDER_WAY: usize = 8 * BATCH;
+
+/// Renewals that share a request, at least one and at most [`BATCH`].
+type Batch = Vec<(Renewing, Lease)>;
 
 /// What watches over the leases of one client.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ struct Schedule {
     /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all: if the store has
     /// sessions.
     rounds: Option<HashMap<Duration, Instant>>,
-    /// When the task looks again by itself.
+    /// When a task looks again by itself: no task without a call looks later, except one without room for more renewals.
     wakes_at: Instant,
 }
 
@@ -75,9 +75,9 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching over `hold`, which must be over.
-    pub(crate) fn remove(&self, hold: &Hold) {
-        lock(&self.schedule).remove(hold);
+    /// Stops watching over `hold`, which must be over; `false` if that was done before.
+    pub(crate) fn remove(&self, hold: &Hold) -> bool {
+        lock(&self.schedule).remove(hold)
     }
 
     /// All leases in force.
@@ -85,10 +85,13 @@ impl Watchdog {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// The task. It ends only by being dropped. What was lost, and the store may keep alive together with others, it leaves to `reaper`.
+    /// The task, of which each runtime has one: whichever runs first renews what is due. It ends only by being dropped.
+    ///
+    /// It leaves to `reaper` each lost lease that the store may keep alive together with others.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
+            let mut heard = pin!(self.alarm.heard());
             self.answer_alarms();
             while under_way < MAX_UNDER_WAY {
                 let due = self.due();
@@ -104,7 +107,7 @@ impl Watchdog {
             tokio::select! {
                 Some(renewed) = batches.next() => under_way -= renewed,
                 () = self.clock.sleep_until(wakes_at) => {}
-                () = self.alarm.heard() => {}
+                () = &mut heard => {}
             }
         }
     }
@@ -126,29 +129,25 @@ impl Watchdog {
     }
 
     /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
-    ///
-    /// One batch, and one more for each lease whose renewal got no reply the last time.
-    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Vec<(Renewing, Lease)>> {
+    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
         let now = self.clock.now();
-        let mut batch = Vec::with_capacity(due.len());
-        let mut batches = Vec::new();
+        let mut renewals = Vec::with_capacity(due.len());
         for hold in &due {
             match hold.start_renewal(now) {
-                Some(renewing) if hold.renews_alone() => batches.push(vec![renewing]),
-                Some(renewing) => batch.push(renewing),
+                Some(renewal) => renewals.push(renewal),
                 None if hold.may_outlast_its_loss(now) && self.has_sessions() => {
                     // Its guards may be there for long.
-                    Debt::new(hold.unwanted(), reaper).incur();
+                    let mut debt = Debt::new(hold.unwanted(), reaper);
+                    debt.incur();
+                    if !self.remove(hold) {
+                        debt.forgive();
+                    }
                 }
                 None => {}
             }
         }
         self.file(&due);
-        if !batch.is_empty() {
-            batch.sort_by_cached_key(|(renewing, _)| renewing.hold().deadline());
-            batches.insert(0, batch);
-        }
-        batches
+        in_batches(renewals)
     }
 
     /// Whether the store keeps leases alive together.
@@ -168,15 +167,19 @@ impl Watchdog {
     }
 
     /// Renews a batch, and tells how many leases it was.
-    async fn renew(&self, backend: &dyn LockBackend, batch: Vec<(Renewing, Lease)>) -> usize {
-        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = batch.into_iter().unzip();
-        let give_up = batch.iter().map(Renewing::attempt_end).min().unwrap_or(Instant::FAR_FUTURE);
+    ///
+    /// Those whose reply is too late for them alone fall due again by themselves meanwhile.
+    async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
+        let of = batch.len();
+        let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));
+        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = sent.unzip();
+        let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
         // A backend that panics must not take the watchdog of all leases along.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
         let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
-        let (of, mut failed, mut first_error) = (batch.len(), 0, None);
+        let (mut failed, mut first_error) = (0, None);
         for renewing in &mut batch {
             let reply = replies.next();
             renewing.settle(reply.as_ref(), now);
@@ -193,6 +196,25 @@ impl Watchdog {
         }
         of
     }
+}
+
+/// Divides renewals into requests: those that share one wait for its reply for about as long, and have no more company than they may.
+fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
+    let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.company());
+    let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();
+    renewals.sort_by_cached_key(|renewal| (group(renewal), deadline(renewal)));
+    let mut batches: Vec<Batch> = Vec::new();
+    for renewal in renewals {
+        let (_, company) = group(&renewal);
+        match batches.last_mut() {
+            Some(batch) if group(&batch[0]) == group(&renewal) && batch.len() < company => {
+                batch.push(renewal);
+            }
+            _ => batches.push(vec![renewal]),
+        }
+    }
+    batches.sort_by_cached_key(|batch| deadline(&batch[0]));
+    batches
 }
 
 impl Schedule {
@@ -218,9 +240,8 @@ impl Schedule {
         *round
     }
 
-    fn remove(&mut self, hold: &Hold) {
-        if let Some(place) = lock(hold.filed()).take() {
-            self.holds.remove(&place);
-        }
+    fn remove(&mut self, hold: &Hold) -> bool {
+        let place = lock(hold.filed()).take();
+        place.is_some_and(|place| self.holds.remove(&place).is_some())
     }
 }

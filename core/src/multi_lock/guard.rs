@@ -36,8 +36,10 @@ use crate::loss::LossReason;
 ///
 /// let lost = guard.lost();
 /// tokio::spawn(async move {
-///     let (key, reason) = lost.await;
-///     eprintln!("{key} is lost: {reason}");
+///     // The task ends with the guard.
+///     if let Some((key, reason)) = lost.await {
+///         eprintln!("{key} is lost: {reason}");
+///     }
 /// });
 /// guard.ensure_held(Duration::from_secs(1))?;
 /// let from = guard.get("from").expect("it is a part").token().number();
@@ -121,24 +123,31 @@ impl MultiGuard {
         self.guards.iter().try_for_each(|guard| guard.ensure_held(min_left))
     }
 
-    /// Waits until any part is lost, and tells which and why.
+    /// Waits until any part is lost, and tells which and why; `None` if the guard is released or dropped instead.
     ///
-    /// As [`LockGuard::lost`], it ends at the latest when the earliest deadline has passed, never ends if the guard is
-    /// released instead, and does not borrow the guard.
+    /// As [`LockGuard::lost`], it ends at the latest when the earliest deadline has passed, does not borrow the guard, and keeps
+    /// nothing alive.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a loss is never withdrawn, and reported to whoever asks next.
-    pub fn lost(&self) -> impl Future<Output = (LockKey, LossReason)> + Send + 'static {
+    /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
+    pub fn lost(&self) -> impl Future<Output = Option<(LockKey, LossReason)>> + Send + 'static {
         let part = |guard: &LockGuard| {
             let key = guard.key().clone();
-            guard.lost().map(|reason| (key, reason)).boxed()
+            guard.lost().map(|lost| lost.map(|reason| (key, reason))).boxed()
         };
         let mut parts: Vec<_> = self.guards.iter().map(part).collect();
-        // Every part at every poll: each reads the clock, whoever woke us.
+        // Every part at every poll: each reads the clock, whatever the reason for the poll.
         poll_fn(move |cx| {
-            let lost = parts.iter_mut().map(|part| part.poll_unpin(cx)).find(Poll::is_ready);
-            lost.unwrap_or(Poll::Pending)
+            let mut lost = None;
+            parts.retain_mut(|part| match part.poll_unpin(cx) {
+                Poll::Ready(ended) => {
+                    lost = lost.take().or(ended);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if lost.is_some() || parts.is_empty() { Poll::Ready(lost) } else { Poll::Pending }
         })
     }
 
@@ -154,7 +163,7 @@ impl MultiGuard {
     pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            lost = self.lost() => Err(lost_error(&lost, Operation::Run)),
+            Some(lost) = self.lost() => Err(lost_error(&lost, Operation::Run)),
             output = future => Ok(output),
         }
     }

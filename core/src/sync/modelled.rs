@@ -74,10 +74,15 @@ impl Handle {
         Ok(Self)
     }
 
+    pub(crate) fn id(&self) -> RuntimeId {}
+
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         shuttle::future::spawn(task)
     }
 }
+
+/// A model has one runtime.
+pub(crate) type RuntimeId = ();
 
 /// Lets another thread run here. `shuttle` models no time, and unlike its `yield_now` this lowers no thread's priority.
 pub(crate) fn scheduling_point() {

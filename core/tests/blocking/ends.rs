@@ -63,3 +63,18 @@ fn a_process_that_holds_a_lock_can_end() {
     assert!(output.status.success());
     assert!(String::from_utf8(output.stdout).unwrap().contains("it is held"));
 }
+
+#[test]
+fn a_dropped_guard_is_released_though_an_idle_runtime_has_used_the_client() {
+    let store = MemoryBackend::new();
+    let hour = LockOptions::new().ttl(Duration::from_secs(3_600));
+    let shared = leasehold_core::LockClient::builder(store.clone()).options(hour);
+    let shared = shared.build().unwrap().erase();
+    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    idle.block_on(shared.mutex("k").unwrap().run(async |_guard| ())).unwrap();
+    let client = LockClient::from_async(async || Ok(shared)).unwrap();
+
+    drop(client.mutex("k").unwrap().lock().unwrap());
+
+    wait_until(|| store.keys() == 0);
+}

@@ -56,7 +56,7 @@ async fn that_die_know_it_before_they_are_succeeded_after_their_ttl() {
 
     let succeeded_at = world.clock.now();
     let (reason, lost_at) = lost.await.unwrap();
-    assert_eq!(reason, LossReason::Expired);
+    assert_eq!(reason, Some(LossReason::Expired));
     assert!(lost_at < elected_at + TTL && lost_at < succeeded_at);
     assert!(succeeded_at >= elected_at + TTL);
     assert!(succeeded_at <= elected_at + TTL + TICK * 2, "{succeeded_at:?}");

@@ -15,7 +15,7 @@ async fn without_renewal_end_a_leadership_at_its_deadline() {
     term.proclaim("two").await.unwrap();
     let deadline = term.deadline();
 
-    assert_eq!(term.lost().await, LossReason::Expired);
+    assert_eq!(term.lost().await, Some(LossReason::Expired));
 
     assert_eq!(world.clock.now(), deadline);
     // Proclaiming is a renewal too.

@@ -67,8 +67,8 @@ async fn of_any_part_is_that_of_the_whole() {
 
         scene.client.backend().expire(&key(lost)).await.unwrap();
 
-        assert_eq!(told.await.unwrap(), (key(lost), LossReason::Vanished));
-        assert_eq!(guard.lost().await, (key(lost), LossReason::Vanished), "told again");
+        assert_eq!(told.await.unwrap(), Some((key(lost), LossReason::Vanished)));
+        assert_eq!(guard.lost().await, Some((key(lost), LossReason::Vanished)), "told again");
         assert!(!guard.is_held());
         assert_eq!(guard.remaining(), Duration::ZERO);
         let error = guard.ensure_held(Duration::ZERO).unwrap_err();

@@ -50,7 +50,7 @@ async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {
 
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
     assert_eq!(guard.run(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,7 +113,7 @@ async fn is_what_lost_waits_for_even_if_nobody_drives_the_watchdog() {
     let deadline = guard.deadline();
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1_000);
 
-    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert_eq!(guard.lost().await, Some(LossReason::Expired));
 
     assert_eq!(clock.now(), deadline);
 }

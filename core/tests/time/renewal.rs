@@ -59,6 +59,37 @@ async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_leaves_time_for_the_watchdog() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(1)), 1);
+    let mut abandoned = Box::pin(guard.extend(TTL * 2));
+    assert!((&mut abandoned).now_or_never().is_none());
+
+    pass(TTL * 3).await;
+
+    assert_eq!(guard.state(), LeaseState::Held);
+    // Renewals ask for the TTL of the extension.
+    assert!(guard.remaining() > TTL);
+    abandoned.await.unwrap();
+    assert!(guard.remaining() > TTL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_keeps_no_other_waiting() {
+    let (client, faults, clock) = client(options());
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+    let mut abandoned = Box::pin(guard.extend(TTL));
+    assert!((&mut abandoned).now_or_never().is_none());
+
+    let asked_at = clock.now();
+    guard.extend(TTL).await.unwrap();
+
+    assert!(clock.now() < asked_at + TTL / 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
     let (client, faults, _clock) = client(options());
     let guard = lock(&client).await;

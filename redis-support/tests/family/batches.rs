@@ -272,7 +272,7 @@ async fn hear_of_what_others_do_once_they_were_renewed() {
     // A third of the TTL is 10 s.
     let lost = join_all(guards.iter().map(LockGuard::lost));
     let reasons = timeout(Duration::from_secs(5), lost).await.expect("the server tells");
-    assert!(reasons.iter().all(|reason| *reason == LossReason::Vanished), "{reasons:?}");
+    assert!(reasons.iter().all(|reason| *reason == Some(LossReason::Vanished)), "{reasons:?}");
 }
 
 #[tokio::test]

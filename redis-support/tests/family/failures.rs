@@ -132,7 +132,7 @@ async fn a_server_that_forgot_everything_ends_the_lease_at_the_next_renewal() {
     redis.restart().await;
 
     let lost = timeout(Duration::from_secs(5), guard.lost()).await.expect("it looks at once");
-    assert_eq!(lost, LossReason::Vanished);
+    assert_eq!(lost, Some(LossReason::Vanished));
     drop(guard);
 }
 

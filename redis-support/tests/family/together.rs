@@ -200,7 +200,7 @@ async fn a_part_that_somebody_deletes_is_lost_at_once() {
         redis.command(&["DEL", &format!("lock:{key}")]).await;
 
         let lost = tokio::time::timeout(Duration::from_secs(5), guard.lost()).await;
-        assert_eq!(lost.expect("the server tells").0.as_str(), key);
+        assert_eq!(lost.expect("the server tells").expect("it is lost").0.as_str(), key);
         drop(guard.release().await);
     }
 }

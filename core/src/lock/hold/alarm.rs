@@ -3,10 +3,12 @@
 use std::mem;
 use std::sync::Arc;
 
+use tokio::sync::futures::Notified;
+
 use super::Hold;
 use crate::sync::{Mutex, Notify, lock};
 
-/// How a hold calls for the watchdog.
+/// How a hold calls for the watchdog: for its tasks on all runtimes, since any of those may be idle.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     rung_for: Mutex<Vec<Arc<Hold>>>,
@@ -16,12 +18,12 @@ pub(crate) struct Alarm {
 impl Alarm {
     /// Wakes the watchdog.
     pub(crate) fn wake(&self) {
-        self.wake.notify_one();
+        self.wake.notify_waiters();
     }
 
-    /// Waits until somebody has called for the watchdog since the last time.
-    pub(crate) async fn heard(&self) {
-        self.wake.notified().await;
+    /// Waits for a call for the watchdog that comes from now on, even before the first poll.
+    pub(crate) fn heard(&self) -> Notified<'_> {
+        self.wake.notified()
     }
 
     /// Those that it was rung for.

@@ -17,9 +17,13 @@ use crate::options::RenewalMode;
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
+    /// Its number among the renewals of this lease.
+    attempt: u32,
     /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
+    /// How many leases share the request, itself included, or may share it.
+    company: usize,
     settled: bool,
 }
 
@@ -27,6 +31,7 @@ impl Renewing {
     /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
     pub(super) fn new(
         hold: &Arc<Hold>,
+        attempt: u32,
         sent_at: Instant,
         lease: Lease,
         ttl: Duration,
@@ -34,7 +39,23 @@ impl Renewing {
         // What cannot be renewed in full will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
-        (Self { hold: Arc::clone(hold), ttl, sent_at, settled: false }, lease)
+        (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
+    }
+
+    /// Says how many leases share the request, or may share it.
+    pub(crate) fn in_company_of(mut self, company: usize) -> Self {
+        self.company = company;
+        self
+    }
+
+    /// How many leases may share the request.
+    pub(crate) fn company(&self) -> usize {
+        self.company
+    }
+
+    /// Those of one class wait for a reply for about as long.
+    pub(crate) fn class(&self) -> u32 {
+        deadline::attempt_class(self.ttl)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -50,24 +71,30 @@ impl Renewing {
     }
 
     /// Takes note of the reply, if there was one in time. After the lease is over, nothing revives it.
+    ///
+    /// A reply that comes after another renewal has begun can end the lease, and does not prolong it.
     pub(crate) fn settle(&mut self, reply: Option<&Result<Renewal, Error>>, now: Instant) {
         self.settled = true;
         let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
         self.hold.update(now, |state| {
-            state.renewing = false;
+            let is_last = state.end_renewal(self.attempt);
             if state.is_over() {
                 return;
             }
             match reply {
-                Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
-                    state.renewed(self.sent_at, self.ttl, max_until, mode);
-                    state.asked_back |= *outcome == Renewal::RevocationRequested;
-                }
                 Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
                 Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
+                _ if !is_last => return,
+                Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
+                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    state.has_news = true;
+                    state.asked_back |= *outcome == Renewal::RevocationRequested;
+                }
                 Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),
                 unanswered => {
-                    state.alone |= unanswered.is_none();
+                    if unanswered.is_none() {
+                        state.split_company(self.company);
+                    }
                     state.note_unanswered(self.ttl);
                     state.not_renewed(now, mode);
                 }
@@ -86,8 +113,7 @@ impl Drop for Renewing {
         }
         let renewal = self.hold.options.renewal;
         self.hold.update(self.sent_at, |state| {
-            state.renewing = false;
-            if !state.is_over() {
+            if state.end_renewal(self.attempt) && !state.is_over() {
                 state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
             }

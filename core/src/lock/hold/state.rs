@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::Term;
+use super::{BATCH, Term};
 use crate::clock::Instant;
 use crate::lease::Lease;
 use crate::lock::deadline;
@@ -12,6 +12,10 @@ use crate::loss::{LeaseState, LossReason};
 use crate::options::RenewalMode;
 use crate::owner::OwnerId;
 use crate::watch::KeyWatch;
+
+/// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
+/// alone by the third; and after an outage each batch costs so many requests and not one per lease.
+const PARTS: usize = 16;
 
 /// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
 #[derive(Debug)]
@@ -25,6 +29,10 @@ pub(super) struct State {
     /// What else they ask for, once it has been changed: another share or description than was granted.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
+    /// When the request was sent by which the store has last confirmed the lease.
+    pub(super) confirmed_at: Instant,
+    /// The store tells from now on what becomes of the lease, if it tells anything.
+    pub(super) has_news: bool,
     /// The key stays closed until then, also after a release.
     pub(super) min_until: Instant,
     /// The deadline cannot be pushed any further.
@@ -39,10 +47,12 @@ pub(super) struct State {
     pub(super) depth: u32,
     /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.
     pub(super) share_ends: Instant,
-    /// The last renewal got no reply at all: the next goes alone, so that it keeps no others waiting.
-    pub(super) alone: bool,
-    /// A renewal is under way. Two at once could reach the store in either order.
+    /// How many leases may share the request of its next renewal, itself included.
+    pub(super) company: usize,
+    /// A renewal is under way, until it is due to be repeated. Two at once could reach the store in either order.
     pub(super) renewing: bool,
+    /// The number of the last renewal: the reply to an earlier one comes too late.
+    pub(super) attempt: u32,
     /// There was news of the key since the last renewal began.
     pub(super) news: bool,
     /// Somebody asks the holder to finish early.
@@ -80,10 +90,19 @@ impl State {
         }
     }
 
+    /// Notices the end of the lease, or of the time of a renewal that has not come to an end by itself.
     pub(super) fn expire(&mut self, now: Instant) {
-        if !self.is_over() && now >= self.deadline {
+        if self.is_over() {
+            return;
+        }
+        if now >= self.deadline {
             let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
+        } else if self.renewing && now >= self.due {
+            self.renewing = false;
+            self.phase = Phase::Unsure;
+            self.split_company(self.company);
+            self.note_unanswered(self.ttl);
         }
     }
 
@@ -95,11 +114,22 @@ impl State {
         self.capped || renewal == RenewalMode::Off
     }
 
-    pub(super) fn start_renewal(&mut self) {
+    /// Begins a renewal at `now`, and tells its number.
+    ///
+    /// Its caller, or a runtime, may never poll it again. So the lease falls due when the watchdog repeats a renewal without a reply.
+    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> u32 {
         self.renewing = true;
+        self.attempt = self.attempt.wrapping_add(1);
         self.news = false;
-        // Meanwhile only the deadline needs the watchdog.
-        self.due = self.deadline;
+        self.due = self.retry_due(deadline::attempt_end(now, self.ttl), renewal);
+        self.attempt
+    }
+
+    /// Ends the renewal of this number; `false` if another one has begun since.
+    pub(super) fn end_renewal(&mut self, attempt: u32) -> bool {
+        let is_last = self.attempt == attempt;
+        self.renewing &= !is_last;
+        is_last
     }
 
     /// The store put `ttl` in force no earlier than `sent_at`.
@@ -112,7 +142,8 @@ impl State {
     ) {
         let ttl = self.believed(ttl);
         self.phase = Phase::Held;
-        self.alone = false;
+        self.company = BATCH;
+        self.confirmed_at = sent_at;
         self.deadline = deadline::deadline(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
@@ -142,25 +173,48 @@ impl State {
         self.due = self.due.min(deadline::news_due(since));
     }
 
+    /// Whether the store tells, without being asked, that the lease has ended.
+    pub(super) fn is_watched(&self) -> bool {
+        self.has_news && !self.watch.is_silent()
+    }
+
+    /// Makes it due by `instant`, unless a renewal is under way; `false` if it was due by then already.
+    pub(super) fn bring_forward(&mut self, instant: Instant) -> bool {
+        let is_earlier = !self.renewing && instant < self.due;
+        if is_earlier {
+            self.due = instant;
+        }
+        is_earlier
+    }
+
     /// There is news of it, so it is due: as if since soon after its last renewal. When there is news of many, again and again, those
     /// come first that have waited for longest, and not always the same.
     pub(super) fn hurry(&mut self, now: Instant) {
         let soon = if self.phase == Phase::Unsure {
             deadline::news_due_after_failure(now)
         } else {
-            let believed_for = deadline::validity(self.believed(self.ttl));
-            deadline::next_news_due(self.deadline - believed_for)
+            deadline::next_news_due(self.confirmed_at)
         };
         self.due = self.due.min(soon);
+    }
+
+    /// A request of so many got no reply at all: next time there are fewer of them, so that one that hangs keeps few others waiting.
+    pub(super) fn split_company(&mut self, company: usize) {
+        self.company = (company / PARTS).max(1);
     }
 
     /// The store did not say that it renewed.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
-        self.due = if self.due_only_at_deadline(renewal) {
+        self.due = self.retry_due(now, renewal);
+    }
+
+    /// When the watchdog tries again after a renewal that has failed at `now`.
+    fn retry_due(&self, now: Instant, renewal: RenewalMode) -> Instant {
+        if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
             deadline::retry_due(now, self.ttl).min(self.deadline)
-        };
+        }
     }
 }

@@ -54,7 +54,7 @@ async fn by_a_shutdown_ends_what_is_held() {
 
     scene.client.shutdown(TTL).await.unwrap();
 
-    assert_eq!(guard.lost().await.1, LossReason::Shutdown);
+    assert_eq!(guard.lost().await.unwrap().1, LossReason::Shutdown);
     assert_eq!(scene.store.keys(), 0);
     assert_eq!(three(&scene).lock().await.unwrap_err().kind(), ErrorKind::Closed);
 }

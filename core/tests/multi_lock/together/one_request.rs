@@ -114,7 +114,7 @@ async fn gives_leases_as_single_requests_do() {
     }
     tokio::time::sleep(TTL).await;
     assert!(guard.is_held(), "the watchdog renews them");
-    assert_eq!(guard.lost().await, (key("a"), LossReason::MaxHold));
+    assert_eq!(guard.lost().await, Some((key("a"), LossReason::MaxHold)));
     assert_eq!(scene.clock.now(), asked_at + TTL * 2 - DRIFT);
 }
 
@@ -127,7 +127,7 @@ async fn gives_leases_whose_loss_is_noticed() {
         let asked_at = scene.clock.now();
         scene.client.backend().expire(&key(lost)).await.unwrap();
 
-        assert_eq!(guard.lost().await, (key(lost), LossReason::Vanished));
+        assert_eq!(guard.lost().await, Some((key(lost), LossReason::Vanished)));
         assert!(scene.clock.now().since(asked_at) < ms(100), "the store told");
     }
 }

@@ -1,0 +1,226 @@
+//! One client on several runtimes, some of which end or are driven no more.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::clock::{Clock, Instant, Sleep};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, Lease, LockBackend, LockClient, LockGuard, LockOptions,
+    MemoryBackend, Release, Renewal,
+};
+use tokio::runtime::{Builder, Runtime};
+
+const TTL: Duration = ms(30_000);
+
+/// How long a slow store takes: less than a renewal or a release is waited for.
+const REPLY: Duration = ms(1_000);
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A clock that all runtimes share, and that the test moves on.
+#[derive(Clone, Debug, Default)]
+struct HandClock(Arc<Mutex<Hands>>);
+
+#[derive(Debug, Default)]
+struct Hands {
+    elapsed: Duration,
+    sleepers: Vec<Waker>,
+}
+
+impl HandClock {
+    fn advance(&self, time: Duration) {
+        let mut hands = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hands.elapsed += time;
+        let sleepers = std::mem::take(&mut hands.sleepers);
+        drop(hands);
+        sleepers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Clock for HandClock {
+    fn now(&self) -> Instant {
+        Instant::from_zero(self.0.lock().unwrap().elapsed)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        let this = self.clone();
+        Box::pin(poll_fn(move |cx| {
+            let mut hands = this.0.lock().unwrap();
+            if Instant::from_zero(hands.elapsed) >= deadline {
+                return Poll::Ready(());
+            }
+            hands.sleepers.push(cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+
+/// A store that takes its time to renew and to release.
+#[derive(Clone, Debug)]
+struct Store {
+    inner: MemoryBackend,
+    clock: HandClock,
+    replies_in: Duration,
+}
+
+#[async_trait]
+impl LockBackend for Store {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.inner.try_acquire(claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.clock.sleep_until(self.clock.now() + self.replies_in).await;
+        self.inner.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.clock.sleep_until(self.clock.now() + self.replies_in).await;
+        self.inner.release(lease).await
+    }
+}
+
+struct Scene {
+    client: LockClient<Store>,
+    clock: HandClock,
+    one: Runtime,
+    other: Runtime,
+}
+
+impl Scene {
+    fn new(replies_in: Duration) -> Self {
+        let clock = HandClock::default();
+        let inner = MemoryBackend::with_clock(clock.clone());
+        let store = Store { inner, clock: clock.clone(), replies_in };
+        let options = LockOptions::new().ttl(TTL);
+        let client = LockClient::builder(store).clock(clock.clone()).options(options);
+        Self { client: client.build().unwrap(), clock, one: runtime(), other: runtime() }
+    }
+
+    /// A lock that was taken on each runtime.
+    fn guards(&self) -> [LockGuard; 2] {
+        [(&self.one, "one"), (&self.other, "other")]
+            .map(|(runtime, key)| runtime.block_on(self.client.mutex(key).unwrap().lock()).unwrap())
+    }
+
+    /// Lets time pass, in which this runtime alone does what is due.
+    fn pass(&self, runtime: &Runtime, time: Duration) {
+        const STEP: Duration = ms(100);
+
+        for _ in 0..time.as_millis() / STEP.as_millis() {
+            self.clock.advance(STEP);
+            runtime.block_on(async {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+    }
+
+    fn one(&self) -> &Runtime {
+        &self.one
+    }
+
+    fn other(&self) -> &Runtime {
+        &self.other
+    }
+
+    fn keys(&self) -> usize {
+        self.client.backend().inner.keys()
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().build().unwrap()
+}
+
+fn assert_held(guards: &[LockGuard]) {
+    for guard in guards {
+        assert!(guard.is_held(), "{}", guard.key());
+    }
+}
+
+#[test]
+fn leases_outlive_the_first_runtime_that_locked() {
+    let mut scene = Scene::new(Duration::ZERO);
+    let guards = scene.guards();
+
+    // The assignment ends the former one.
+    scene.one = runtime();
+    scene.pass(&scene.other, TTL * 3);
+
+    assert_held(&guards);
+}
+
+#[test]
+fn leases_outlive_a_later_runtime_that_locked() {
+    let mut scene = Scene::new(Duration::ZERO);
+    let guards = scene.guards();
+
+    // The assignment ends the former one.
+    scene.other = runtime();
+    scene.pass(&scene.one, TTL * 3);
+
+    assert_held(&guards);
+}
+
+#[test]
+fn leases_are_renewed_while_any_runtime_is_driven() {
+    for driven in [Scene::one, Scene::other] {
+        let scene = Scene::new(REPLY);
+        let guards = scene.guards();
+
+        scene.pass(driven(&scene), TTL * 3);
+
+        assert_held(&guards);
+    }
+}
+
+#[test]
+fn a_renewal_that_its_runtime_abandons_is_repeated_by_another() {
+    let scene = Scene::new(REPLY);
+    let guards = scene.guards();
+    // It is sent, and its reply is not read.
+    scene.pass(&scene.one, TTL / 3);
+
+    scene.pass(&scene.other, TTL * 3);
+    assert_held(&guards);
+
+    // That reply is late by now.
+    scene.pass(&scene.one, TTL * 3);
+    assert_held(&guards);
+}
+
+#[test]
+fn a_dropped_guard_is_released_by_any_runtime_that_is_driven() {
+    let scene = Scene::new(REPLY);
+    drop(scene.guards());
+
+    scene.pass(&scene.other, REPLY * 2);
+
+    assert_eq!(scene.keys(), 0);
+}
+
+#[test]
+fn a_release_that_its_runtime_abandons_is_repeated_by_another() {
+    let scene = Scene::new(REPLY);
+    drop(scene.guards());
+    // They are sent, and their replies are not read.
+    scene.pass(&scene.one, REPLY / 2);
+    scene.clock.advance(REPLY);
+    assert_eq!(scene.keys(), 2);
+
+    scene.pass(&scene.other, TTL / 3);
+
+    assert_eq!(scene.keys(), 0);
+    scene.other.block_on(scene.client.shutdown(Duration::ZERO)).unwrap();
+}
