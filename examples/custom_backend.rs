@@ -49,7 +49,7 @@ impl Table {
     }
 }
 
-/// The backend: three methods, each one atomic step in the store.
+/// The backend: what the store can do, and three methods that are one atomic step in the store each.
 #[derive(Clone, Default)]
 struct TableBackend(Arc<Mutex<Table>>);
 

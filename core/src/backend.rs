@@ -16,7 +16,8 @@ use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::watch::KeyWatch;
 
-/// A store of leases. Three methods make a backend; everything else has a default.
+/// A store of leases. Four methods make a backend: [`capabilities`](Self::capabilities) and the three steps in the store. Everything
+/// else has a default.
 ///
 /// A backend speaks to its store and nothing more: it never waits for a key, retries, sleeps,
 /// renews on its own or counts holds. The layers above do that, the same for every store.

@@ -12,13 +12,13 @@ use leasehold::{
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::args::{OnAsked, OnLost, Run};
 use crate::exit::{self, Failure};
 use crate::supervised::{self, Supervised};
 
-/// How long a place in line, or a lock that may just have been granted, is given back for, before we go.
+/// How long a place in line, a lock that may just have been granted, or one that could not be renewed, is given back for, before we go.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
@@ -61,7 +61,11 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         LeaseState::Lost(reason) => Some(reason.to_string()),
         LeaseState::Held | LeaseState::Unsure => None,
     };
-    let released = guard.release().await;
+    let released = match status {
+        // The store does not answer, or no longer has the lease: the release is only an attempt.
+        Ended::Stopped => timeout(GOODBYE, guard.release()).await.unwrap_or(Ok(())),
+        Ended::Itself(_) => guard.release().await,
+    };
     end(&args, status, lost, released)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
@@ -31,12 +31,13 @@ impl Background {
             let message = "the background thread could not be started";
             Error::new(ErrorKind::Unavailable, message).with_source(error)
         };
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let handle = runtime.handle().clone();
+        let runtime =
+            Owned(Some(Builder::new_current_thread().enable_all().build().map_err(failed)?));
+        let handle = runtime.get().handle().clone();
         let (lives, life) = mpsc::unbounded_channel();
         thread::Builder::new()
             .name("leasehold".to_owned())
-            .spawn(move || runtime.block_on(last_until_settled(life)))
+            .spawn(move || runtime.get().block_on(last_until_settled(life)))
             .map_err(failed)?;
         Ok(Self { runtime: handle, lives })
     }
@@ -85,6 +86,23 @@ impl Background {
         call: impl Future<Output = Result<Option<LockGuard>, Error>>,
     ) -> Result<Option<Guard>, Error> {
         Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self.clone())))
+    }
+}
+
+/// A runtime that may be dropped anywhere. If no thread can be made for it, that is where the client is made, which may be async code.
+struct Owned(Option<Runtime>);
+
+impl Owned {
+    fn get(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken by the drop alone")
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -100,7 +100,8 @@ impl Guard {
         self.background.block_on(self.guard.extend(ttl))
     }
 
-    /// Ends the lease, and blocks until the store has confirmed it, for about a second at most.
+    /// Ends the lease, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
+    /// [deadline](Self::deadline).
     ///
     /// # Errors
     ///

@@ -221,7 +221,8 @@ impl MultiGuard {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Ends all leases, and blocks until the store has confirmed it, for about a second at most.
+    /// Ends all leases, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
+    /// deadline.
     ///
     /// # Errors
     ///

@@ -176,7 +176,8 @@ impl Observer {
         match &seen {
             Ok(leader) => {
                 let ends = leader.as_ref().and_then(Leader::remaining);
-                self.look_at = now + ends.map_or(POLL, |ends| POLL.min(ends + EXPIRY_MARGIN));
+                self.look_at =
+                    now + ends.map_or(POLL, |ends| POLL.min(ends.saturating_add(EXPIRY_MARGIN)));
                 self.silent_since = None;
                 self.pauses = Retry::default().pauses();
             }

@@ -258,9 +258,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`] if the lease was lost before, so what was done under it may not
-    /// have been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did
-    /// not answer within five seconds; the release goes on in the background until the TTL has freed the key.
+    /// [`ErrorKind::LeaseLost`], at once if that is known, if the lease was lost before, so what was done under it may not
+    /// have been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer within five seconds, or by
+    /// the [deadline](Self::deadline) if that is earlier; the release goes on in the background until the TTL has freed the key.
     /// After any error the guard is gone just the same.
     ///
     /// # Cancel safety
@@ -274,7 +274,8 @@ impl LockGuard {
             return Err(self.lost_error(reason, Operation::Release));
         }
         let Some(debt) = debt else { return Ok(()) };
-        let settled = debt.settle(self.upkeep.backend(), self.upkeep.clock()).await;
+        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
+        let settled = debt.settle(backend, clock, self.deadline()).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 

@@ -511,8 +511,8 @@ impl Hold {
         }
     }
 
-    /// The only way to end the lease or push its deadline: notices what time alone has ended first, and lets go of what a lease that is over
-    /// needs no more.
+    /// The only way to end the lease or push its deadline: notices first what time alone has ended, and lets go of what a lease that
+    /// is over needs no more.
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = lock(&self.state);
         let before = (state.phase, state.renewing, state.term, state.depth == 0);

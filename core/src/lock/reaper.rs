@@ -22,8 +22,8 @@ use crate::sync::{Mutex, Notify, lock};
 /// Releases under way at once.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller that awaits a release is kept, before it is left to the reaper: longer than a reconnect, and than most
-/// stalls of a busy machine.
+/// How long a caller that awaits a release is kept at most, before the release is left to the reaper: longer than a reconnect, and
+/// than most stalls of a busy machine.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
 /// The pause between two tries of such a release.
@@ -150,14 +150,16 @@ impl Debt {
         }
     }
 
-    /// Releases now what is owed, insisting a little; what fails is left to the reaper.
+    /// Releases now what is owed, insisting a little, but no longer than until the `deadline` of the lease; what fails is left to
+    /// the reaper.
     pub(crate) async fn settle(
         mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
+        deadline: Instant,
     ) -> Result<(), Error> {
         let mut now = clock.now();
-        let give_up = now + RELEASE_WAIT;
+        let give_up = deadline.min(now + RELEASE_WAIT);
         let mut unanswered = None;
         loop {
             let release = self.unwanted.end(backend, now);

@@ -303,7 +303,7 @@ fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Insta
 
 fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
     let mut contention = Contention::new();
-    if let Some(holder) = entry.holders(now).into_iter().next() {
+    if let Some(holder) = entry.first_holder(now) {
         contention = contention.with_holder(holder);
     }
     match entry.first_place_before(claim) {

@@ -175,7 +175,7 @@ impl MultiGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::release`]: [`ErrorKind::LeaseLost`] if any part was lost before, else the
-    /// first that a release failed with, after a second at most. After any error the guard is gone just the same.
+    /// first that a release failed with, after five seconds at most. After any error the guard is gone just the same.
     ///
     /// # Cancel safety
     ///

@@ -84,6 +84,32 @@ fn is_any_place_where_a_runtime_is_entered() {
 }
 
 #[test]
+fn is_told_that_no_thread_can_be_made() {
+    const NO_THREADS: &str = "LEASEHOLD_TEST_NO_THREADS";
+    if std::env::var_os(NO_THREADS).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let made = runtime.block_on(async { LockClient::new(MemoryBackend::new()) });
+        println!("it says {:?}", kind(made));
+        return;
+    }
+    let this = "async_code::is_told_that_no_thread_can_be_made";
+    // No address space is large enough for the stack of another thread, so the test runs on the main one.
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([this, "--exact", "--nocapture"])
+        .env(NO_THREADS, "1")
+        .env("RUST_MIN_STACK", (1_u64 << 60).to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+
+    let output = child.wait_with_output().unwrap();
+
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("it says Some(Unavailable)"), "{said}");
+}
+
+#[test]
 fn may_make_look_at_and_drop_all_of_it() {
     let (client, store, _faults) = client_with(LockOptions::new());
     let guard = client.mutex("k").unwrap().lock().unwrap();

@@ -133,6 +133,34 @@ async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_n
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn is_as_long_as_a_release_waits_for_a_store_that_does_not_answer() {
+    for ttl in [ms(2_000), TTL] {
+        let (client, faults, clock) = client(options().ttl(ttl));
+        let guard = lock(&client).await;
+        let (deadline, asked_at) = (guard.deadline(), clock.now());
+        faults.inject(Operation::Release, Fault::SwallowRequest, 1);
+
+        let error = guard.release().await.unwrap_err();
+
+        assert_eq!(error.kind(), ErrorKind::Indeterminate);
+        assert_eq!(clock.now(), deadline.min(asked_at + ms(5_000)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_has_passed_leaves_a_release_nothing_to_wait_for() {
+    let (client, faults, clock) = client(options().renewal(RenewalMode::Off));
+    let guard = lock(&client).await;
+    faults.inject(Operation::Release, Fault::SwallowRequest, 100);
+    pass(TTL).await;
+
+    let asked_at = clock.now();
+    let error = guard.release().await.unwrap_err();
+
+    assert_eq!((error.kind(), clock.now()), (ErrorKind::LeaseLost, asked_at));
+}
+
 /// Says that it has granted another TTL than was asked for.
 #[derive(Debug)]
 struct Generous {

@@ -169,6 +169,12 @@ impl Entry {
         self.forget_request_if_free();
     }
 
+    /// The holder whose lease ends first.
+    pub(super) fn first_holder(&self, now: Instant) -> Option<Holder> {
+        let first = self.holdings.iter().min_by_key(|holding| holding.ends)?;
+        Some(first.holder(now))
+    }
+
     /// Who holds it, those whose leases end first before the others.
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
         let mut holdings: Vec<&Holding> = self.holdings.iter().collect();
