@@ -57,6 +57,7 @@ mod owner;
 
 mod entry;
 mod layout;
+mod place;
 mod queue;
 mod slots;
 
