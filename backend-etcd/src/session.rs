@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
@@ -293,6 +294,18 @@ impl Sessions {
     /// Whether this lease of etcd's is one of ours, and only one lease hangs on it.
     pub(crate) fn is_own(&self, id: i64) -> bool {
         locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
+    }
+
+    /// Ends all leases of etcd's that we began, where nothing of worth hangs on them. Those of marks go on: a transaction may be late.
+    ///
+    /// Where that takes longer than a reply may take, their TTL does it.
+    pub(crate) async fn end_all(&self, connection: &Connection) {
+        let of_no_use: Vec<i64> = {
+            let mut known = locked(&self.known);
+            known.extract_if(|_, known| known.of != Use::Marks).map(|(id, _)| id).collect()
+        };
+        let ended = of_no_use.into_iter().map(|id| revoke(connection, id));
+        drop(timeout(connection.timeout(), join_all(ended)).await);
     }
 
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, elections: u64) {

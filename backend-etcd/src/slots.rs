@@ -118,6 +118,11 @@ impl Slots {
         }
     }
 
+    /// Whether the store has nothing of this client, as far as is known.
+    pub(crate) fn are_free(&self) -> bool {
+        self.taken().is_empty()
+    }
+
     /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
     pub(crate) fn leave(&self, lease: &Lease) {
         self.change(lease, |taken| taken.kept_until = None);
@@ -193,8 +198,9 @@ mod tests {
         assert_eq!(slots.take(&layout, &three, NOW), first);
 
         slots.free(&two);
+        assert!(!slots.are_free());
         slots.free(&three);
-        assert!(slots.taken().is_empty());
+        assert!(slots.are_free());
     }
 
     #[test]
@@ -247,7 +253,7 @@ mod tests {
         assert!(leases.iter().all(|lease| slots.find(&layout, lease).is_some()));
 
         slots.finds_strays(NOW + TTL * 2 + FORGOTTEN_AFTER);
-        assert!(slots.taken().is_empty());
+        assert!(slots.are_free());
     }
 
     #[test]

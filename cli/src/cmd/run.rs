@@ -62,6 +62,8 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         LeaseState::Held | LeaseState::Unsure => None,
     };
     let released = guard.release().await;
+    // Some stores have leases of their own, which would outlast this process.
+    drop(client.shutdown(GOODBYE).await);
     end(&args, status, lost, released)
 }
 
