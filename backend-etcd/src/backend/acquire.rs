@@ -38,6 +38,8 @@ struct Asked<'a> {
     tag: String,
     range: Range,
     entry: String,
+    /// Where it will lie if it finds the lock free.
+    first: String,
     /// No earlier attempt can have left anything.
     is_new: bool,
 }
@@ -130,7 +132,8 @@ impl EtcdBackend {
         let range = self.layout.range(claim.key());
         let is_new = self.slots.find(&self.layout, claim.lease()).is_none();
         let entry = self.slots.take(&self.layout, claim.lease(), now);
-        Asked { claim, tag: tag(claim.lease()), range, entry, is_new }
+        let first = self.layout.first(claim.key());
+        Asked { claim, tag: tag(claim.lease()), range, entry, first, is_new }
     }
 
     /// Sets `place` once it stands in line, whatever becomes of the attempt then: how long the place is kept.
@@ -262,8 +265,12 @@ impl EtcdBackend {
         sent_at: Instant,
     ) -> Result<Grant, Failure> {
         let lease = asked.claim.lease();
-        if let Some(created) = position.created(asked, revision) {
-            self.slots.grant(lease, created, sent_at);
+        match position.created(asked, revision) {
+            Some(created) if position.is_first(asked) => {
+                self.slots.grant_first(lease, created, sent_at);
+            }
+            Some(created) => self.slots.grant(lease, created, sent_at),
+            None => {}
         }
         self.news.granted(&self.connection, lease, position.key(asked), revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
@@ -493,6 +500,16 @@ impl<'a> Position<'a> {
         }
     }
 
+    /// Whether it finds the lock free, as far as is known, or has found it so.
+    fn is_first(&self, asked: &Asked<'_>) -> bool {
+        match self {
+            Self::First => true,
+            Self::InLine(_) => false,
+            Self::Seen(queue, None) => queue.is_empty(),
+            Self::Seen(_, Some(own)) => own.key == asked.first.as_bytes(),
+        }
+    }
+
     /// Whether it has no entry yet.
     fn is_new(&self) -> bool {
         matches!(self, Self::First | Self::Seen(_, None))
@@ -509,6 +526,7 @@ impl<'a> Position<'a> {
     /// Where its entry lies or will: with another client's, perhaps, that asked before us.
     fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {
+            _ if self.is_first(asked) => asked.first.clone().into(),
             Self::Seen(_, Some(own)) => own.key.clone(),
             _ => asked.entry.clone().into(),
         }
@@ -519,7 +537,10 @@ impl<'a> Position<'a> {
         match *self {
             Self::First | Self::Seen(_, None) => Some(revision),
             Self::InLine(created) => Some(created),
-            Self::Seen(_, Some(own)) => (own.key == asked.entry.as_bytes()).then_some(own.created),
+            Self::Seen(_, Some(own)) => {
+                let is_ours = own.key == asked.entry.as_bytes() || self.is_first(asked);
+                is_ours.then_some(own.created)
+            }
         }
     }
 
