@@ -38,7 +38,7 @@ struct Taken {
     id: LeaseId,
     /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
-    /// It found the lock free.
+    /// It was granted and had found the lock free.
     is_first: bool,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
@@ -70,11 +70,9 @@ impl Slots {
             slots.push(None);
             slots.len() - 1
         });
-        let is_first = slots[slot].as_ref().is_some_and(|taken| taken.is_first);
-        let taken = Taken { id: lease.id(), until, is_first, granted: None, kept_until };
-        let entry = self.entry(layout, lease, slot, &taken);
-        slots[slot] = Some(taken);
-        entry
+        let id = lease.id();
+        slots[slot] = Some(Taken { id, until, is_first: false, granted: None, kept_until });
+        layout.entry(lease.key(), &self.client, slot)
     }
 
     /// The key of a lease, if it has one.
@@ -317,17 +315,16 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_finds_the_lock_free_has_the_key_of_such_leases_until_it_ends() {
+    fn a_lease_that_finds_the_lock_free_has_the_key_of_such_leases_until_it_is_asked_for_again() {
         let (slots, layout) = (Slots::new(), Layout::default());
         let key = LockKey::new("k").unwrap();
-        let [one, two] = [(); 2].map(|()| Lease::new(&key, TTL));
+        let one = Lease::new(&key, TTL);
         let slot = slots.take(&layout, &one, NOW);
 
         slots.grant_first(&one, 7, NOW);
         assert_eq!(slots.granted(&layout, &one), Some((layout.first(&key), 7)));
-        assert_eq!(slots.take(&layout, &one, NOW), layout.first(&key));
 
-        slots.free(&one);
-        assert_eq!(slots.take(&layout, &two, NOW), slot);
+        assert_eq!(slots.take(&layout, &one, NOW), slot);
+        assert_eq!(slots.find(&layout, &one), Some(slot));
     }
 }

@@ -519,10 +519,13 @@ mod marks_and_places {
         assert_ne!(leases[0], leases[1]);
     }
 
+    /// etcd's leases of all who hold and queue for a lock, in the order in which they came.
     async fn leases_of(store: &Client, name: &str) -> Vec<i64> {
         let range = GetOptions::new().with_prefix();
-        let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await.unwrap();
-        found.kvs().iter().map(KeyValue::lease).collect()
+        let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await;
+        let mut found = found.unwrap().take_kvs();
+        found.sort_by_key(KeyValue::create_revision);
+        found.iter().map(KeyValue::lease).collect()
     }
 
     #[tokio::test]

@@ -287,7 +287,12 @@ impl EtcdBackend {
     /// Something for an entry to hang on: a session for that use, if it is kept.
     async fn hook(&self, tenure: Tenure, of: Use, ttl: Duration) -> Result<Hook, Failure> {
         Ok(match tenure {
-            Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, of, ttl).await?),
+            Tenure::Kept => {
+                if of == Use::Locks {
+                    self.connection.warn_if_short(ttl);
+                }
+                Hook::Session(self.sessions.current(&self.connection, of, ttl).await?)
+            }
             Tenure::Fixed => Hook::Own(self.sessions.own(&self.connection, ttl).await?),
         })
     }
