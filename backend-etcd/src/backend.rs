@@ -187,6 +187,10 @@ impl LockBackend for EtcdBackend {
     }
 
     async fn close(&self) {
+        // Something may hang on the sessions as long as a slot is taken: their TTL ends them.
+        if self.slots.are_free() {
+            self.sessions.end_all(&self.connection).await;
+        }
         self.connection.close().await;
     }
 }

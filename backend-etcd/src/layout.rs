@@ -47,6 +47,11 @@ impl Layout {
         format!("{}{key}/{client}-{slot:x}", self.prefix)
     }
 
+    /// The key of a lease that finds `key` free, of any client: so locks that are free leave no more than one dead key in etcd's index.
+    pub(crate) fn first(&self, key: &LockKey) -> String {
+        format!("{}{key}/first", self.prefix)
+    }
+
     /// What marks that the entry of `lease` must not come any more.
     pub(crate) fn mark(&self, lease: &Lease) -> String {
         format!("{}~gone/{}/{}", self.prefix, lease.key(), tag(lease))
@@ -95,6 +100,7 @@ mod tests {
         let within = |key: &str| range.start.as_str() <= key && key < range.end.as_str();
 
         assert!(within(&layout.entry(&key, "0123", 10)));
+        assert!(within(&layout.first(&key)));
         for other in ["job1", "jo", "job-x", "job."] {
             assert!(!within(&layout.entry(&LockKey::new(other).unwrap(), "0123", 0)), "{other}");
         }

@@ -27,8 +27,9 @@
 //! its own monotonic clock and the leader's run at the same rate, within 1 %. A token is the revision of the store at which
 //! the lock was granted; a backup that is restored without raising the revision resets it.
 //!
-//! Use etcd 3.4.31, 3.5.13 or newer. Older ones may end a lease that is being kept alive, after their leader was
-//! stuck (etcd-io/etcd#15247); a warning is logged when such a server is met.
+//! Use etcd 3.4.31, 3.5.13 or newer. A leader of an older one that was stopped for longer than a TTL, and replaced meanwhile, ends leases
+//! that are kept alive when it goes on (etcd-io/etcd#15247); a warning is logged when such a server is met. Newer ones do so in some
+//! cases. Locks move to new leases at their first renewal after an election, which the former leader does not know.
 //!
 //! # Time to live
 //!
@@ -57,6 +58,7 @@ mod owner;
 
 mod entry;
 mod layout;
+mod place;
 mod queue;
 mod slots;
 

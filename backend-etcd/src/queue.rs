@@ -47,6 +47,11 @@ impl Queue {
         Self { entries, revision }
     }
 
+    /// Whether the lock is free, and no claim queues for it.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Those who hold the lock.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state == State::Held)

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
@@ -31,6 +32,9 @@ const SPARES: usize = 8;
 /// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
 /// renew, since a reply was lost, a release failed or a renewal is missing, the session is not kept alive any more: the next renewal
 /// begins another, to which all who renew move, and what was left behind ends with the old one.
+///
+/// So it is after an election. A leader that was stopped and goes on may have the leases ended that seem to have expired in its own books,
+/// though they were kept alive with the next leader meanwhile (etcd-io/etcd#15247). One that was begun after the election is not in them.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// By what they are for, and by TTL.
@@ -53,6 +57,8 @@ struct Known {
     /// Its TTL.
     seconds: i64,
     of: Use,
+    /// How many elections there were when it began.
+    elections: u64,
 }
 
 /// What a lease of etcd's is for.
@@ -79,6 +85,8 @@ pub(crate) struct Session {
     kept_at: Instant,
     /// How many doubts there were when it began.
     doubts: u64,
+    /// How many elections there were when it began.
+    elections: u64,
 }
 
 impl Session {
@@ -112,7 +120,9 @@ impl Sessions {
         let mut slot = in_time(connection, slot.lock()).await?;
         let now = SystemClock.now();
         match &*slot {
-            Some(session) if session.has_left(now, 1, TIRED) => Ok(*session),
+            Some(session) if session.has_left(now, 1, TIRED) && is_safe(connection, session) => {
+                Ok(*session)
+            }
             _ => self.renew(connection, of, ttl, &mut slot).await,
         }
     }
@@ -137,7 +147,9 @@ impl Sessions {
         let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
         match &*slot {
-            Some(session) if session.kept_at >= since => Ok(*session),
+            Some(session) if session.kept_at >= since && is_safe(connection, session) => {
+                Ok(*session)
+            }
             _ => self.renew(connection, of, ttl, &mut slot).await,
         }
     }
@@ -149,11 +161,12 @@ impl Sessions {
         ttl: Duration,
         slot: &mut Option<Session>,
     ) -> Result<Session, Failure> {
-        let doubts = self.doubts.load(Ordering::Relaxed);
+        let (doubts, elections) = (self.doubts.load(Ordering::Relaxed), connection.elections());
         // Marks would last for as long as others are made.
         if let Some(session) = slot
             && of != Use::Marks
             && session.doubts == doubts
+            && session.elections == elections
             && SystemClock.now() < session.good_until()
         {
             match self.keep(connection, of, ttl, session).await {
@@ -174,8 +187,8 @@ impl Sessions {
             return Ok(*session);
         }
         let (id, granted) = granted?;
-        let session = Session { id, of, granted, kept_at, doubts };
-        self.note(id, ttl, session.good_until(), of);
+        let session = Session { id, of, granted, kept_at, doubts, elections };
+        self.note(id, ttl, session.good_until(), of, elections);
         *slot = Some(session);
         Ok(session)
     }
@@ -190,7 +203,7 @@ impl Sessions {
         let kept_at = SystemClock.now();
         keep_alive(connection, session.id).await?;
         session.kept_at = kept_at;
-        self.note(session.id, ttl, session.good_until(), of);
+        self.note(session.id, ttl, session.good_until(), of, session.elections);
         Ok(())
     }
 
@@ -219,27 +232,31 @@ impl Sessions {
                 return Ok(id);
             }
         }
-        let begun_at = SystemClock.now();
+        let (begun_at, elections) = (SystemClock.now(), connection.elections());
         let (id, granted) = grant(connection, ttl).await?;
-        self.note(id, ttl, begun_at + granted, Use::Own);
+        self.note(id, ttl, begun_at + granted, Use::Own, elections);
         Ok(id)
     }
 
-    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, or is none of ours.
+    /// Gives an own one its whole TTL again; `false` if it has another TTL than this, has ended, is none of ours, or was there before
+    /// an election.
     pub(crate) async fn keep_own(
         &self,
         connection: &Connection,
         id: i64,
         ttl: Duration,
     ) -> Result<bool, Failure> {
-        let known = locked(&self.known).get(&id).copied();
-        if known.is_none_or(|known| known.of != Use::Own || known.seconds != seconds(ttl)) {
+        let (elections, seconds) = (connection.elections(), seconds(ttl));
+        let fits = |known: &Known| {
+            known.of == Use::Own && known.seconds == seconds && known.elections == elections
+        };
+        if !locked(&self.known).get(&id).is_some_and(fits) {
             return Ok(false);
         }
         let kept_at = SystemClock.now();
         match keep_alive(connection, id).await {
             Ok(()) => {
-                self.note(id, ttl, kept_at + ttl, Use::Own);
+                self.note(id, ttl, kept_at + ttl, Use::Own, elections);
                 Ok(true)
             }
             Err(Failure::LeaseGone(_)) => Ok(false),
@@ -279,12 +296,24 @@ impl Sessions {
         locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
-    fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use) {
+    /// Ends all leases of etcd's that we began, where nothing of worth hangs on them. Those of marks go on: a transaction may be late.
+    ///
+    /// Where that takes longer than a reply may take, their TTL does it.
+    pub(crate) async fn end_all(&self, connection: &Connection) {
+        let of_no_use: Vec<i64> = {
+            let mut known = locked(&self.known);
+            known.extract_if(|_, known| known.of != Use::Marks).map(|(id, _)| id).collect()
+        };
+        let ended = of_no_use.into_iter().map(|id| revoke(connection, id));
+        drop(timeout(connection.timeout(), join_all(ended)).await);
+    }
+
+    fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, elections: u64) {
         let now = SystemClock.now();
         let mut known = locked(&self.known);
         // Twice the time, since the server may count from later on, as after an election.
         known.retain(|_, known| now < known.until);
-        known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of });
+        known.insert(id, Known { until: until + ttl, seconds: seconds(ttl), of, elections });
     }
 
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
@@ -299,6 +328,11 @@ impl Sessions {
         });
         Arc::clone(current.entry((of, seconds(ttl))).or_default())
     }
+}
+
+/// Whether no leader of before an election knows of it.
+pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
+    session.elections == connection.elections()
 }
 
 /// Waits while others speak to the cluster, and no longer than for the cluster itself: where it does not answer, all who

@@ -2,7 +2,8 @@
 //!
 //! A key that is deleted stays in etcd's index until it is compacted, and looking through a range passes all of them. So keys are
 //! used again and again, as in the recipe of etcd's own `concurrency` package, where each client has one per lock; here one
-//! for each lease that it has or wants of the lock at the same time. The value tells one lease from the next.
+//! for each lease that it has or wants of the lock at the same time. A lease that finds the lock free lies where each such lease lies,
+//! whatever its client. The value tells one lease from the next.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -37,6 +38,8 @@ struct Taken {
     id: LeaseId,
     /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
+    /// It was granted and had found the lock free.
+    is_first: bool,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
     /// By when it ends for who holds it or waits, unless that one is heard of, though what it hangs on may be kept alive by others.
@@ -60,23 +63,37 @@ impl Slots {
         let until = forgotten_at(lease, now);
         // Whatever becomes of the attempt: who makes it may be gone before it is known here.
         let kept_until = kept_until(lease, now);
-        let taken = Taken { id: lease.id(), until, granted: None, kept_until };
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
-        let slot = position(slots, taken.id).or_else(|| slots.iter().position(Option::is_none));
+        let slot = position(slots, lease.id()).or_else(|| slots.iter().position(Option::is_none));
         let slot = slot.unwrap_or_else(|| {
             slots.push(None);
             slots.len() - 1
         });
-        slots[slot] = Some(taken);
+        let id = lease.id();
+        slots[slot] = Some(Taken { id, until, is_first: false, granted: None, kept_until });
         layout.entry(lease.key(), &self.client, slot)
     }
 
     /// The key of a lease, if it has one.
     pub(crate) fn find(&self, layout: &Layout, lease: &Lease) -> Option<String> {
         let all = self.taken();
-        let slot = position(all.get(lease.key())?, lease.id())?;
-        Some(layout.entry(lease.key(), &self.client, slot))
+        let slots = all.get(lease.key())?;
+        let slot = position(slots, lease.id())?;
+        Some(self.entry(layout, lease, slot, slots[slot].as_ref()?))
+    }
+
+    fn entry(&self, layout: &Layout, lease: &Lease, slot: usize, taken: &Taken) -> String {
+        match taken.is_first {
+            true => layout.first(lease.key()),
+            false => layout.entry(lease.key(), &self.client, slot),
+        }
+    }
+
+    /// The lease has found the lock free, and lies where such leases do.
+    pub(crate) fn grant_first(&self, lease: &Lease, created: i64, now: Instant) {
+        self.change(lease, |taken| taken.is_first = true);
+        self.grant(lease, created, now);
     }
 
     /// The lease is granted, and its entry, which is the one here, was `created` at that revision.
@@ -100,8 +117,8 @@ impl Slots {
         let all = self.taken();
         let slots = all.get(lease.key())?;
         let slot = position(slots, lease.id())?;
-        let created = slots[slot].as_ref()?.granted?;
-        Some((layout.entry(lease.key(), &self.client, slot), created))
+        let taken = slots[slot].as_ref()?;
+        Some((self.entry(layout, lease, slot, taken), taken.granted?))
     }
 
     /// Nothing of the lease is left in the store.
@@ -116,6 +133,11 @@ impl Slots {
         if slots.iter().all(Option::is_none) {
             all.remove(lease.key());
         }
+    }
+
+    /// Whether the store has nothing of this client, as far as is known.
+    pub(crate) fn are_free(&self) -> bool {
+        self.taken().is_empty()
     }
 
     /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
@@ -193,8 +215,9 @@ mod tests {
         assert_eq!(slots.take(&layout, &three, NOW), first);
 
         slots.free(&two);
+        assert!(!slots.are_free());
         slots.free(&three);
-        assert!(slots.taken().is_empty());
+        assert!(slots.are_free());
     }
 
     #[test]
@@ -247,7 +270,7 @@ mod tests {
         assert!(leases.iter().all(|lease| slots.find(&layout, lease).is_some()));
 
         slots.finds_strays(NOW + TTL * 2 + FORGOTTEN_AFTER);
-        assert!(slots.taken().is_empty());
+        assert!(slots.are_free());
     }
 
     #[test]
@@ -289,5 +312,19 @@ mod tests {
             Slots::new().take(&layout, &lease, NOW),
             Slots::new().take(&layout, &lease, NOW)
         );
+    }
+
+    #[test]
+    fn a_lease_that_finds_the_lock_free_has_the_key_of_such_leases_until_it_is_asked_for_again() {
+        let (slots, layout) = (Slots::new(), Layout::default());
+        let key = LockKey::new("k").unwrap();
+        let one = Lease::new(&key, TTL);
+        let slot = slots.take(&layout, &one, NOW);
+
+        slots.grant_first(&one, 7, NOW);
+        assert_eq!(slots.granted(&layout, &one), Some((layout.first(&key), 7)));
+
+        assert_eq!(slots.take(&layout, &one, NOW), slot);
+        assert_eq!(slots.find(&layout, &one), Some(slot));
     }
 }

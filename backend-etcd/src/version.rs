@@ -1,9 +1,10 @@
-//! Which servers can be trusted with leases.
+//! Servers that end leases that are kept alive more often than others do.
 
-/// Whether a server of this version may end a lease that is being kept alive.
-///
-/// Before 3.4.31 and 3.5.13, a leader that was stuck for longer than a TTL and then replaced ends live leases when it wakes
+/// Whether a leader of this version that was stopped for longer than a TTL, and replaced meanwhile, always ends live leases when it goes on
 /// (etcd-io/etcd#15247).
+///
+/// From 3.4.31 and 3.5.13 on it checks first whether it leads, unless its clock has just ticked: so it still does in some cases.
+/// [Sessions](crate::session::Sessions) move after an election for that reason, with servers of any version.
 pub(crate) fn is_unsafe(version: &str) -> bool {
     let mut numbers =
         version.split(['.', '-', '+']).map(|number| number.parse::<u64>().unwrap_or(0));
@@ -18,8 +19,8 @@ pub(crate) fn is_unsafe(version: &str) -> bool {
 pub(crate) fn warn(version: &str) {
     tracing::warn!(
         version,
-        "this etcd may end leases that are kept alive when a stuck leader wakes up (etcd-io/etcd#15247): \
-         use 3.4.31, 3.5.13 or newer"
+        "a leader of this etcd that was stopped for longer than a TTL ends leases that are kept alive when it goes on \
+         (etcd-io/etcd#15247): use 3.4.31, 3.5.13 or newer, where that is rare, and TTLs of 10 s or more"
     );
 }
 
@@ -28,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_end_live_leases_are_known() {
+    fn versions_that_always_end_live_leases_are_known() {
         for version in ["2.3.8", "3.3.27", "3.4.23", "3.4.30", "3.5.0", "3.5.12", "3.5.12+git"] {
             assert!(is_unsafe(version), "{version}");
         }

@@ -20,8 +20,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::connection::Connection;
-use crate::entry::Entry;
 use crate::layout::{Layout, tag};
+use crate::place::Place;
 use crate::sync::locked;
 
 /// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
@@ -48,6 +48,8 @@ struct Asking {
     /// wakes up for the first of them: locks that are held for a moment only are not to wake it each time.
     later: VecDeque<(Instant, LeaseId, i64)>,
     wakes: bool,
+    /// The watches that the server keeps on the present stream, and whether it has told nothing of them since the last look.
+    in_force: HashMap<i64, bool>,
 }
 
 /// What the cluster is asked to watch for the sake of an entry.
@@ -61,14 +63,26 @@ struct Asked {
     own: Option<Own>,
     /// What is before it.
     before: Option<(Target, i64)>,
-    /// When the entry came, as far as is known.
-    created: Option<i64>,
+    /// Where it stands in line, as far as is known.
+    place: Option<Place>,
 }
 
 impl Asked {
     fn new(lease: &Lease) -> Self {
         let tag = LockKey::new(tag(lease)).expect("a tag is a good key");
-        Self { tag, watches: 0, own: None, before: None, created: None }
+        Self { tag, watches: 0, own: None, before: None, place: None }
+    }
+
+    fn created(&self) -> Option<i64> {
+        self.place.as_ref().map(|place| place.own.created)
+    }
+
+    /// The watches of a claim that stands in line.
+    fn in_line(&self) -> Option<[i64; 2]> {
+        match (&self.own, &self.before) {
+            (Some(Own::Begun(own)), Some((_, before))) => Some([*own, *before]),
+            _ => None,
+        }
     }
 }
 
@@ -204,42 +218,43 @@ impl News {
         watches.watch(&key).with_attached(subscription)
     }
 
-    /// The claim queues, behind `before`.
+    /// The claim stands in line at `place`, and waits for news of `before`.
     pub(crate) fn queues(
         &self,
         connection: &Arc<Connection>,
         lease: &Lease,
-        own: &Entry,
+        place: Place,
         before: Target,
     ) {
-        let created = own.created;
         let mut orders = Vec::new();
         {
             let mut asking = locked(&self.asking);
-            let Some(asked) = asking.entries.get_mut(&lease.id()) else {
-                // Nobody wants to be told.
+            let Asking { entries, in_force, .. } = &mut *asking;
+            let Some(asked) = entries.get_mut(&lease.id()) else {
+                // The claim has no watch to be told by.
                 return;
             };
-            if asked.created.replace(created) != Some(created) {
+            if asked.created() != Some(place.own.created) {
                 orders.extend(asked.own.take().and_then(Own::begun).map(Order::End));
             }
+            let mut begin = |target: Target| {
+                let (id, tell) = (self.draw_id(), Listener::Waiter(asked.tag.clone()));
+                orders.push(Order::Begin(id, Watch { target, start: 0, tell }));
+                id
+            };
             if asked.own.is_none() {
-                let id = self.draw_id();
-                asked.own = Some(Own::Begun(id));
-                let target = Target { key: own.key.clone(), end: None, events: Events::Ends };
-                orders.push(Order::Begin(
-                    id,
-                    Watch { target, start: 0, tell: Listener::Waiter(asked.tag.clone()) },
-                ));
+                let key = place.own.key.clone();
+                asked.own =
+                    Some(Own::Begun(begin(Target { key, end: None, events: Events::Ends })));
             }
             if asked.before.as_ref().is_none_or(|(target, _)| *target != before) {
-                let id = self.draw_id();
-                let old = asked.before.replace((before.clone(), id));
+                let id = begin(before.clone());
+                let old = asked.before.replace((before, id));
                 orders.extend(old.map(|(_, old)| Order::End(old)));
-                orders.push(Order::Begin(
-                    id,
-                    Watch { target: before, start: 0, tell: Listener::Waiter(asked.tag.clone()) },
-                ));
+            }
+            asked.place = Some(place);
+            for id in asked.in_line().into_iter().flatten() {
+                in_force.entry(id).and_modify(|quiet| *quiet = true);
             }
         }
         orders.into_iter().for_each(|order| self.order(connection, order));
@@ -247,7 +262,23 @@ impl News {
 
     /// When the entry of a claim that queues was created, if we know.
     pub(crate) fn queues_since(&self, lease: &Lease) -> Option<i64> {
-        locked(&self.asking).entries.get(&lease.id())?.created
+        locked(&self.asking).entries.get(&lease.id())?.created()
+    }
+
+    /// Whether the server tells of all that the claim waits for, and of the end of its place.
+    pub(crate) fn tells(&self, lease: &Lease) -> bool {
+        let asking = locked(&self.asking);
+        asking
+            .watches_in_line(lease)
+            .is_some_and(|ids| ids.iter().all(|id| asking.in_force.contains_key(id)))
+    }
+
+    /// The claim's place in line, if the server tells of all that it waits for and has told nothing since the last look.
+    pub(crate) fn quiet_place(&self, lease: &Lease) -> Option<Place> {
+        let asking = locked(&self.asking);
+        let ids = asking.watches_in_line(lease)?;
+        let is_quiet = ids.iter().all(|id| asking.in_force.get(id) == Some(&true));
+        is_quiet.then(|| asking.entries.get(&lease.id())?.place.clone())?
     }
 
     /// The lease was granted at `revision`.
@@ -265,7 +296,7 @@ impl News {
             let Some(asked) = asking.entries.get_mut(&lease.id()) else {
                 return;
             };
-            asked.created = None;
+            asked.place = None;
             orders.extend(asked.before.take().map(|(_, id)| Order::End(id)));
             let id = self.draw_id();
             let target = Target { key: entry, end: None, events: Events::All };
@@ -345,6 +376,11 @@ impl News {
 }
 
 impl Asking {
+    /// The watches of a claim that stands in line.
+    fn watches_in_line(&self, lease: &Lease) -> Option<[i64; 2]> {
+        self.entries.get(&lease.id())?.in_line()
+    }
+
     /// Begins the watches for which it is time, and tells when to look again.
     fn begin_due(&mut self, now: Instant) -> (Vec<(i64, Watch)>, Option<Instant>) {
         let mut begun = Vec::new();

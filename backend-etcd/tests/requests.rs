@@ -128,16 +128,41 @@ async fn what_was_granted_to_two_clients_is_released_by_either() {
     }
 }
 
+/// A deleted key stays in etcd's index until it is compacted, and each look at a lock passes all of them.
+#[tokio::test]
+async fn locks_that_are_free_leave_one_key_however_many_clients_take_them() {
+    let etcd = Etcd::start().await;
+    let store = Client::connect(etcd.endpoints(), None).await.unwrap();
+    let mut keys = Vec::new();
+    for tenure in [Tenure::Kept, Tenure::Fixed, Tenure::Kept] {
+        let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+        let lease = lease().with_tenure(tenure);
+        // A lease without renewal looks at the lock first.
+        assert!(is_granted(&backend, &Claim::new(lease.clone())).await);
+        let all = GetOptions::new().with_prefix().with_keys_only();
+        let found = store.kv_client().get("lock/", Some(all)).await.unwrap();
+        keys.extend(found.kvs().iter().map(|kv| kv.key_str().unwrap().to_owned()));
+        assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Renewed);
+        is_released_by_one(&etcd, &backend, &lease).await;
+    }
+
+    assert_eq!(keys, ["lock/job/first"; 3]);
+}
+
 /// What was given up may come late, against all odds, and lie where a later claim of the same client would.
 #[tokio::test]
 async fn who_finds_its_key_taken_is_refused_at_once_and_leaves_no_lease() {
     let (etcd, backend) = start().await;
     let mut store = Client::connect(etcd.endpoints(), None).await.unwrap();
-    let given_up = lease();
-    assert!(is_granted(&backend, &Claim::new(given_up.clone())).await);
+    let other = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let (first, given_up) = (lease(), Claim::new(lease()).with_patience(Patience::Queues(LONG)));
+    assert!(is_granted(&other, &Claim::new(first.clone())).await);
+    assert!(!is_granted(&backend, &given_up).await);
     let all = GetOptions::new().with_prefix();
-    let entry = store.get("lock/", Some(all)).await.unwrap().take_kvs().remove(0);
-    backend.release(&given_up).await.unwrap();
+    let entries = store.get("lock/", Some(all)).await.unwrap().take_kvs();
+    let entry = entries.iter().max_by_key(|entry| entry.create_revision()).unwrap();
+    backend.release(given_up.lease()).await.unwrap();
+    other.release(&first).await.unwrap();
     store.put(entry.key(), entry.value(), None).await.unwrap();
     let before = store.leases().await.unwrap().leases().len();
 

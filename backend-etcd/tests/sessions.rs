@@ -125,6 +125,63 @@ mod a_client {
     }
 }
 
+mod a_client_that_is_shut_down {
+    use super::*;
+
+    #[tokio::test]
+    async fn leaves_no_lease() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let (holder, client) = (
+            self::client(&etcd.url(), LockOptions::new().ttl(LONG)).await,
+            self::client(&etcd.url(), LockOptions::new().ttl(LONG)).await,
+        );
+        let _guard = holder.mutex("held").unwrap().lock().await.unwrap();
+        let before = leases(&store).await;
+
+        let fixed = client.options().renewal(RenewalMode::Off);
+        for options in [client.options(), fixed] {
+            let mutex = client.mutex("free").unwrap().with_options(options).unwrap();
+            mutex.lock().await.unwrap().release().await.unwrap();
+        }
+        let held = client.mutex("held").unwrap();
+        assert!(held.try_lock().await.unwrap().is_none());
+        assert!(held.try_lock_for(Duration::from_millis(100)).await.unwrap().is_none());
+        let _left = client.mutex("left").unwrap().lock().await.unwrap();
+        assert!(leases(&store).await.len() > before.len());
+        client.shutdown(LONG).await.unwrap();
+
+        assert_eq!(leases(&store).await, before);
+    }
+
+    #[tokio::test]
+    async fn leaves_to_their_ttl_the_leases_of_others_that_it_did_not_release() {
+        let etcd = Etcd::start().await;
+        let store = store(&etcd).await;
+        let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+        let kept = Lease::new(&LockKey::new("kept").unwrap(), LONG).with_tenure(Tenure::Kept);
+        backend.try_acquire(&Claim::new(kept)).await.unwrap();
+
+        backend.close().await;
+
+        assert_eq!(keys(&store).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn requests_to_finish_have_one_lease_however_many_there_are() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let client = client(&etcd.url(), LockOptions::new().ttl(LONG)).await;
+    let _guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    for _ in 0..5 {
+        client.request_revocation("job").await.unwrap();
+    }
+
+    assert_eq!(leases(&store).await.len(), 2);
+}
+
 mod without_renewal {
     use super::*;
 
@@ -462,10 +519,13 @@ mod marks_and_places {
         assert_ne!(leases[0], leases[1]);
     }
 
+    /// etcd's leases of all who hold and queue for a lock, in the order in which they came.
     async fn leases_of(store: &Client, name: &str) -> Vec<i64> {
         let range = GetOptions::new().with_prefix();
-        let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await.unwrap();
-        found.kvs().iter().map(KeyValue::lease).collect()
+        let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await;
+        let mut found = found.unwrap().take_kvs();
+        found.sort_by_key(KeyValue::create_revision);
+        found.iter().map(KeyValue::lease).collect()
     }
 
     #[tokio::test]

@@ -145,3 +145,30 @@ mod a_server_that_keeps_live_leases {
         assert_eq!(warnings.all(), Vec::<String>::new());
     }
 }
+
+mod a_ttl_that_a_change_of_the_leader_may_eat_up {
+    use super::*;
+
+    async fn warned_of(etcd: &Etcd, ttl: Duration) -> Vec<String> {
+        let (warnings, _guard) = Warnings::noted();
+        let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+        let client = LockClient::builder(backend).options(LockOptions::new().ttl(ttl));
+        let client = client.build().unwrap();
+        for name in ["one", "other"] {
+            client.mutex(name).unwrap().lock().await.unwrap().release().await.unwrap();
+        }
+        warnings.all()
+    }
+
+    #[tokio::test]
+    async fn is_warned_of_once_where_there_are_several_members() {
+        let (one, three) = (Etcd::start().await, EtcdOptions::new().members(3).start().await);
+        let (short, long) = (Duration::from_secs(9), Duration::from_secs(10));
+
+        let warned = warned_of(&three, short).await;
+
+        assert!(warned.len() == 1 && warned[0].contains("9s"), "{warned:?}");
+        assert_eq!(warned_of(&three, long).await, Vec::<String>::new());
+        assert_eq!(warned_of(&one, short).await, Vec::<String>::new());
+    }
+}

@@ -8,6 +8,7 @@ mod cycle;
 mod etcd_hand_over;
 mod etcd_keep_alive;
 mod etcd_lock;
+mod etcd_waiting;
 mod hot;
 mod many;
 mod memory;
@@ -41,6 +42,8 @@ pub(crate) enum Scenario {
     EtcdHandOver,
     /// etcd, one lock and 1,000: how often the server hears of them.
     EtcdKeepAlive,
+    /// etcd, 40, 300 and 1,000 clients that wait for one key: the server's work, and that of each turn.
+    EtcdWaiting,
 }
 
 impl Scenario {
@@ -57,6 +60,7 @@ impl Scenario {
             Self::EtcdLock => etcd_lock::run(args).await,
             Self::EtcdHandOver => vec![etcd_hand_over::run(args).await],
             Self::EtcdKeepAlive => vec![etcd_keep_alive::run(args).await],
+            Self::EtcdWaiting => vec![etcd_waiting::run(args).await],
         }
     }
 }

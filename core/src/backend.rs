@@ -335,6 +335,7 @@ pub struct Contention {
     retry_after: Option<Duration>,
     place: Option<Duration>,
     attempt: Option<u64>,
+    has_news: bool,
 }
 
 impl Contention {
@@ -374,6 +375,14 @@ impl Contention {
         self
     }
 
+    /// Says that the store's [news](LockBackend::watch_claim) tell the claim of its turn from now on, and of their own end: while it has
+    /// a place, it need not poll.
+    #[must_use]
+    pub fn with_news(mut self) -> Self {
+        self.has_news = true;
+        self
+    }
+
     /// One of those who hold the key.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
@@ -388,6 +397,11 @@ impl Contention {
     /// The number of the attempt; `None` if the store puts no lease in force unasked.
     pub fn attempt(&self) -> Option<u64> {
         self.attempt
+    }
+
+    /// Whether the store tells the claim of its turn, by news or by an [`Offer`].
+    pub fn has_news(&self) -> bool {
+        self.has_news || self.attempt.is_some()
     }
 
     /// How long a place is kept for a claim that did not ask for one; `None` if it has none.

@@ -32,6 +32,8 @@ struct Asked {
 struct Sessions {
     inner: MemoryBackend,
     features: Capabilities,
+    /// It says that it tells a claim in line of its turn.
+    tells: bool,
     asked: Arc<Mutex<Asked>>,
 }
 
@@ -41,7 +43,7 @@ impl Sessions {
     fn new(clock: impl Clock) -> Self {
         let inner = MemoryBackend::with_clock(clock);
         let features = inner.capabilities().with(Feature::Sessions);
-        Self { inner, features, asked: Arc::default() }
+        Self { inner, features, tells: false, asked: Arc::default() }
     }
 
     /// One whose leases have a time to live each.
@@ -67,7 +69,8 @@ impl LockBackend for Sessions {
         let attempt = self.inner.try_acquire(claim).await?;
         Ok(match attempt {
             Attempt::Held(contention) if claim.patience() == Patience::Waits => {
-                Attempt::Held(contention.with_place(PLACE))
+                let contention = contention.with_place(PLACE);
+                Attempt::Held(if self.tells { contention.with_news() } else { contention })
             }
             attempt => attempt,
         })
@@ -247,6 +250,21 @@ mod place {
             (3..=4).contains(&asked),
             "a third of the time it is kept for, between each: {asked}"
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_news_is_polled_only_when_it_is_due() {
+        for (tells, polls) in [(true, 3..=4), (false, 10..=1_000)] {
+            let mut store = Sessions::new(TokioClock::new());
+            store.tells = tells;
+            let (client, other) = (client_of(&store, options()), client_of(&store, options()));
+            let _guard = other.mutex("k").unwrap().lock().await.unwrap();
+
+            assert!(client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap().is_none());
+
+            let asked = store.asked(|asked| asked.claims.len() - 1);
+            assert!(polls.contains(&asked), "news: {tells}, attempts: {asked}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,6 +15,7 @@ use super::{EtcdBackend, context};
 use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
+use crate::place::Place;
 use crate::queue::{Queue, Verdict};
 use crate::session::{self, Session, Use};
 use crate::watch::{Events, Target};
@@ -37,6 +38,8 @@ struct Asked<'a> {
     tag: String,
     range: Range,
     entry: String,
+    /// Where it will lie if it finds the lock free.
+    first: String,
     /// No earlier attempt can have left anything.
     is_new: bool,
 }
@@ -74,6 +77,11 @@ impl EtcdBackend {
         let sent_at = SystemClock.now();
         self.doubt_strays(sent_at);
         let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim, sent_at)).collect();
+        if let [only] = &asked[..]
+            && let Some(contention) = self.wait_on(only).await?
+        {
+            return Ok(held(only, contention));
+        }
         let mut place = None;
         let attempt = match self.attempt(&asked, sent_at, &mut place).await {
             // A session that we took for alive has ended. Nothing was applied.
@@ -82,7 +90,8 @@ impl EtcdBackend {
         };
         let attempt = match (attempt, place) {
             (Ok(AttemptAll::Held { key, contention }), Some(place)) => {
-                Ok(AttemptAll::Held { key, contention: contention.with_place(place) })
+                let contention = self.in_line(asked[0].claim, contention, place);
+                Ok(AttemptAll::Held { key, contention })
             }
             (Err(failure), Some(_)) => {
                 Err(failure.after("it stands in line, and what followed was not applied"))
@@ -98,11 +107,33 @@ impl EtcdBackend {
         attempt
     }
 
+    /// Keeps the place of a claim that still waits: its own key and the one before it tell, and nothing else is read. `None` if there
+    /// was news, or if nothing would tell of them: then it takes a look at the whole queue.
+    async fn wait_on(&self, asked: &Asked<'_>) -> Result<Option<Contention>, Failure> {
+        let Asked { claim, .. } = asked;
+        let Some(place) = self.news.quiet_place(claim.lease()) else { return Ok(None) };
+        let Some(question) = place.question() else { return Ok(None) };
+        let kept_for = kept_for(claim);
+        let (kept, reply) = tokio::join!(
+            self.keep_place(claim, &place.own, kept_for),
+            self.connection.txn(question)
+        );
+        let waits = kept?.then_some(place.answer(&reply?)).flatten();
+        Ok(waits.map(|contention| self.in_line(claim, contention, kept_for)))
+    }
+
+    /// What a claim that stands in line is told.
+    fn in_line(&self, claim: &Claim, contention: Contention, kept_for: Duration) -> Contention {
+        let contention = contention.with_place(kept_for);
+        if self.news.tells(claim.lease()) { contention.with_news() } else { contention }
+    }
+
     fn asked<'a>(&self, claim: &'a Claim, now: Instant) -> Asked<'a> {
         let range = self.layout.range(claim.key());
         let is_new = self.slots.find(&self.layout, claim.lease()).is_none();
         let entry = self.slots.take(&self.layout, claim.lease(), now);
-        Asked { claim, tag: tag(claim.lease()), range, entry, is_new }
+        let first = self.layout.first(claim.key());
+        Asked { claim, tag: tag(claim.lease()), range, entry, first, is_new }
     }
 
     /// Sets `place` once it stands in line, whatever becomes of the attempt then: how long the place is kept.
@@ -234,8 +265,12 @@ impl EtcdBackend {
         sent_at: Instant,
     ) -> Result<Grant, Failure> {
         let lease = asked.claim.lease();
-        if let Some(created) = position.created(asked, revision) {
-            self.slots.grant(lease, created, sent_at);
+        match position.created(asked, revision) {
+            Some(created) if position.is_first(asked) => {
+                self.slots.grant_first(lease, created, sent_at);
+            }
+            Some(created) => self.slots.grant(lease, created, sent_at),
+            None => {}
         }
         self.news.granted(&self.connection, lease, position.key(asked), revision);
         let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
@@ -252,7 +287,12 @@ impl EtcdBackend {
     /// Something for an entry to hang on: a session for that use, if it is kept.
     async fn hook(&self, tenure: Tenure, of: Use, ttl: Duration) -> Result<Hook, Failure> {
         Ok(match tenure {
-            Tenure::Kept => Hook::Session(self.sessions.current(&self.connection, of, ttl).await?),
+            Tenure::Kept => {
+                if of == Use::Locks {
+                    self.connection.warn_if_short(ttl);
+                }
+                Hook::Session(self.sessions.current(&self.connection, of, ttl).await?)
+            }
             Tenure::Fixed => Hook::Own(self.sessions.own(&self.connection, ttl).await?),
         })
     }
@@ -312,7 +352,7 @@ impl EtcdBackend {
         place: &mut Option<Duration>,
     ) -> Result<Result<Contention, Queue>, Failure> {
         let Asked { claim, tag, range, entry, .. } = asked;
-        let kept_for = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
+        let kept_for = kept_for(claim);
         let own = queue.entry(tag);
         if own.is_some() {
             *place = Some(kept_for);
@@ -357,7 +397,8 @@ impl EtcdBackend {
                 Target { key, end: Some(end), events: Events::Changes }
             }
         };
-        self.news.queues(&self.connection, claim.lease(), own, before);
+        let place = Place::new(queue, claim, own);
+        self.news.queues(&self.connection, claim.lease(), place, before);
         Ok(Ok(self.contention(queue, claim, tag).await))
     }
 
@@ -368,15 +409,27 @@ impl EtcdBackend {
         own: Option<&Entry>,
         place: Duration,
     ) -> Result<i64, Failure> {
-        let tenure = claim.lease().tenure();
-        if tenure == Tenure::Fixed
-            && let Some(own) = own
-            && self.sessions.keep_own(&self.connection, own.lease, place).await?
+        if let Some(own) = own
+            && self.keep_place(claim, own, place).await?
         {
             return Ok(own.lease);
         }
-        let hook = self.hook(tenure, Use::Places, place).await?;
+        let hook = self.hook(claim.lease().tenure(), Use::Places, place).await?;
         Ok(self.refreshed(hook, place).await.id())
+    }
+
+    /// Keeps alive the lease of etcd's with which a place ends; `false` if the place must move to another.
+    async fn keep_place(
+        &self,
+        claim: &Claim,
+        own: &Entry,
+        place: Duration,
+    ) -> Result<bool, Failure> {
+        if claim.lease().tenure() == Tenure::Fixed {
+            return self.sessions.keep_own(&self.connection, own.lease, place).await;
+        }
+        let hook = self.hook(Tenure::Kept, Use::Places, place).await?;
+        Ok(self.refreshed(hook, place).await.id() == own.lease)
     }
 
     /// A transaction that may create the entries of `leases`, and hangs them on these of etcd's.
@@ -452,6 +505,16 @@ impl<'a> Position<'a> {
         }
     }
 
+    /// Whether it finds the lock free, as far as is known, or has found it so.
+    fn is_first(&self, asked: &Asked<'_>) -> bool {
+        match self {
+            Self::First => true,
+            Self::InLine(_) => false,
+            Self::Seen(queue, None) => queue.is_empty(),
+            Self::Seen(_, Some(own)) => own.key == asked.first.as_bytes(),
+        }
+    }
+
     /// Whether it has no entry yet.
     fn is_new(&self) -> bool {
         matches!(self, Self::First | Self::Seen(_, None))
@@ -468,6 +531,7 @@ impl<'a> Position<'a> {
     /// Where its entry lies or will: with another client's, perhaps, that asked before us.
     fn key(&self, asked: &Asked<'_>) -> Vec<u8> {
         match self {
+            _ if self.is_first(asked) => asked.first.clone().into(),
             Self::Seen(_, Some(own)) => own.key.clone(),
             _ => asked.entry.clone().into(),
         }
@@ -478,7 +542,10 @@ impl<'a> Position<'a> {
         match *self {
             Self::First | Self::Seen(_, None) => Some(revision),
             Self::InLine(created) => Some(created),
-            Self::Seen(_, Some(own)) => (own.key == asked.entry.as_bytes()).then_some(own.created),
+            Self::Seen(_, Some(own)) => {
+                let is_ours = own.key == asked.entry.as_bytes() || self.is_first(asked);
+                is_ours.then_some(own.created)
+            }
         }
     }
 
@@ -499,6 +566,11 @@ fn is_absent(key: &str) -> Compare {
 
 pub(super) fn put(entry: impl Into<Vec<u8>>, value: String, lease: i64) -> TxnOp {
     TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
+}
+
+/// How long the place of a claim is kept without another attempt.
+fn kept_for(claim: &Claim) -> Duration {
+    claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()))
 }
 
 /// Whether who asks stands in line if it is refused.

@@ -5,8 +5,8 @@ use std::str;
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, DeleteOptions, DeleteResponse, PutOptions, Txn, TxnOp, TxnOpResponse,
-    TxnResponse,
+    Compare, CompareOp, DeleteOptions, DeleteResponse, KeyValue, PutOptions, Txn, TxnOp,
+    TxnOpResponse, TxnResponse,
 };
 use leasehold_core::{
     Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure,
@@ -210,8 +210,8 @@ impl EtcdBackend {
             };
             let longest = queue.holders().map(ends).max().unwrap_or_default();
             let (lease, _) = session::grant(&self.connection, longest).await?;
-            let request =
-                TxnOp::put(revocation.as_str(), "", Some(PutOptions::new().with_lease(lease)));
+            let options = PutOptions::new().with_lease(lease).with_prev_key();
+            let request = TxnOp::put(revocation.as_str(), "", Some(options));
             // Those whose entries are touched hear of it now, the others with their next renewal.
             let touch = |holder: &Entry| {
                 let same = PutOptions::new().with_ignore_value().with_ignore_lease();
@@ -225,11 +225,14 @@ impl EtcdBackend {
             let changes: Vec<TxnOp> = [request].into_iter().chain(touches).collect();
             let txn = Txn::new().when(when).and_then(changes);
             let reply = self.connection.txn(txn).await?;
+            let unused = if reply.succeeded() { replaced(&reply) } else { Some(lease) };
+            if let Some(unused) = unused {
+                // If that fails, its TTL does it.
+                drop(session::revoke(&self.connection, unused).await);
+            }
             if reply.succeeded() {
                 return Ok(Revocation::Requested);
             }
-            // If that fails, its TTL does it.
-            drop(session::revoke(&self.connection, lease).await);
         }
         Err(too_busy())
     }
@@ -242,6 +245,12 @@ fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
         TxnOpResponse::Txn(within) => deleted(&within),
         TxnOpResponse::Get(_) | TxnOpResponse::Put(_) => None,
     }
+}
+
+/// The lease of the request that a request has taken the place of: nothing hangs on it any more.
+fn replaced(reply: &TxnResponse) -> Option<i64> {
+    let TxnOpResponse::Put(put) = reply.op_responses().into_iter().next()? else { return None };
+    put.prev_key().map(KeyValue::lease).filter(|lease| *lease != 0)
 }
 
 /// A release under way. What could not be deleted must not be kept alive with others.

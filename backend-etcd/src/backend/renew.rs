@@ -14,7 +14,7 @@ use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
-use crate::session::{Session, Use, seconds};
+use crate::session::{self, Session, Use, seconds};
 
 /// Leases looked at in one transaction: two reads for each, with the server's default limit of 128 operations.
 const LOOKED_AT_TOGETHER: usize = 64;
@@ -68,6 +68,13 @@ impl EtcdBackend {
                 return leases.iter().map(|lease| Err(repeated(&error, lease))).collect();
             }
         };
+        // The reply may have told of an election.
+        let is_safe = |session: &Session| session::is_safe(&self.connection, session);
+        let others = match sessions.values().flatten().all(is_safe) {
+            true => None,
+            false => Some(self.renewed_sessions(leases).await),
+        };
+        let sessions = others.as_ref().unwrap_or(sessions);
         let renewed = leases.iter().zip(found).map(async |(lease, found)| {
             let session = match sessions.get(&seconds(lease.ttl())) {
                 Some(Err(error)) if lease.tenure() == Tenure::Kept => {

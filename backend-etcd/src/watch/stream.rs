@@ -106,13 +106,19 @@ impl Lookout {
                 }
             }
             // News may have been missed, and nothing is watched for a while.
-            self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
+            self.lose_sight();
             if self.connection.is_closed() {
                 return;
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// No watch is in force any more: those who wait look for themselves.
+    fn lose_sight(&self) {
+        locked(&self.asking).in_force.clear();
+        self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
     }
 
     /// Waits for something to watch; `None` if nothing can come any more.
@@ -223,6 +229,7 @@ impl Lookout {
         }
         if message.canceled() {
             if let Some(watch) = self.watches.remove(&id) {
+                locked(&self.asking).in_force.remove(&id);
                 self.told.tell(&watch.tell);
                 tracing::debug!(
                     reason = message.cancel_reason(),
@@ -232,10 +239,15 @@ impl Lookout {
             return Heard::News;
         }
         let Some(watch) = self.watches.get(&id) else { return Heard::News };
+        let is_news = message.events().iter().any(|event| is_news(watch.target.events, event));
+        if message.created() {
+            locked(&self.asking).in_force.insert(id, true);
+        }
+        if is_news {
+            locked(&self.asking).in_force.insert(id, false);
+        }
         let in_force_from_now = message.created() && watch.start == 0;
-        if in_force_from_now
-            || message.events().iter().any(|event| is_news(watch.target.events, event))
-        {
+        if in_force_from_now || is_news {
             self.told.tell(&watch.tell);
         }
         Heard::News
@@ -247,7 +259,10 @@ impl Lookout {
                 self.watches.insert(id, watch);
                 Some(Change::Begin(id))
             }
-            Order::End(id) => self.watches.remove(&id).map(|_| Change::End(id)),
+            Order::End(id) => {
+                locked(&self.asking).in_force.remove(&id);
+                self.watches.remove(&id).map(|_| Change::End(id))
+            }
             Order::WakeAt(at) => {
                 self.wakes_at = Some(at);
                 None
@@ -263,6 +278,12 @@ impl Lookout {
             Change::Begin(id)
         };
         begun.into_iter().map(begin).collect()
+    }
+}
+
+impl Drop for Lookout {
+    fn drop(&mut self) {
+        self.lose_sight();
     }
 }
 

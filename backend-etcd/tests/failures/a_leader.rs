@@ -81,3 +81,53 @@ async fn that_hands_over_costs_no_lock_and_tokens_go_on() {
     renewed(&held).await;
     held.release().await.unwrap();
 }
+
+/// The time in which a former leader goes on to end leases: 5 s and two election timeouts for each of its batches.
+const AFTERMATH: Duration = Duration::from_secs(7);
+
+#[tokio::test]
+async fn that_was_frozen_for_longer_than_the_ttl_ends_no_lease_that_is_renewed() {
+    const HOLDERS: usize = 12;
+    let (heartbeat, election) = (Duration::from_millis(100), Duration::from_secs(1));
+    let etcd = EtcdOptions::new().members(3).timing(heartbeat, election).start().await;
+    let ttl = Duration::from_secs(6);
+    let leader = etcd.leader().await;
+    let mut guards = Vec::new();
+    for n in 0..HOLDERS {
+        let client = client(&url_from(&etcd, leader + 1 + n % 2), ttl).await;
+        guards.push(lock(&client, &format!("job-{n}")).await);
+    }
+
+    etcd.pause_member(leader);
+    sleep(ttl + Duration::from_secs(3)).await;
+    etcd.resume_member(leader);
+    sleep(AFTERMATH).await;
+
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "of {HOLDERS}");
+}
+
+#[tokio::test]
+async fn that_takes_over_has_locks_and_places_moved_to_new_leases() {
+    let etcd = three_members().await;
+    let client = client(&etcd.url(), Duration::from_secs(4)).await;
+    let waiter = self::client(&etcd.url(), Duration::from_secs(4)).await;
+    let held = lock(&client, "job").await;
+    let waiting = waiting(&waiter, "job");
+    let store = store(&etcd).await;
+    until_there_are(&store, "job", 2).await;
+    let before = entries(&store, "job").await;
+
+    etcd.move_leader((etcd.leader().await + 1) % 3).await;
+
+    until("both have moved", async || {
+        let now = entries(&store, "job").await;
+        let each = || before.iter().zip(&now);
+        assert!(each().all(|(before, now)| before.create_revision() == now.create_revision()));
+        each().all(|(before, now)| before.lease() != now.lease())
+    })
+    .await;
+    renewed(&held).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}

@@ -69,7 +69,8 @@ async fn three_members() -> Etcd {
 /// The cluster's URL, with its members from the first on in that order.
 fn url_from(etcd: &Etcd, first: usize) -> String {
     let mut endpoints = etcd.endpoints();
-    endpoints.rotate_left(first);
+    let members = endpoints.len();
+    endpoints.rotate_left(first % members);
     format!("etcd://{}", endpoints.join(","))
 }
 

@@ -66,6 +66,8 @@ pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
         Ended::Stopped => timeout(GOODBYE, guard.release()).await.unwrap_or(Ok(())),
         Ended::Itself(_) => guard.release().await,
     };
+    // Some stores have leases of their own, which would outlast this process.
+    drop(client.shutdown(GOODBYE).await);
     end(&args, status, lost, released)
 }
 

@@ -73,6 +73,7 @@ pub(crate) async fn acquire(
         asked,
         refused: None,
         last: None,
+        has_news: false,
         doubt: false,
         is_unanswered: false,
         deadline: wait.deadline(started),
@@ -100,6 +101,8 @@ struct Acquisition<'a> {
     refused: Option<Held>,
     /// The number of the last attempt, if it was refused and has one, and when it was sent.
     last: Option<(u64, Instant)>,
+    /// The last attempt was refused, and the store tells when it is our turn.
+    has_news: bool,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
@@ -177,6 +180,7 @@ impl Acquisition<'_> {
         }
         self.place_due = Instant::FAR_FUTURE;
         self.last = None;
+        self.has_news = false;
         let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
@@ -192,6 +196,7 @@ impl Acquisition<'_> {
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.last = contention.attempt().map(|number| (number, sent_at));
+                self.has_news = contention.has_news();
                 self.outage_pauses = Retry::default().pauses();
                 let retry_after = contention.retry_after();
                 return Attempted::Refused(Refusal {
@@ -294,8 +299,8 @@ impl Acquisition<'_> {
 
     /// The end of the pause that we are in, or else of the next one.
     fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
-        if self.pauses_by_default && self.last.is_some() && self.place_due < Instant::FAR_FUTURE {
-            // The store makes us the holder by itself, and hears of us again when it is asked to keep our place.
+        if self.pauses_by_default && self.has_news && self.place_due < Instant::FAR_FUTURE {
+            // The store tells when it is our turn, and hears of us again when it is asked to keep our place.
             return Some(Instant::FAR_FUTURE);
         }
         if let Some(ends) = self.pause_ends
