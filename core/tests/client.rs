@@ -357,6 +357,29 @@ mod shutdown {
 mod owners {
     use super::*;
 
+    /// In real time: a paused clock does not end the wait of a task that has used up its budget.
+    #[tokio::test]
+    async fn enter_however_much_of_their_budget_is_left() {
+        let client = LockClient::new(MemoryBackend::new());
+        let (held, free) =
+            (client.reentrant_mutex("k").unwrap(), client.reentrant_mutex("f").unwrap());
+        let _guard = held.lock().await.unwrap();
+
+        // Tokio lets a task do 128 things before it must yield.
+        for spent in 0..=128 {
+            for mutex in [&held, &free] {
+                tokio::task::yield_now().await;
+                for _ in 0..spent {
+                    tokio::task::coop::consume_budget().await;
+                }
+
+                let entered = mutex.try_lock().await.unwrap();
+
+                assert!(entered.is_some(), "{:?} after {spent} of the budget", mutex.key());
+            }
+        }
+    }
+
     #[tokio::test]
     async fn do_not_enter_what_they_hold_as_a_lock_of_another_kind() {
         let store = MemoryBackend::new();

@@ -70,9 +70,15 @@ impl HoldTable {
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
         let mut entering =
             Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
-        let deadline = wait.deadline(clock.now());
-        let Some(slot) = clock::until(clock, deadline, slot.lock_owned()).await else {
-            return Ok(None);
+        // Not by a future that may pend: tokio makes it do so if the task has used up its budget, though the slot is free.
+        let free = Arc::clone(&slot).try_lock_owned().ok();
+        let slot = match free {
+            Some(slot) => slot,
+            None if matches!(wait, Wait::No) => return Ok(None),
+            None => match clock::until(clock, wait.end(), slot.lock_owned()).await {
+                Some(slot) => slot,
+                None => return Ok(None),
+            },
         };
         let (hold, term) = &*slot;
         if let Some(hold) = hold.upgrade()
