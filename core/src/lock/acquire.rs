@@ -278,7 +278,8 @@ impl Acquisition<'_> {
         let Some(pause_ends) = self.pause_ends(now) else {
             return false;
         };
-        let unhurried = self.spaced - LOOK_SPACING * FREE_LOOKS;
+        // Only news comes in floods: a pause that the caller has stated is not made longer.
+        let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.deadline)).await;
         }

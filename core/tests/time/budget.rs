@@ -49,6 +49,20 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn is_spent_in_the_pauses_that_were_stated() {
+    let (client, faults, _clock) = client(options().retry(Retry::unlimited().every(ms(1))));
+    let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
+    client.backend().try_acquire(&Claim::new(foreign)).await.unwrap();
+    let before = faults.calls(Operation::Acquire);
+
+    assert!(client.mutex("k").unwrap().try_lock_for(ms(1_000)).await.unwrap().is_none());
+
+    // Timers are up to a millisecond late.
+    let attempts = faults.calls(Operation::Acquire) - before;
+    assert!((400..=1_001).contains(&attempts), "{attempts} attempts");
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_a_counted_retry_is_its_pauses() {
     let (client, faults, clock) = client(options().retry(Retry::attempts(5).every(ms(200))));
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
