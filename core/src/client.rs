@@ -245,7 +245,7 @@ pub struct Builder<B> {
 }
 
 impl<B: LockBackend> Builder<B> {
-    /// More callers of one process that wait for one key are a leak or an attack.
+    /// More callers of one process that want one key at once are a leak or an attack.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     fn new(backend: B) -> Self {
@@ -271,8 +271,9 @@ impl<B: LockBackend> Builder<B> {
         self
     }
 
-    /// How many callers of this process may wait for one key at once; more are refused with
-    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Default: [`Builder::DEFAULT_MAX_WAITERS`].
+    /// How many callers of this process may wait for one key at once, those included that are asking the store; more are refused with
+    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Holders do not count, and attempts without a wait are not
+    /// refused. Default: [`Builder::DEFAULT_MAX_WAITERS`].
     #[must_use]
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;

@@ -124,7 +124,7 @@ impl Striped {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
-        self.take(Wait::No).await.map(Locked::guard)
+        self.take(Wait::once(self.face.engine().now())).await.map(Locked::guard)
     }
 
     /// Waits for any segment for at most `wait`; `None` if none was to be had in that time.
@@ -177,12 +177,13 @@ impl Striped {
 
         // One after the other, so that no more than one is taken where several are free.
         let mut refusals = Refusals::default();
-        let round = stream::iter(order.clone()).then(|index| self.request(index, Wait::No));
+        let round =
+            stream::iter(order.clone()).then(|index| self.request(index, Wait::once(engine.now())));
         let round = clock::until(engine.clock(), wait.end(), refusals.until_granted(round));
         if let Some(guard) = round.await.flatten() {
             return Ok(Locked::Guard(guard));
         }
-        if matches!(wait, Wait::No) || engine.now() >= wait.end() {
+        if wait.is_over(engine.now()) {
             return refusals.outcome(self.key());
         }
 
