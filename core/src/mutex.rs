@@ -101,6 +101,8 @@ impl Mutex {
 
     /// Waits for the lock for at most `wait`; `None` if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
     ///
+    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms.
+    ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.

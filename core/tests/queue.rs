@@ -188,6 +188,41 @@ mod callers_that_share {
     }
 }
 
+mod a_caller_whose_wait_is_over {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn has_left_the_queue_when_it_is_told() {
+        let (client, other) = processes(LockOptions::new());
+        let third = LockClient::new(other.backend().clone());
+        for fair in [false, true] {
+            let holder = other.mutex("k").unwrap().lock().await.unwrap();
+            let waits = client.mutex("k").unwrap();
+            let waits = waits.with_options(LockOptions::new().fair(fair)).unwrap();
+
+            assert!(waits.try_lock_for(ms(50)).await.unwrap().is_none());
+            holder.release().await.unwrap();
+
+            let next = third.mutex("k").unwrap().try_lock().await.unwrap();
+            next.expect("a place is left").release().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn does_not_stay_for_a_store_that_has_gone_silent() {
+        let (client, other) = processes(LockOptions::new());
+        let _holder = other.mutex("k").unwrap().lock().await.unwrap();
+        client.backend().faults().inject(Operation::Release, Fault::SwallowRequest, 1);
+        let asked_at = tokio::time::Instant::now();
+
+        let told = client.mutex("k").unwrap().try_lock_for(ms(1_000)).await;
+
+        assert!(told.unwrap().is_none());
+        let after = asked_at.elapsed();
+        assert!(after <= ms(1_055), "{after:?}");
+    }
+}
+
 mod a_lease_that_is_lost_on_its_way {
     use super::*;
 

@@ -5,6 +5,8 @@ mod asked;
 use std::mem;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use self::asked::Asked;
 use crate::backend::{Attempt, AttemptAll, Contention, Grant, LockBackend};
 use crate::claim::Claim;
@@ -25,6 +27,9 @@ const FREE_LOOKS: u32 = 8;
 
 /// How far apart attempts are in a flood of news.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
+
+/// How long a caller whose wait is over stays to leave the store's queue: ten round trips to a server nearby.
+const LEAVING: Duration = Duration::from_millis(50);
 
 /// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
@@ -50,6 +55,8 @@ pub(crate) struct Owed {
 ///
 /// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
 /// take them one after the other, or would be passed for ever by callers that want fewer.
+///
+/// A caller whose wait ends has left the store's queue by then, unless the store takes longer than [`LEAVING`] to confirm that.
 ///
 /// # Cancel safety
 ///
@@ -155,14 +162,17 @@ impl Acquisition<'_> {
                 Attempted::Refused(refusal) => Ok(refusal),
                 Attempted::CutOff(error) => match self.refused.take() {
                     // It was held a moment ago, and the wait is over.
-                    Some(held) => return Ok(Acquired::Held(held)),
+                    Some(held) => return Ok(self.leave(held).await),
                     None => Err(error),
                 },
             };
             self.report(&refusal);
             self.refused = refusal.as_ref().ok().map(|refusal| refusal.held.clone());
             if !self.wait_to_look_again(&refusal).await {
-                return refusal.map(|refusal| Acquired::Held(refusal.held));
+                return match refusal {
+                    Ok(Refusal { held, .. }) => Ok(self.leave(held).await),
+                    Err(error) => Err(error),
+                };
             }
             now = self.clock.now();
             self.asked.iter_mut().for_each(Asked::skip_news);
@@ -184,6 +194,17 @@ impl Acquisition<'_> {
                 }
             }
         }
+    }
+
+    /// Gives up the place in the store's queue before the caller is told that the key is held: a caller that comes next must not
+    /// meet it. The reaper goes on with a request that the store is slow to confirm.
+    async fn leave(self, held: Held) -> Acquired {
+        if self.doubt {
+            let leaving = self.asked.into_iter().map(|asked| asked.leave(self.backend, self.clock));
+            let give_up = self.clock.now() + LEAVING;
+            clock::until(self.clock, give_up, join_all(leaving)).await;
+        }
+        Acquired::Held(held)
     }
 
     /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.

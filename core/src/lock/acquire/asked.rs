@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Grant, LockBackend};
 use crate::claim::Claim;
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::acquire::Owed;
 use crate::lock::deadline;
@@ -41,6 +41,12 @@ impl<'a> Asked<'a> {
     /// The store has nothing of it.
     pub(super) fn forgive(&mut self) {
         self.debt.forgive();
+    }
+
+    /// Releases the lease that the store may have, and the place in its queue.
+    pub(super) async fn leave(self, backend: &dyn LockBackend, clock: &dyn Clock) {
+        // The store has none of both most often, and the debt sees to the rest.
+        drop(self.debt.settle(backend, clock).await);
     }
 
     /// Until when its lease may be believed in, if it was granted so, or else as asked for.
