@@ -9,7 +9,7 @@ use crate::backend::{LockBackend, Revocation};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::election::Election;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
@@ -284,8 +284,13 @@ impl<B: LockBackend> Builder<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not possible, or not on this store.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not possible, or not on this store;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no caller may wait.
     pub fn build(self) -> Result<LockClient<B>, Error> {
+        if self.max_waiters == 0 {
+            let message = "max_waiters: 0 would refuse every call that may wait";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         self.options.validate(&self.backend.capabilities())?;
         Ok(self.assemble())
     }

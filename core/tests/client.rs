@@ -31,6 +31,13 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+#[test]
+fn a_client_that_lets_no_caller_wait_is_refused() {
+    let refused = LockClient::builder(MemoryBackend::new()).max_waiters(0).build().unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
 const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
 mod runtimes {
