@@ -9,7 +9,7 @@ use crate::backend::{LockBackend, Revocation};
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::election::Election;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
@@ -249,7 +249,7 @@ pub struct Builder<B> {
 }
 
 impl<B: LockBackend> Builder<B> {
-    /// More callers of one process that wait for one key are a leak or an attack.
+    /// More callers of one process that want one key at once are a leak or an attack.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     fn new(backend: B) -> Self {
@@ -275,8 +275,9 @@ impl<B: LockBackend> Builder<B> {
         self
     }
 
-    /// How many callers of this process may wait for one key at once; more are refused with
-    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Default: [`Builder::DEFAULT_MAX_WAITERS`].
+    /// How many callers of this process may wait for one key at once, those included that are asking the store; more are refused with
+    /// [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters). Holders do not count, and attempts without a wait are not
+    /// refused. Default: [`Builder::DEFAULT_MAX_WAITERS`].
     #[must_use]
     pub fn max_waiters(mut self, limit: usize) -> Self {
         self.max_waiters = limit;
@@ -287,8 +288,13 @@ impl<B: LockBackend> Builder<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not possible, or not on this store.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) or [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the options are not possible, or not on this store;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if no caller may wait.
     pub fn build(self) -> Result<LockClient<B>, Error> {
+        if self.max_waiters == 0 {
+            let message = "max_waiters: 0 would refuse every call that may wait";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         self.options.validate(&self.backend.capabilities())?;
         Ok(self.assemble())
     }

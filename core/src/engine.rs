@@ -1,4 +1,7 @@
 //! The page that shows the order: one `lock()` call, top to bottom.
+//!
+//! Two stages call back: stage 3 reports the store's answers to the line of stage 2, and a guard that ends gives up its part in
+//! stages 4, 2 and 1.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -18,7 +21,7 @@ use crate::lease::Lease;
 use crate::lock::acquire::{self, Acquired, Owed};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{Granted, Hold, Term};
-use crate::lock::queue::{LocalQueue, Next, Turn, Wish};
+use crate::lock::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
 use crate::lock::upkeep::Upkeep;
@@ -42,7 +45,8 @@ pub(crate) struct Engine {
     closing: Notify,
 }
 
-/// What a lock asks of the stages.
+/// The request of a lock to the stages.
+#[derive(Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) options: &'a Arc<LockOptions>,
@@ -50,12 +54,12 @@ pub(crate) struct Request<'a> {
     pub(crate) share: Share,
     /// Whether to stand in the store's queue while waiting.
     pub(crate) queues: bool,
-    /// Who may enter again, if anybody may.
+    /// The owner that may enter again, if one may.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) wait: Wait,
 }
 
-/// What a request came to.
+/// The outcome of a request.
 pub(crate) enum Locked<G = LockGuard> {
     Guard(G),
     Held(Held),
@@ -88,8 +92,8 @@ impl Engine {
         locked.map_err(|error| self.acquiring(error, key))
     }
 
-    /// Takes several locks of nobody in particular, with the same options and wait, by requests that are each for all of
-    /// them; `Held` as soon as one of them is not to be had.
+    /// Takes several locks without owners, with the same options and wait, by requests that are each for all of
+    /// them; `Held` as soon as one of them is held.
     ///
     /// # Errors
     ///
@@ -116,7 +120,10 @@ impl Engine {
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
             match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
-                None => return Ok(Locked::Held(Held::by_somebody(key))),
+                None => {
+                    let held = Locked::Held(Held::by_somebody(key));
+                    return self.queue.outage(key).map_or(Ok(held), Err);
+                }
                 Some(Entry::Again(hold, term)) => {
                     return Ok(Locked::Guard(self.guard(hold, term)));
                 }
@@ -124,33 +131,42 @@ impl Engine {
             }
         }
 
-        // 2 queue
-        let mut turn = None;
-        if request.takes_turns() {
-            match self.queue.turn(key, request.wish(), wait, clock).await? {
-                None => return Ok(Locked::Held(Held::by_somebody(key))),
-                Some(Next::Turn(given)) => turn = Some(given),
-                Some(Next::Guard(guard)) => return self.entered(entering, guard),
+        let (wish, mut back) = (request.wish(), None);
+        loop {
+            // 2 queue
+            let asker = match self.queue.turn(key, &wish, back.take(), wait, clock).await? {
+                Next::Held => return Ok(Locked::Held(Held::by_somebody(key))),
+                // Lost on its way to a caller that was stalled.
+                Next::Guard(guard) if !guard.is_held() => continue,
+                Next::Guard(guard) => return self.entered(entering, guard),
+                Next::Ask(asker) => asker,
+            };
+
+            // 3 acquire
+            let once = asker.once();
+            let request = if once.is_some() { request.but_once() } else { request };
+            let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
+            let acquired = acquire::acquire(upkeep, &claims, askers, request.wait, options).await;
+            if let Some(ticket) = once
+                && let Some(refused) = refused_for_now(&acquired)
+                && !wait.is_over(clock.now())
+            {
+                back = Some(Return { ticket, refused });
+                continue;
             }
+            let Owed { granted, mut debt } = match acquired? {
+                Acquired::Granted(owed) => owed.into_iter().next().expect("it is the one claim's"),
+                Acquired::Held(held) => return Ok(Locked::Held(held)),
+            };
+
+            // 4 watchdog
+            let hold = self.watch_over(granted, &request, asker);
+
+            // 5 guard
+            let locked = self.entered(entering, self.guard(hold, Term::default()));
+            debt.forgive();
+            return locked;
         }
-
-        // 3 acquire
-        let claim = request.claim();
-        let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
-        let claims = slice::from_ref(&claim);
-        let acquired = acquire::acquire(backend, claims, wait, options, reaper, clock).await?;
-        let Owed { granted, mut debt } = match acquired {
-            Acquired::Granted(owed) => owed.into_iter().next().expect("it is the one claim's"),
-            Acquired::Held(held) => return Ok(Locked::Held(held)),
-        };
-
-        // 4 watchdog
-        let hold = self.watch_over(granted, &request, turn);
-
-        // 5 guard
-        let locked = self.entered(entering, self.guard(hold, Term::default()));
-        debt.forgive();
-        locked
     }
 
     async fn stages_for_all(
@@ -162,35 +178,30 @@ impl Engine {
 
         // 1 reentrancy: none, since the requests have no owner.
 
-        // 2 queue: all turns or none, since to wait for one with others in hand may be to wait in a circle.
-        let mut turns = Vec::with_capacity(requests.len());
+        // 2 queue: all at once or none, since to wait for one with others in hand may be to wait in a circle.
+        let mut askers = Vec::with_capacity(requests.len());
         for request in requests {
-            if !request.takes_turns() {
-                turns.push(None);
-                continue;
-            }
-            match self.queue.turn(request.key, request.wish(), Wait::No, clock).await? {
-                Some(Next::Turn(turn)) => turns.push(Some(turn)),
-                Some(Next::Guard(_)) | None => {
-                    return Ok(Locked::Held(Held::by_somebody(request.key)));
+            let (key, wish, once) = (request.key, request.wish(), wait.but_once());
+            match self.queue.turn(key, &wish, None, once, clock).await? {
+                Next::Ask(asker) => askers.push(asker),
+                Next::Guard(_) | Next::Held => {
+                    return Ok(Locked::Held(Held::by_somebody(key)));
                 }
             }
         }
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let (backend, reaper) = (upkeep.backend(), upkeep.reaper());
-        let acquired = acquire::acquire(backend, &claims, wait, options, reaper, clock).await?;
-        let owed = match acquired {
+        let owed = match acquire::acquire(upkeep, &claims, &askers, wait, options).await? {
             Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
 
         // 4 watchdog, 5 guard
-        let each = owed.into_iter().zip(requests).zip(turns);
+        let each = owed.into_iter().zip(requests).zip(askers);
         let (guards, mut debts): (Vec<_>, Vec<_>) = each
-            .map(|((Owed { granted, debt }, request), turn)| {
-                (self.guard(self.watch_over(granted, request, turn), Term::default()), debt)
+            .map(|((Owed { granted, debt }, request), asker)| {
+                (self.guard(self.watch_over(granted, request, asker), Term::default()), debt)
             })
             .unzip();
         let locked = self.unless_closed(guards);
@@ -198,7 +209,7 @@ impl Engine {
         locked
     }
 
-    /// Lets the owner enter again what is guarded.
+    /// Lets the owner enter again, now that there is a guard.
     fn entered(&self, entering: Option<Entering>, guard: LockGuard) -> Result<Locked, Error> {
         if let Some(entering) = entering {
             let (hold, term) = guard.held();
@@ -208,10 +219,9 @@ impl Engine {
     }
 
     /// Has a lease renewed while it is held.
-    fn watch_over(&self, granted: Granted, request: &Request<'_>, turn: Option<Turn>) -> Arc<Hold> {
+    fn watch_over(&self, granted: Granted, request: &Request<'_>, asker: Asker) -> Arc<Hold> {
         let watchdog = self.upkeep.watchdog();
-        // Where others may come in beside us, it is their turn now.
-        let turn = turn.filter(|_turn| request.share.is_exclusive());
+        let turn = asker.granted(request.share);
         let alarm = Arc::clone(watchdog.alarm());
         let hold = Hold::new(granted, request.owner, request.options, turn, alarm);
         watchdog.add(&hold);
@@ -355,15 +365,9 @@ impl<G> Locked<G> {
 }
 
 impl Request<'_> {
-    /// Whether it waits for its turn among the callers of this process.
-    ///
-    /// Fair callers all stand in the store's queue instead. And while one caller waits for units there may still be
-    /// some for a smaller request that does not wait: the store knows.
-    fn takes_turns(&self) -> bool {
-        match self.wait {
-            Wait::No => self.share.is_whole(),
-            Wait::Until(_) => !self.options.fair,
-        }
+    /// The same, for one attempt within the wait.
+    fn but_once(self) -> Self {
+        Self { wait: self.wait.but_once(), ..self }
     }
 
     /// How many tokens it has a use for besides its own; none if its lease may not be passed on.
@@ -371,10 +375,9 @@ impl Request<'_> {
         if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
     }
 
-    /// Which lease it would take over from a caller before it.
     fn wish(&self) -> Wish {
-        let takes_over = self.spare_tokens() > 0;
-        Wish { options: takes_over.then(|| Arc::clone(self.options)), owner: self.owner }
+        let (share, owner) = (self.share, self.owner);
+        Wish { share, owner, options: Arc::clone(self.options) }
     }
 
     /// One id per acquisition, for all its attempts.
@@ -384,10 +387,23 @@ impl Request<'_> {
             .with_tenure(options.tenure())
             .with_share(self.share)
             .with_description(options.description.clone());
-        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(match self.wait {
-            Wait::No => Patience::Leaves,
-            Wait::Until(_) if self.queues || options.fair => Patience::Queues(options.place_ttl()),
-            Wait::Until(_) => Patience::Waits,
-        })
+        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(
+            if self.wait.is_once() {
+                Patience::Leaves
+            } else if self.queues || options.fair {
+                Patience::Queues(options.place_ttl())
+            } else {
+                Patience::Waits
+            },
+        )
+    }
+}
+
+/// Whether the store refused an attempt that is not the caller's last, or failed for the time being (`false`); `None` if it did neither.
+fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
+    match acquired {
+        Ok(Acquired::Held(_)) => Some(true),
+        Err(error) if error.is_retryable() => Some(false),
+        Ok(Acquired::Granted(_)) | Err(_) => None,
     }
 }

@@ -52,7 +52,7 @@ pub enum ErrorKind {
     Refused,
     /// The wait budget ran out while another owner held the key.
     Timeout,
-    /// As many callers as may already wait for the key in this process.
+    /// As many callers as may already ask or wait for the key in this process.
     TooManyWaiters,
     /// The store could not be reached, or cannot serve yet: the request was not applied.
     Unavailable,

@@ -128,7 +128,7 @@ impl Face {
     }
 
     pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Option<LockGuard>, Error> {
-        self.request(ask, Wait::No).await.map(Locked::guard)
+        self.request(ask, Wait::once(self.engine.now())).await.map(Locked::guard)
     }
 
     pub(crate) async fn try_lock_for(

@@ -199,7 +199,7 @@ impl MultiLock {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        self.take(Wait::No).await.map(Locked::guard)
+        self.take(Wait::once(self.engine.now())).await.map(Locked::guard)
     }
 
     /// Waits for all parts for at most `wait`; `None` if they were not to be had in that time.
@@ -280,7 +280,7 @@ impl MultiLock {
         let now = self.engine.now();
         match locked {
             Ok(Locked::Guard(guards)) => Ok(Some(Locked::Guard(MultiGuard::of(guards)))),
-            Ok(Locked::Held(held)) if now >= wait.deadline(now) => Ok(Some(Locked::Held(held))),
+            Ok(Locked::Held(held)) if wait.is_over(now) => Ok(Some(Locked::Held(held))),
             Ok(Locked::Held(_)) => Ok(None),
             Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
             Err(error) => Err(error),

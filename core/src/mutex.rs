@@ -85,6 +85,9 @@ impl Mutex {
 
     /// Makes one attempt; `None` if the lock is held.
     ///
+    /// The store is asked unless this process knows the answer: because one of its callers holds the lock, or waits for it
+    /// since the store has refused it. It never waits for a request of another caller.
+    ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
@@ -96,7 +99,9 @@ impl Mutex {
         self.0.try_lock(Ask::WHOLE).await
     }
 
-    /// Waits for the lock for at most `wait`; `None` if it was held throughout.
+    /// Waits for the lock for at most `wait`; `None` if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
+    ///
+    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms.
     ///
     /// # Errors
     ///

@@ -125,6 +125,9 @@ impl LockOptions {
     /// How long a caller that waits keeps trying while the store cannot be reached or does not
     /// answer, within its wait. A request under way has the time that its backend gives it. Default:
     /// [`LockOptions::DEFAULT_OUTAGE_WAIT`].
+    ///
+    /// Callers of one process that wait for one key share an outage. Each is told of it this long after it came, or after the store last
+    /// answered one of them, whichever is later, and gets the error of the latest attempt.
     #[must_use]
     pub fn outage_wait(mut self, wait: Duration) -> Self {
         self.outage_wait = wait;

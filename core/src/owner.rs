@@ -10,6 +10,9 @@ use std::thread::{self, ThreadId};
 /// thread. Futures that are joined or selected inside one task are one owner, so they enter each
 /// other's locks; give each a scope of its own where they must not.
 ///
+/// An executor other than tokio has no task that this crate could ask for. All tasks that such an executor runs on one
+/// thread are one owner, and a task that moves to another thread becomes another: give each task a scope.
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// use leasehold_core::OwnerId;

@@ -22,7 +22,8 @@ use crate::share::Share;
 /// says: never more than the largest is out, and who names a smaller one waits until the rest is below it.
 ///
 /// Callers of one process are served first come, first served; so a large request is not passed by
-/// small ones there, nor, while one holds all permits of a limit, by one that names a larger limit.
+/// small ones there, nor, while one holds all permits of a limit, by one that names a larger limit. Callers that want
+/// equally many ask the store at the same time until it refuses one.
 /// Between processes the store decides, unless the lock is [fair](LockOptions::fair).
 ///
 /// ```

@@ -1,14 +1,14 @@
 //! A resource in segments, of which callers take any one.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{self, Duration};
 
-use futures_util::stream::{self, FuturesUnordered, Stream, StreamExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
@@ -16,6 +16,7 @@ use crate::key::LockKey;
 use crate::lock::guard::{LockGuard, done};
 use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
+use crate::retry::{Pauses, Retry};
 
 /// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
 ///
@@ -101,8 +102,8 @@ impl Striped {
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). What one segment fails with does not keep the caller from the
-    /// others: it is reported, instead of `Timeout`, if none of them was to be had.
+    /// As [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the
+    /// segment is asked for again meanwhile; it is reported, instead of `Timeout`, if none of them was to be had.
     ///
     /// # Cancel safety
     ///
@@ -124,7 +125,7 @@ impl Striped {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
-        self.take(Wait::No).await.map(Locked::guard)
+        self.take(Wait::once(self.face.engine().now())).await.map(Locked::guard)
     }
 
     /// Waits for any segment for at most `wait`; `None` if none was to be had in that time.
@@ -150,7 +151,10 @@ impl Striped {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<StripedGuard>, Error> {
+    pub async fn try_lock_until(
+        &self,
+        instant: time::Instant,
+    ) -> Result<Option<StripedGuard>, Error> {
         self.try_lock_for(clock::time_to(instant)).await
     }
 
@@ -177,25 +181,95 @@ impl Striped {
 
         // One after the other, so that no more than one is taken where several are free.
         let mut refusals = Refusals::default();
-        let round = stream::iter(order.clone()).then(|index| self.request(index, Wait::No));
-        let round = clock::until(engine.clock(), wait.end(), refusals.until_granted(round));
-        if let Some(guard) = round.await.flatten() {
+        let round = self.round(order.clone(), &mut refusals);
+        let granted = clock::until(engine.clock(), wait.end(), round).await.flatten();
+        if let Some(guard) = granted {
             return Ok(Locked::Guard(guard));
         }
-        if matches!(wait, Wait::No) || engine.now() >= wait.end() {
+        if wait.is_over(engine.now()) {
             return refusals.outcome(self.key());
         }
 
         // All at once: the first that is granted is ours, and the other requests are dropped.
         let mut refusals = Refusals::default();
-        let waiting: FuturesUnordered<_> = order.map(|index| self.request(index, wait)).collect();
-        match refusals.until_granted(waiting).await {
+        match self.wait_for_any(order, wait, &mut refusals).await {
             Some(guard) => Ok(Locked::Guard(guard)),
             None => refusals.outcome(self.key()),
         }
     }
 
-    async fn request(&self, segment: u32, wait: Wait) -> (u32, Result<Locked, Error>) {
+    /// Makes one attempt after the other, until one is granted.
+    async fn round(
+        &self,
+        order: impl Iterator<Item = u32>,
+        refusals: &mut Refusals,
+    ) -> Option<StripedGuard> {
+        for segment in order {
+            let once = Wait::once(self.face.engine().now());
+            match self.request(segment, None, once).await.1 {
+                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+                Ok(Locked::Held(_)) => refusals.held = true,
+                Err(error) => {
+                    refusals.fail(segment, error);
+                }
+            }
+        }
+        None
+    }
+
+    /// Waits for all segments at once, until one is granted, or none is waited for any more.
+    ///
+    /// A segment whose request fails is asked for again for as long as others are waited for, and waited for itself as soon as the
+    /// store answers: an outage that this caller survives must not cost it the segment.
+    async fn wait_for_any(
+        &self,
+        order: impl Iterator<Item = u32>,
+        wait: Wait,
+        refusals: &mut Refusals,
+    ) -> Option<StripedGuard> {
+        let clock = self.face.engine().clock();
+        let mut requests: FuturesUnordered<_> =
+            order.map(|segment| self.request(segment, None, wait)).collect();
+        let mut waited_for = requests.len();
+        while waited_for > 0
+            && let Some((segment, answer)) = requests.next().await
+        {
+            let has_failed = refusals.has_failed(segment);
+            waited_for -= usize::from(!has_failed);
+            match answer {
+                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+                Ok(Locked::Held(_)) if has_failed && clock.now() < wait.end() => {
+                    refusals.forget(segment);
+                    waited_for += 1;
+                    requests.push(self.request(segment, None, wait));
+                }
+                Ok(Locked::Held(_)) => {
+                    refusals.forget(segment);
+                    refusals.held = true;
+                }
+                Err(error) => {
+                    let again = error.is_retryable();
+                    let pause = refusals.fail(segment, error);
+                    if again {
+                        let at = clock.now() + pause;
+                        requests.push(self.request(segment, Some(at), wait.but_once()));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks for a segment, now or at this instant.
+    async fn request(
+        &self,
+        segment: u32,
+        at: Option<Instant>,
+        wait: Wait,
+    ) -> (u32, Result<Locked, Error>) {
+        if let Some(at) = at {
+            self.face.engine().clock().sleep_until(at.min(wait.end())).await;
+        }
         let face = self.face.at(&self.segments[segment as usize]);
         (segment, face.request(Ask::WHOLE, wait).await)
     }
@@ -208,36 +282,44 @@ impl fmt::Debug for Striped {
     }
 }
 
-/// What segments have answered that did not give a lock.
+/// The answers of segments that gave no lock.
 #[derive(Default)]
 struct Refusals {
     held: bool,
-    error: Option<Error>,
+    failed: BTreeMap<u32, Failed>,
+}
+
+/// A segment whose request failed.
+struct Failed {
+    error: Error,
+    /// Until it is asked for again.
+    pauses: Pauses,
 }
 
 impl Refusals {
-    /// Takes the first lock that is granted; `None` if none is.
-    async fn until_granted(
-        &mut self,
-        answers: impl Stream<Item = (u32, Result<Locked, Error>)>,
-    ) -> Option<StripedGuard> {
-        let mut answers = pin!(answers);
-        while let Some((segment, answer)) = answers.next().await {
-            match answer {
-                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
-                Ok(Locked::Held(_)) => self.held = true,
-                Err(error) => {
-                    self.error.get_or_insert(error);
-                }
-            }
-        }
-        None
+    /// Notes that a request for `segment` failed; gives back the pause before the next.
+    fn fail(&mut self, segment: u32, error: Error) -> Duration {
+        let pauses = match self.failed.remove(&segment) {
+            Some(Failed { pauses, .. }) => pauses,
+            None => Retry::default().pauses(),
+        };
+        let failed = self.failed.entry(segment).or_insert(Failed { error, pauses });
+        failed.pauses.next().unwrap_or_default()
     }
 
-    /// What they come to. One that failed may have been free, so then the rest is not all there is to say.
+    fn has_failed(&self, segment: u32) -> bool {
+        self.failed.contains_key(&segment)
+    }
+
+    /// Notes that the store answers for `segment` again.
+    fn forget(&mut self, segment: u32) {
+        self.failed.remove(&segment);
+    }
+
+    /// What they come to. A segment that failed may have been free, so its error is the outcome, whatever the others answered.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
-        match self.error {
-            Some(error) => Err(error),
+        match self.failed.into_values().next() {
+            Some(failed) => Err(failed.error),
             None if self.held => Ok(Locked::Held(Held::by_somebody(key))),
             None => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
                 .with_operation(Operation::Acquire)

@@ -31,6 +31,13 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+#[test]
+fn a_client_that_lets_no_caller_wait_is_refused() {
+    let refused = LockClient::builder(MemoryBackend::new()).max_waiters(0).build().unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
 const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
 mod runtimes {
@@ -393,6 +400,29 @@ mod shutdown {
 
 mod owners {
     use super::*;
+
+    /// In real time: a paused clock does not end the wait of a task that has used up its budget.
+    #[tokio::test]
+    async fn enter_however_much_of_their_budget_is_left() {
+        let client = LockClient::new(MemoryBackend::new());
+        let (held, free) =
+            (client.reentrant_mutex("k").unwrap(), client.reentrant_mutex("f").unwrap());
+        let _guard = held.lock().await.unwrap();
+
+        // Tokio lets a task do 128 things before it must yield.
+        for spent in 0..=128 {
+            for mutex in [&held, &free] {
+                tokio::task::yield_now().await;
+                for _ in 0..spent {
+                    tokio::task::coop::consume_budget().await;
+                }
+
+                let entered = mutex.try_lock().await.unwrap();
+
+                assert!(entered.is_some(), "{:?} after {spent} of the budget", mutex.key());
+            }
+        }
+    }
 
     #[tokio::test]
     async fn do_not_enter_what_they_hold_as_a_lock_of_another_kind() {

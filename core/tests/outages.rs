@@ -1,4 +1,4 @@
-//! Stores that fail for some leases, and not for the others.
+//! Stores that fail: for some leases and not for the others, or for all callers of a key.
 
 use std::time::Duration;
 
@@ -173,4 +173,125 @@ async fn renewals_that_fail_with_news_each_time_have_pauses_between_them() {
 
     let renewals = faults.calls(Operation::Renew);
     assert!((5..=10).contains(&renewals), "{renewals}");
+}
+
+mod callers_of_one_key {
+    use futures_util::FutureExt;
+    use leasehold_core::Mutex;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const OUTAGE_WAIT: Duration = LockOptions::DEFAULT_OUTAGE_WAIT;
+
+    impl Scene {
+        fn mutex(&self) -> Mutex {
+            self.client.mutex("k").unwrap()
+        }
+
+        /// The store cannot be reached from now on.
+        fn go_down(&self) {
+            self.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 100_000);
+        }
+
+        /// The store cannot be reached, as a caller knows that waits for it.
+        async fn is_down(&self) {
+            self.go_down();
+            let mutex = self.mutex();
+            tokio::spawn(async move { mutex.lock().await });
+            sleep(ms(100)).await;
+        }
+    }
+
+    /// How the wait of a caller ends, and after how long.
+    async fn failure(mutex: Mutex) -> (ErrorKind, Duration) {
+        let asked_at = Instant::now();
+        let error = mutex.lock().await.unwrap_err();
+        (error.kind(), asked_at.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_all_told_of_an_outage_within_its_wait() {
+        let scene = Scene::new();
+        scene.go_down();
+        let mut callers = Vec::new();
+        for _ in 0..20 {
+            callers.push(tokio::spawn(failure(scene.mutex())));
+            sleep(ms(100)).await;
+        }
+
+        for caller in callers {
+            let (kind, after) = caller.await.unwrap();
+
+            assert_eq!(kind, ErrorKind::Unavailable);
+            assert!(after >= OUTAGE_WAIT && after <= OUTAGE_WAIT + ms(10), "{after:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_never_told_held_during_an_outage() {
+        let scene = Scene::new();
+        scene.is_down().await;
+        let mutex = scene.mutex();
+        let impatient = scene.client.options().wait(ms(500));
+        let impatient = mutex.clone().with_options(impatient).unwrap();
+
+        assert_eq!(mutex.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        let told = mutex.try_lock_for(ms(500)).await;
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(impatient.lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_not_told_held_before_the_first_answer() {
+        let scene = Scene::new();
+        scene.faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
+        let mutex = scene.mutex();
+        let mut asking = Box::pin(mutex.lock());
+        assert!((&mut asking).now_or_never().is_none());
+
+        let told = mutex.try_lock_for(ms(500)).await;
+
+        assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
+        assert!(mutex.try_lock().await.unwrap().is_some(), "the store was not asked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn go_on_in_turn_when_the_store_is_back() {
+        let scene = Scene::new();
+        scene.is_down().await;
+        let callers: Vec<_> = (0..5)
+            .map(|_| {
+                let mutex = scene.mutex();
+                tokio::spawn(async move { mutex.lock().await.unwrap().release().await })
+            })
+            .collect();
+        sleep(OUTAGE_WAIT / 2).await;
+
+        scene.faults.heal();
+
+        for caller in callers {
+            caller.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_told_of_an_outage_that_follows_a_holder() {
+        let scene = Scene::new();
+        let guard = scene.lock("k", TTL).await;
+        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(failure(scene.mutex()))).collect();
+        sleep(OUTAGE_WAIT * 2).await;
+
+        scene.go_down();
+        scene.client.backend().expire(guard.key()).await.unwrap();
+        guard.lost().await;
+        let went_down_at = Instant::now();
+        drop(guard);
+
+        for caller in waiting {
+            assert_eq!(caller.await.unwrap().0, ErrorKind::Unavailable);
+        }
+        let after = went_down_at.elapsed();
+        assert!(after >= OUTAGE_WAIT && after <= OUTAGE_WAIT + ms(10), "{after:?}");
+    }
 }

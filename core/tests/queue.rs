@@ -1,12 +1,13 @@
-//! Those who wait: in their own process, and in the store's queue.
+//! Callers that wait: in their own process, and in the store's queue.
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::{
-    Attempt, AttemptAll, Claim, Lease, LockBackend, LockClient, LockKey, LockOptions,
-    MemoryBackend, Operation, Patience,
+    Attempt, AttemptAll, Claim, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey,
+    LockOptions, MemoryBackend, Operation, Patience, Retry,
 };
 use tokio::time::sleep;
 
@@ -60,6 +61,184 @@ mod callers_of_one_process {
 
         assert!(lock.try_read_for(ms(50)).await.unwrap().is_some());
         assert!(semaphore.try_acquire_for(1, ms(50)).await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_told_of_a_lock_of_another_kind() {
+        let (client, _other) = processes(LockOptions::new());
+        let (mutex, lock) = (client.mutex("k").unwrap(), client.rw_lock("k").unwrap());
+        let wait = ms(50);
+
+        let guard = mutex.lock().await.unwrap();
+        for told in [lock.try_read().await, lock.try_read_for(wait).await] {
+            assert_eq!(told.unwrap_err().kind(), ErrorKind::WrongType);
+        }
+        guard.release().await.unwrap();
+
+        let guard = lock.write().await.unwrap();
+        for told in [mutex.try_lock().await, mutex.try_lock_for(wait).await] {
+            assert_eq!(told.unwrap_err().kind(), ErrorKind::WrongType);
+        }
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_limited_though_they_are_fair() {
+        for options in [LockOptions::new(), LockOptions::new().fair(true)] {
+            let (_client, other) = processes(LockOptions::new());
+            let client = LockClient::builder(other.backend().clone()).max_waiters(3);
+            let client = client.options(options).build().unwrap();
+            let _guard = other.mutex("k").unwrap().lock().await.unwrap();
+            let mutex = client.mutex("k").unwrap();
+            let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(mutex.lock())).collect();
+            for waiter in &mut waiting {
+                assert!(waiter.now_or_never().is_none());
+            }
+
+            let refused = mutex.lock().now_or_never().expect("it is told at once").unwrap_err();
+
+            assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
+            assert!(refused.to_string().contains("3 callers"), "{refused}");
+            waiting.pop();
+            assert!(mutex.lock().now_or_never().is_none());
+        }
+    }
+}
+
+mod callers_that_share {
+    use futures_util::future::{BoxFuture, join_all};
+
+    use super::*;
+
+    const CALLERS: usize = 500;
+    const ROUND_TRIP: Duration = ms(10);
+
+    /// A reader or permit of a process, at a store that takes many requests at a time.
+    type Call = BoxFuture<'static, LockGuard>;
+
+    fn read(client: &LockClient<FaultBackend<MemoryBackend>>) -> Call {
+        let lock = client.rw_lock("k").unwrap();
+        async move { lock.read().await.unwrap() }.boxed()
+    }
+
+    fn acquire(client: &LockClient<FaultBackend<MemoryBackend>>) -> Call {
+        let semaphore = client.semaphore("k", 500).unwrap();
+        async move { semaphore.acquire(1).await.unwrap() }.boxed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn get_a_free_lock_at_once() {
+        for call in [read, acquire] {
+            let (client, _other) = processes(LockOptions::new());
+            let faults = client.backend().faults();
+            faults.inject(Operation::Acquire, Fault::DelayReply(ROUND_TRIP), 10_000);
+            let asked_at = tokio::time::Instant::now();
+
+            let guards = join_all((0..CALLERS).map(|_| call(&client))).await;
+
+            let after = asked_at.elapsed();
+            assert!(after <= ROUND_TRIP * 5, "{after:?}");
+            assert_eq!(faults.calls(Operation::Acquire), guards.len());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn get_a_lock_that_is_freed_in_a_few_round_trips() {
+        let (client, other) = processes(LockOptions::new());
+        let faults = client.backend().faults();
+        let writer = other.rw_lock("k").unwrap().write().await.unwrap();
+        let readers: Vec<_> = (0..CALLERS).map(|_| tokio::spawn(read(&client))).collect();
+        sleep(ms(1_000)).await;
+        let (freed_at, asked) = (tokio::time::Instant::now(), faults.calls(Operation::Acquire));
+        faults.inject(Operation::Acquire, Fault::DelayReply(ROUND_TRIP), 10_000);
+
+        writer.release().await.unwrap();
+        let _guards = join_all(readers).await;
+
+        let after = freed_at.elapsed();
+        assert!(after <= ROUND_TRIP * 20, "{after:?}");
+        assert_eq!(faults.calls(Operation::Acquire) - asked, CALLERS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn send_few_requests_while_others_hold_it() {
+        const FREED: usize = 20;
+
+        let rarely = Retry::unlimited().every(ms(600_000));
+        let (client, other) = processes(LockOptions::new().retry(rarely));
+        let faults = client.backend().faults();
+        let permits = other.semaphore("k", 500).unwrap();
+        let mut held = Vec::new();
+        for _ in 0..500 {
+            held.push(permits.acquire(1).await.unwrap());
+        }
+        let _waiting: Vec<_> = (0..CALLERS).map(|_| tokio::spawn(acquire(&client))).collect();
+        sleep(ms(100)).await;
+        let asked = faults.calls(Operation::Acquire);
+        assert!(asked < 5, "{asked} requests, though the first was refused");
+
+        for _ in 0..FREED {
+            held.pop().unwrap().release().await.unwrap();
+            sleep(ms(100)).await;
+        }
+
+        // The one that is granted, and the two that it lets ask.
+        let asked = faults.calls(Operation::Acquire) - asked;
+        assert!((FREED..=FREED * 3).contains(&asked), "{asked} requests");
+    }
+}
+
+mod a_caller_whose_wait_is_over {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn has_left_the_queue_when_it_is_told() {
+        let (client, other) = processes(LockOptions::new());
+        let third = LockClient::new(other.backend().clone());
+        for fair in [false, true] {
+            let holder = other.mutex("k").unwrap().lock().await.unwrap();
+            let waits = client.mutex("k").unwrap();
+            let waits = waits.with_options(LockOptions::new().fair(fair)).unwrap();
+
+            assert!(waits.try_lock_for(ms(50)).await.unwrap().is_none());
+            holder.release().await.unwrap();
+
+            let next = third.mutex("k").unwrap().try_lock().await.unwrap();
+            next.expect("a place is left").release().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn does_not_stay_for_a_store_that_has_gone_silent() {
+        let (client, other) = processes(LockOptions::new());
+        let _holder = other.mutex("k").unwrap().lock().await.unwrap();
+        client.backend().faults().inject(Operation::Release, Fault::SwallowRequest, 1);
+        let asked_at = tokio::time::Instant::now();
+
+        let told = client.mutex("k").unwrap().try_lock_for(ms(1_000)).await;
+
+        assert!(told.unwrap().is_none());
+        let after = asked_at.elapsed();
+        assert!(after <= ms(1_055), "{after:?}");
+    }
+}
+
+mod a_lease_that_is_lost_on_its_way {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn to_a_stalled_caller_is_asked_for_anew() {
+        let (client, _other) = processes(LockOptions::new());
+        let mutex = client.mutex("k").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
+        guard.release().await.unwrap();
+
+        // It is handed over, and the whole process stands still.
+        tokio::time::advance(LockOptions::DEFAULT_TTL * 2).await;
+
+        assert!(next.await.unwrap().is_held());
     }
 }
 

@@ -226,6 +226,49 @@ mod one_that_failed {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn is_asked_for_again_while_others_are_waited_for() {
+        let scene = Scene::new();
+        let striped = segments(&scene, 3);
+        let mut held = hold_all(&scene, &striped).await;
+        held.remove(2).release().await.unwrap();
+        let fault = Fault::Fail(ErrorKind::Unavailable);
+        scene.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
+        let outage = async {
+            tokio::time::sleep(LockOptions::DEFAULT_OUTAGE_WAIT * 2).await;
+            scene.faults.heal();
+        };
+
+        let (locked, ()) = tokio::join!(striped.try_lock_for(ms(60_000)), outage);
+
+        assert_eq!(locked.unwrap().expect("one is free").segment(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn is_waited_for_once_the_store_answers() {
+        let scene = Scene::new();
+        let striped = segments(&scene, 3);
+        let mut held = hold_all(&scene, &striped).await;
+        let fault = Fault::Fail(ErrorKind::Unavailable);
+        scene.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
+        let outage = async {
+            tokio::time::sleep(LockOptions::DEFAULT_OUTAGE_WAIT * 2).await;
+            scene.faults.heal();
+            tokio::time::sleep(ms(5_000)).await;
+            held.remove(2).release().await.unwrap();
+            scene.clock.now()
+        };
+        let waiting = async {
+            let locked = striped.try_lock_for(ms(60_000)).await;
+            (locked, scene.clock.now())
+        };
+
+        let ((locked, locked_at), freed_at) = tokio::join!(waiting, outage);
+
+        assert_eq!(locked.unwrap().expect("one is freed").segment(), 2);
+        assert!(locked_at.since(freed_at) <= ms(1), "it only looks now and then");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn is_the_error_if_all_do() {
         let scene = Scene::new();
         let fault = Fault::Fail(ErrorKind::Unavailable);

@@ -372,15 +372,27 @@ pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time<H: Harness>(scene: &Scen
     let client = scene.client_with(long(scene)).await;
     let (mutex, semaphore) = (client.mutex(&key).unwrap(), client.semaphore(&key, 1).unwrap());
 
-    let permit = semaphore.acquire(1).await.unwrap();
     let other = scene.client().await;
-    let error = other.mutex(&key).unwrap().lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    let (other_mutex, other_semaphore) =
+        (other.mutex(&key).unwrap(), other.semaphore(&key, 1).unwrap());
+
+    // The holder's process is told the same as another.
+    let permit = semaphore.acquire(1).await.unwrap();
+    for mutex in [&mutex, &other_mutex] {
+        let error = mutex.lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        let error = mutex.try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    }
     permit.release().await.unwrap();
 
     let guard = mutex.lock().await.unwrap();
-    let error = other.semaphore(&key, 1).unwrap().acquire(1).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    for semaphore in [&semaphore, &other_semaphore] {
+        let error = semaphore.acquire(1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+        let error = semaphore.try_acquire(1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
+    }
     guard.release().await.unwrap();
     semaphore.acquire(1).await.unwrap().release().await.unwrap();
 }

@@ -3,8 +3,9 @@
 mod asked;
 
 use std::mem;
-use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::join_all;
 
 use self::asked::Asked;
 use crate::backend::{Attempt, AttemptAll, Contention, Grant, LockBackend};
@@ -13,7 +14,9 @@ use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
+use crate::lock::queue::Asker;
 use crate::lock::reaper::{Debt, Reaper};
+use crate::lock::upkeep::Upkeep;
 use crate::lock::{Held, Wait, closed};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
@@ -24,6 +27,9 @@ const FREE_LOOKS: u32 = 8;
 
 /// How far apart attempts are in a flood of news.
 const LOOK_SPACING: Duration = Duration::from_millis(10);
+
+/// How long a caller whose wait is over stays to leave the store's queue: ten round trips to a server nearby.
+const LEAVING: Duration = Duration::from_millis(50);
 
 /// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
@@ -44,22 +50,25 @@ pub(crate) struct Owed {
     pub(crate) debt: Debt,
 }
 
-/// Acquires `claims`, of which there is one at least, within `wait`: each attempt is for all of them.
+/// Acquires `claims`, of which there is one at least, within `wait`: each attempt is for all of them. The `askers`, one for each,
+/// hear of the answers.
 ///
-/// Several are asked for again if the store fails, but not waited for if others hold one of them: whoever waits is to
-/// take them one after the other, or would be passed for ever by those who want fewer.
+/// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
+/// take them one after the other, or would be passed for ever by callers that want fewer.
+///
+/// A caller whose wait ends has left the store's queue by then, unless the store takes longer than [`LEAVING`] to confirm that.
 ///
 /// # Cancel safety
 ///
 /// Safe to drop at any point: what the store may have granted is released by the reaper.
 pub(crate) async fn acquire(
-    backend: &dyn LockBackend,
+    upkeep: &Upkeep,
     claims: &[Claim],
+    askers: &[Asker],
     wait: Wait,
     options: &LockOptions,
-    reaper: &Arc<Reaper>,
-    clock: &dyn Clock,
 ) -> Result<Acquired, Error> {
+    let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
     // Before the first attempt, so that nothing between it and the waiting or holding is missed.
     let watch = backend.watch_claim(&claims[0]);
     let asked = claims.iter().map(|claim| Asked::new(backend, claim, reaper)).collect();
@@ -68,6 +77,7 @@ pub(crate) async fn acquire(
         backend,
         reaper,
         claims,
+        askers,
         clock,
         watch,
         asked,
@@ -76,7 +86,7 @@ pub(crate) async fn acquire(
         has_news: false,
         doubt: false,
         is_unanswered: false,
-        deadline: wait.deadline(started),
+        wait,
         pauses: options.retry.pauses(),
         pauses_by_default: options.retry == Retry::default(),
         pause_ends: None,
@@ -94,6 +104,7 @@ struct Acquisition<'a> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
+    askers: &'a [Asker],
     clock: &'a dyn Clock,
     watch: KeyWatch,
     asked: Vec<Asked<'a>>,
@@ -108,7 +119,7 @@ struct Acquisition<'a> {
     doubt: bool,
     /// An attempt got no answer: however late, it may put the lease in force once more.
     is_unanswered: bool,
-    deadline: Instant,
+    wait: Wait,
     pauses: Pauses,
     /// Nobody has said how long they are to be.
     pauses_by_default: bool,
@@ -121,7 +132,7 @@ struct Acquisition<'a> {
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
-    /// When the store last answered.
+    /// When the store last answered, or this caller came, whichever is later.
     answered_at: Instant,
 }
 
@@ -152,15 +163,19 @@ impl Acquisition<'_> {
                     return Ok(Acquired::Held(held));
                 }
                 Attempted::Refused(refusal) => Ok(refusal),
-                Attempted::CutOff(error) => match self.refused {
+                Attempted::CutOff(error) => match self.refused.take() {
                     // It was held a moment ago, and the wait is over.
-                    Some(held) => return Ok(Acquired::Held(held)),
+                    Some(held) => return Ok(self.leave(held).await),
                     None => Err(error),
                 },
             };
+            self.report(&refusal);
             self.refused = refusal.as_ref().ok().map(|refusal| refusal.held.clone());
             if !self.wait_to_look_again(&refusal).await {
-                return refusal.map(|refusal| Acquired::Held(refusal.held));
+                return match refusal {
+                    Ok(Refusal { held, .. }) => Ok(self.leave(held).await),
+                    Err(error) => Err(error),
+                };
             }
             now = self.clock.now();
             self.asked.iter_mut().for_each(Asked::skip_news);
@@ -168,6 +183,31 @@ impl Acquisition<'_> {
                 return Ok(Acquired::Granted(vec![granted]));
             }
         }
+    }
+
+    /// Lets the callers behind this one share the answer.
+    fn report(&mut self, refusal: &Result<Refusal, Error>) {
+        for asker in self.askers {
+            match refusal {
+                Ok(_) => asker.refused(),
+                Err(error) => {
+                    // An outage that this caller has waited through in line counts, too.
+                    let since = asker.failed(self.answered_at, error);
+                    self.answered_at = since.max(self.wait.asked_at()).min(self.answered_at);
+                }
+            }
+        }
+    }
+
+    /// Gives up the place in the store's queue before the caller is told that the key is held: a caller that comes next must not
+    /// meet it. The reaper goes on with a request that the store is slow to confirm.
+    async fn leave(self, held: Held) -> Acquired {
+        if self.doubt {
+            let give_up = self.clock.now() + LEAVING;
+            let asked = self.asked.into_iter();
+            join_all(asked.map(|asked| asked.leave(self.backend, self.clock, give_up))).await;
+        }
+        Acquired::Held(held)
     }
 
     /// One attempt, always with the same claims: if an earlier one was granted unseen, so is this.
@@ -212,7 +252,7 @@ impl Acquisition<'_> {
             self.is_unanswered = true;
         }
         self.settle_unless_in_doubt();
-        let cut_off = unanswered && self.deadline > sent_at && now >= self.deadline;
+        let cut_off = unanswered && now >= self.wait.end();
         if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
     }
 
@@ -225,11 +265,10 @@ impl Acquisition<'_> {
         true
     }
 
-    /// An attempt is waited for until the caller's deadline, and no longer than its grant would be of use.
+    /// An attempt is waited for until the caller's wait ends, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let ends = self.asked.iter().map(|asked| asked.deadline(None, sent_at, self.lock_delay));
-        let useless = ends.min().unwrap_or(sent_at);
-        if self.deadline > sent_at { useless.min(self.deadline) } else { useless }
+        ends.min().unwrap_or(sent_at).min(self.wait.end())
     }
 
     /// All leases, unless it is too late for one of them.
@@ -276,25 +315,29 @@ impl Acquisition<'_> {
     /// asked for again; `false` if there is no time or no attempt left.
     async fn wait_to_look_again(&mut self, refusal: &Result<Refusal, Error>) -> bool {
         let now = self.clock.now();
-        let out_for_long = refusal.is_err() && now >= self.answered_at + self.outage_wait;
-        if now >= self.deadline || out_for_long {
+        let outage_ends = match refusal {
+            Ok(_) => Instant::FAR_FUTURE,
+            Err(_) => self.answered_at + self.outage_wait,
+        };
+        if self.wait.is_over(now) || now >= outage_ends {
             return false;
         }
         let Some(pause_ends) = self.pause_ends(now) else {
             return false;
         };
-        let unhurried = self.spaced - LOOK_SPACING * FREE_LOOKS;
+        // Only news comes in floods: a pause that the caller has stated is not made longer.
+        let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
         if unhurried > now {
-            self.clock.sleep_until(unhurried.min(self.deadline)).await;
+            self.clock.sleep_until(unhurried.min(self.wait.end())).await;
         }
         let hint = match refusal {
             Ok(refusal) => refusal.retry_after.map(|remaining| now + remaining + EXPIRY_MARGIN),
             Err(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
         let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
-        let look_at = look_at.min(self.place_due).min(self.deadline);
+        let look_at = look_at.min(self.place_due).min(outage_ends).min(self.wait.end());
         clock::until(self.clock, look_at, self.watch.changed()).await;
-        self.clock.now() < self.deadline
+        self.clock.now() < self.wait.end()
     }
 
     /// The end of the pause that we are in, or else of the next one.

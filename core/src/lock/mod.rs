@@ -1,4 +1,4 @@
-//! The stages of one `lock()` call, in call order. No stage calls another: `engine.rs` calls them all.
+//! The stages of one `lock()` call, in call order. `engine.rs` calls them; what they call of each other is said there.
 
 pub(crate) mod reentrancy;
 
@@ -25,11 +25,12 @@ use crate::key::LockKey;
 
 /// How long a call may wait: one budget for all stages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
-    /// One attempt, whatever it takes.
-    No,
-    /// Until this instant.
-    Until(Instant),
+pub(crate) struct Wait {
+    asked_at: Instant,
+    /// No attempt is waited for past it, and none begins.
+    end: Instant,
+    /// A refusal or failure of the first attempt is the outcome.
+    once: bool,
 }
 
 /// Others hold a key that was asked for.
@@ -57,28 +58,40 @@ impl Held {
 }
 
 impl Wait {
-    /// So long from `now`, or for ever; without any time, one attempt.
-    pub(crate) fn lasting(wait: Option<Duration>, now: Instant) -> Self {
+    /// One attempt, for as long as the store takes to answer.
+    pub(crate) fn once(asked_at: Instant) -> Self {
+        Self { asked_at, end: Instant::FAR_FUTURE, once: true }
+    }
+
+    /// So long, or for ever; without any time, one attempt.
+    pub(crate) fn lasting(wait: Option<Duration>, asked_at: Instant) -> Self {
         match wait {
-            None => Self::Until(Instant::FAR_FUTURE),
-            Some(Duration::ZERO) => Self::No,
-            Some(wait) => Self::Until(now + wait),
+            None => Self { asked_at, end: Instant::FAR_FUTURE, once: false },
+            Some(Duration::ZERO) => Self::once(asked_at),
+            Some(wait) => Self { asked_at, end: asked_at + wait, once: false },
         }
     }
 
-    /// The instant past which nothing is waited for.
-    pub(crate) fn deadline(self, now: Instant) -> Instant {
-        match self {
-            Self::No => now,
-            Self::Until(deadline) => deadline,
-        }
+    /// One attempt, within this wait.
+    pub(crate) fn but_once(self) -> Self {
+        Self { once: true, ..self }
     }
 
-    /// The instant past which no further attempt begins, and none is waited for.
+    pub(crate) fn is_once(self) -> bool {
+        self.once
+    }
+
+    pub(crate) fn asked_at(self) -> Instant {
+        self.asked_at
+    }
+
+    /// The instant past which no attempt is waited for, and none begins.
     pub(crate) fn end(self) -> Instant {
-        match self {
-            Self::No => Instant::FAR_FUTURE,
-            Self::Until(deadline) => deadline,
-        }
+        self.end
+    }
+
+    /// Whether a caller that was refused at `now` is not to ask again.
+    pub(crate) fn is_over(self, now: Instant) -> bool {
+        self.once || now >= self.end
     }
 }

@@ -70,9 +70,15 @@ impl HoldTable {
         let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
         let mut entering =
             Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
-        let deadline = wait.deadline(clock.now());
-        let Some(slot) = clock::until(clock, deadline, slot.lock_owned()).await else {
-            return Ok(None);
+        // Not by a future that may pend: tokio makes it do so if the task has used up its budget, though the slot is free.
+        let free = Arc::clone(&slot).try_lock_owned().ok();
+        let slot = match free {
+            Some(slot) => slot,
+            None if wait.is_once() => return Ok(None),
+            None => match clock::until(clock, wait.end(), slot.lock_owned()).await {
+                Some(slot) => slot,
+                None => return Ok(None),
+            },
         };
         let (hold, term) = &*slot;
         if let Some(hold) = hold.upgrade()
@@ -135,7 +141,7 @@ mod tests {
     use crate::options::LockOptions;
     use crate::watch::KeyWatch;
 
-    const FOR_EVER: Wait = Wait::Until(Instant::FAR_FUTURE);
+    const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 
     #[tokio::test(start_paused = true)]
     async fn a_second_call_of_one_owner_waits_for_the_outcome_of_the_first() {
@@ -143,10 +149,12 @@ mod tests {
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
         let enter = |wait| table.enter(&key, owner, Share::Whole, 9, wait, &clock);
-        let Some(Entry::First(entering)) = enter(FOR_EVER).await.unwrap() else { panic!() };
+        let Some(Entry::First(entering)) = enter(Wait::lasting(None, ZERO)).await.unwrap() else {
+            panic!()
+        };
 
-        assert!(enter(Wait::No).await.unwrap().is_none());
-        let mut second = Box::pin(enter(FOR_EVER));
+        assert!(enter(Wait::once(ZERO)).await.unwrap().is_none());
+        let mut second = Box::pin(enter(Wait::lasting(None, ZERO)));
         assert!((&mut second).now_or_never().is_none());
 
         drop(entering);
@@ -158,7 +166,10 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let (clock, ttl) = (TokioClock::new(), Duration::from_secs(30));
-        let entered = table.enter(&key, owner, Share::Whole, 9, FOR_EVER, &clock).await.unwrap();
+        let entered = table
+            .enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock)
+            .await
+            .unwrap();
         let Some(Entry::First(entering)) = entered else { panic!() };
         let granted = Granted {
             lease: Lease::new(&key, ttl),
@@ -187,7 +198,7 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
-        let enter = || table.enter(&key, owner, Share::Whole, 9, FOR_EVER, &clock);
+        let enter = || table.enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock);
         let first = enter().await.unwrap();
         let waiting = enter().now_or_never();
         assert!(waiting.is_none());

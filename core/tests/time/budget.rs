@@ -48,6 +48,36 @@ async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
     assert_eq!(clock.now(), asked_at + ms(2_000));
 }
 
+/// In real time, which goes on while a request is being made.
+#[tokio::test]
+async fn of_a_moment_is_over_in_a_moment() {
+    let client = LockClient::new(FaultBackend::new(MemoryBackend::new()));
+    client.backend().faults().inject(Operation::Acquire, Fault::SwallowRequest, 1);
+    let options = options().ttl(ms(8_000));
+    let mutex = client.mutex("k").unwrap().with_options(options).unwrap();
+
+    let asked_at = client.now();
+    let error = mutex.try_lock_for(Duration::from_nanos(100)).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    let took = client.now().since(asked_at);
+    assert!(took <= ms(4_000), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_spent_in_the_pauses_that_were_stated() {
+    let (client, faults, _clock) = client(options().retry(Retry::unlimited().every(ms(1))));
+    let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
+    client.backend().try_acquire(&Claim::new(foreign)).await.unwrap();
+    let before = faults.calls(Operation::Acquire);
+
+    assert!(client.mutex("k").unwrap().try_lock_for(ms(1_000)).await.unwrap().is_none());
+
+    // Timers are up to a millisecond late.
+    let attempts = faults.calls(Operation::Acquire) - before;
+    assert!((400..=1_001).contains(&attempts), "{attempts} attempts");
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_a_counted_retry_is_its_pauses() {
     let (client, faults, clock) = client(options().retry(Retry::attempts(5).every(ms(200))));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::backend::{Grant, LockBackend};
 use crate::claim::Claim;
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant};
 use crate::lease::Lease;
 use crate::lock::acquire::Owed;
 use crate::lock::deadline;
@@ -41,6 +41,17 @@ impl<'a> Asked<'a> {
     /// The store has nothing of it.
     pub(super) fn forgive(&mut self) {
         self.debt.forgive();
+    }
+
+    /// Releases the lease that the store may have, and the place in its queue; the reaper goes on after `give_up`.
+    pub(super) async fn leave(
+        self,
+        backend: &dyn LockBackend,
+        clock: &dyn Clock,
+        give_up: Instant,
+    ) {
+        // Most often the store has neither, so an error says nothing.
+        drop(self.debt.settle(backend, clock, give_up).await);
     }
 
     /// Until when its lease may be believed in, if it was granted so, or else as asked for.

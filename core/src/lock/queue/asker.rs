@@ -1,0 +1,132 @@
+//! The right to ask the store, and its ends.
+
+use std::sync::Arc;
+
+use super::LocalQueue;
+use super::line::{Stand, Waiter};
+use crate::clock::Instant;
+use crate::error::Error;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+use crate::share::Share;
+
+/// The way in which a caller asks the store.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// On behalf of this process, until it is granted or gives up.
+    Turn(Turn),
+    /// Without the turn, as one of the callers that wait.
+    Beside(Beside),
+    /// By itself, like a caller of another process.
+    Alone,
+}
+
+/// A caller's place in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// A caller that asked [once](Asker::once) and comes back for its place in line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Return {
+    pub(crate) ticket: Ticket,
+    /// The store said that others hold the key.
+    pub(crate) refused: bool,
+}
+
+/// The right to ask the store for a key, on behalf of this process. Dropping it passes it on.
+#[derive(Debug)]
+pub(crate) struct Turn(pub(super) Option<(Arc<LocalQueue>, LockKey)>);
+
+/// A caller that asks the store without the turn. It counts as a waiter until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(super) queue: Arc<LocalQueue>,
+    pub(super) key: LockKey,
+    /// It asks once, at the same time as the caller with the turn and for the same share. A refusal sends it back into the line.
+    pub(super) once: Option<Ticket>,
+}
+
+impl Asker {
+    /// The place in line of a caller that makes one attempt and then comes back.
+    pub(crate) fn once(&self) -> Option<Ticket> {
+        match self {
+            Self::Beside(beside) => beside.once,
+            Self::Turn(_) | Self::Alone => None,
+        }
+    }
+
+    /// Tells the callers behind that others hold the key.
+    pub(crate) fn refused(&self) {
+        if let Some((queue, key)) = self.turn() {
+            queue.at(key, |line, _| line.stand = Stand::Refused);
+        }
+    }
+
+    /// Tells the callers behind that the store does not answer, and has not since then; gives back since when it did not answer
+    /// the callers before either.
+    pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
+        let Some((queue, key)) = self.turn() else { return since };
+        let (since, begins) = queue.at(key, |line, _| line.fail(since, error));
+        if let Some(begins) = begins {
+            begins.notify_waiters();
+        }
+        since
+    }
+
+    /// Gives up the caller's part in the line, after a grant of `share`; back the turn, which an exclusive lease keeps until it ends.
+    ///
+    /// Where others may come in beside the lease, it is their turn now. Each grant lets two of those in line ask, so that a
+    /// crowd that finds room is served in a few round trips, and a crowd that finds none costs one request more than it must.
+    pub(crate) fn granted(self, share: Share) -> Option<Turn> {
+        match self {
+            Self::Turn(turn) if share.is_exclusive() => {
+                if let Some((queue, key)) = &turn.0 {
+                    queue.at(key, |line, _| line.stand = Stand::Held);
+                }
+                return Some(turn);
+            }
+            Self::Turn(mut turn) => {
+                if let Some((queue, key)) = turn.0.take() {
+                    queue.pass_on(key, 1);
+                }
+            }
+            Self::Beside(Beside { once: None, .. }) | Self::Alone => {}
+            Self::Beside(beside) => {
+                let Beside { queue, key, .. } = &beside;
+                queue.tell(key, queue.at(key, |line, _| line.let_in(2)));
+            }
+        }
+        None
+    }
+
+    fn turn(&self) -> Option<&(Arc<LocalQueue>, LockKey)> {
+        match self {
+            Self::Turn(turn) => turn.0.as_ref(),
+            Self::Beside(_) | Self::Alone => None,
+        }
+    }
+}
+
+impl Turn {
+    /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
+    ///
+    /// No caller passes one that would not.
+    pub(crate) fn next_who_takes_over(&self, options: &Arc<LockOptions>) -> Option<Waiter> {
+        let (queue, key) = self.0.as_ref()?;
+        queue.at(key, |line, _| line.next_who_takes_over(options))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some((queue, key)) = self.0.take() {
+            queue.pass_on(key, 0);
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.queue.at(&self.key, |line, _| line.beside -= 1);
+    }
+}
