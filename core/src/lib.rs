@@ -48,6 +48,8 @@ pub mod clock;
 pub mod fault;
 pub mod memory;
 
+#[cfg(all(test, shuttle))]
+mod models;
 mod sync;
 
 pub use admin::Admin;

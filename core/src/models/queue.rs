@@ -1,0 +1,137 @@
+//! The local queue: one turn per key, in the order of asking, and none lost when a waiter leaves.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use shuttle::future::block_on;
+use shuttle::thread::{self, JoinHandle};
+
+use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
+use crate::clock::Instant;
+use crate::lock::Wait;
+use crate::lock::queue::{LocalQueue, Next, Turn, Wish};
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
+
+#[test]
+fn two_callers_take_turns() {
+    in_all_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let other = scene.run(Scene::take_turn);
+
+        scene.take_turn();
+
+        join([other]);
+        scene.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn every_caller_gets_its_turn_alone() {
+    in_many_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let others = [0; 3].map(|_| scene.run(Scene::take_turn));
+
+        scene.take_turn();
+
+        join(others);
+        scene.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn cancelled_caller_passes_its_turn_on() {
+    for polls in 0..3 {
+        in_many_orders(move || {
+            let scene = Arc::new(Scene::new());
+            let others = [0; 2].map(|_| scene.run(Scene::take_turn));
+            let cancelled = scene.run(move |scene| scene.leave_after(polls));
+
+            scene.take_turn();
+
+            join(others);
+            join([cancelled]);
+            scene.assert_nothing_is_left();
+        });
+    }
+}
+
+#[test]
+fn turns_come_in_the_order_of_asking() {
+    in_many_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let first = block_on(turn(Arc::clone(&scene.queue)));
+        let waiters = [1, 2, 3].map(|place| scene.run_in_line(place));
+
+        drop(first);
+
+        join(waiters);
+        assert_eq!(*lock(&scene.served), [1, 3]);
+        scene.assert_nothing_is_left();
+    });
+}
+
+struct Scene {
+    queue: Arc<LocalQueue>,
+    /// Callers that have the turn.
+    with_turn: AtomicU32,
+    served: Mutex<Vec<u32>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let queue = Arc::new(LocalQueue::new(10));
+        Self { queue, with_turn: AtomicU32::new(0), served: Mutex::default() }
+    }
+
+    fn run(self: &Arc<Self>, part: impl FnOnce(&Self) + Send + 'static) -> JoinHandle<()> {
+        let scene = Arc::clone(self);
+        thread::spawn(move || part(&scene))
+    }
+
+    /// Runs a caller that stands in the queue already. The second one leaves without its turn.
+    fn run_in_line(self: &Arc<Self>, place: u32) -> JoinHandle<()> {
+        let mut waiting = Box::pin(turn(Arc::clone(&self.queue)));
+        assert!(waiting.as_mut().now_or_never().is_none(), "the first caller has the turn");
+        self.run(move |scene| {
+            if place == 2 {
+                return drop(waiting);
+            }
+            let _turn = block_on(waiting);
+            lock(&scene.served).push(place);
+        })
+    }
+
+    fn take_turn(&self) {
+        self.act(block_on(turn(Arc::clone(&self.queue))));
+    }
+
+    fn leave_after(&self, polls: u32) {
+        let turn = turn(Arc::clone(&self.queue));
+        if let Some(turn) = cancelled_after(polls, pin!(turn)) {
+            self.act(turn);
+        }
+    }
+
+    /// Does what only one caller at a time may do.
+    fn act(&self, turn: Turn) {
+        assert_eq!(self.with_turn.fetch_add(1, Ordering::SeqCst), 0, "two callers have the turn");
+        self.with_turn.fetch_sub(1, Ordering::SeqCst);
+        drop(turn);
+    }
+
+    fn assert_nothing_is_left(&self) {
+        assert_eq!(self.queue.len(), 0, "the queue keeps a key that no caller wants");
+    }
+}
+
+/// Waits for the turn, as a caller that would take over no lease.
+async fn turn(queue: Arc<LocalQueue>) -> Turn {
+    let wish = Wish { options: None, owner: None };
+    let next = queue.turn(&key(), wish, Wait::Until(Instant::FAR_FUTURE), &Stopped).await;
+    match next.expect("there is room").expect("the wait has no end") {
+        Next::Turn(turn) => turn,
+        Next::Guard(_) => unreachable!("no caller holds a lease"),
+    }
+}

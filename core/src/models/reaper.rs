@@ -1,0 +1,143 @@
+//! The handshake between callers that owe a release and a shutdown that waits until no release is owed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::{Stopped, in_all_orders, in_many_orders, join, key};
+use crate::backend::{Attempt, LockBackend, Release, Renewal};
+use crate::capabilities::{Capabilities, Fencing};
+use crate::claim::Claim;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+#[test]
+fn shutdown_waits_for_a_caller_or_stops_it() {
+    in_all_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let caller = scene.run(Scene::call_and_release);
+
+        scene.shut_down();
+
+        join([caller]);
+    });
+}
+
+#[test]
+fn two_shutdowns_wait_for_the_same_caller() {
+    in_many_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let caller = scene.run(Scene::call_and_release);
+        let other = scene.run(|scene| block_on(scene.reaper.wait_settled()));
+
+        scene.shut_down();
+
+        join([other, caller]);
+    });
+}
+
+#[test]
+fn shutdown_waits_for_releases_left_to_the_reaper() {
+    in_many_orders(|| {
+        let scene = Arc::new(Scene::new());
+        let reaper = scene.run(|scene| block_on(scene.reaper.run(&scene.store)));
+        let callers = [Scene::call_and_release, Scene::call_and_drop, Scene::call_and_drop]
+            .map(|call: fn(&Scene)| scene.run(call));
+
+        scene.shut_down();
+
+        join(callers);
+        scene.reaper.finish();
+        join([reaper]);
+    });
+}
+
+struct Scene {
+    reaper: Arc<Reaper>,
+    store: Store,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { reaper: Arc::new(Reaper::new(Arc::new(Stopped))), store: Store::default() }
+    }
+
+    fn run(self: &Arc<Self>, part: impl FnOnce(&Self) + Send + 'static) -> thread::JoinHandle<()> {
+        let scene = Arc::clone(self);
+        thread::spawn(move || part(&scene))
+    }
+
+    /// Shuts down as the engine does: afterwards the store has no lease, and no request comes any more.
+    fn shut_down(&self) {
+        block_on(self.reaper.wait_settled());
+        assert_eq!(self.store.leases.load(Ordering::SeqCst), 0, "a lease outlasts the shutdown");
+        self.store.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    fn call_and_release(&self) {
+        if let Some(mut debt) = self.call() {
+            self.store.end();
+            debt.forgive();
+        }
+    }
+
+    fn call_and_drop(&self) {
+        drop(self.call());
+    }
+
+    /// Sends a request as an acquisition does.
+    fn call(&self) -> Option<Debt> {
+        let lease = Lease::new(&key(), Duration::from_secs(30));
+        let mut debt = Debt::new(Unwanted::new(lease), &self.reaper);
+        debt.incur();
+        if self.reaper.is_awaited() {
+            debt.forgive();
+            return None;
+        }
+        self.store.grant();
+        Some(debt)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    leases: AtomicUsize,
+    is_closed: AtomicBool,
+}
+
+impl Store {
+    fn grant(&self) {
+        self.leases.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.is_closed.load(Ordering::SeqCst), "a request comes after the shutdown");
+    }
+
+    fn end(&self) {
+        self.leases.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The reaper asks it for releases only.
+#[async_trait]
+impl LockBackend for Store {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("model", Fencing::Strict)
+    }
+
+    async fn try_acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
+        unreachable!("callers of the model grant by themselves")
+    }
+
+    async fn renew(&self, _lease: &Lease) -> Result<Renewal, Error> {
+        unreachable!("no lease of the model has a minimum hold")
+    }
+
+    async fn release(&self, _lease: &Lease) -> Result<Release, Error> {
+        self.end();
+        Ok(Release::Released)
+    }
+}

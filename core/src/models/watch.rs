@@ -1,0 +1,156 @@
+//! The watch: no event between a look and the wait is missed, and no key stays when its last watch has gone.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use shuttle::future::block_on;
+use shuttle::thread;
+
+use super::{in_all_orders, in_many_orders, join, key};
+use crate::backend::{Grant, Offer};
+use crate::lease::LeaseId;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::watch::{KeyWatch, KeyWatches};
+
+#[test]
+fn event_between_look_and_wait_wakes_the_watcher() {
+    in_all_orders(|| {
+        let scene = Scene::new();
+        let mut watch = scene.watches.watch(&key());
+        let events = scene.causes_events(1);
+
+        while scene.events() < 1 {
+            block_on(watch.changed());
+        }
+
+        join([events]);
+    });
+}
+
+#[test]
+fn event_between_skip_and_wait_wakes_the_watcher() {
+    in_many_orders(|| {
+        let scene = Scene::new();
+        let mut watch = scene.watches.watch(&key());
+        let events = [scene.causes_events(1), scene.causes_events(2)];
+
+        loop {
+            watch.skip();
+            if scene.events() == 3 {
+                break;
+            }
+            block_on(watch.changed());
+        }
+
+        join(events);
+    });
+}
+
+#[test]
+fn event_wakes_the_thread_that_polled_last() {
+    in_all_orders(|| {
+        let scene = Scene::new();
+        let mut watch = scene.watches.watch(&key());
+        assert!(watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_pending());
+        let events = scene.causes_events(1);
+
+        join([thread::spawn(move || block_on(watch.changed()))]);
+
+        join([events]);
+    });
+}
+
+#[test]
+fn event_wakes_every_watcher_that_stays() {
+    in_many_orders(|| {
+        let scene = Scene::new();
+        let watchers = [0; 2].map(|_| scene.watches_until_event());
+        let mut leaving = scene.watches.watch(&key());
+        let leaver = thread::spawn(move || {
+            let _polled = leaving.poll_changed(&mut Context::from_waker(Waker::noop()));
+        });
+
+        join([scene.causes_events(1)]);
+
+        join(watchers);
+        join([leaver]);
+        assert_eq!(scene.watches.watched_keys(), 0);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_a_key_after_its_last_watch() {
+    in_all_orders(|| {
+        let watches = KeyWatches::default();
+        let threads = [0; 2].map(|_| {
+            let watches = watches.clone();
+            thread::spawn(move || drop(watches.watch(&key())))
+        });
+
+        join(threads);
+
+        assert_eq!(watches.watched_keys(), 0);
+    });
+}
+
+#[test]
+fn offer_reaches_its_claim_once() {
+    in_many_orders(|| {
+        let (watches, id) = (KeyWatches::default(), LeaseId::new());
+        let takers = [0; 2].map(|_| {
+            let watch = watches.watch(&key());
+            thread::spawn(move || take_offer(watch, id))
+        });
+
+        let grant = Grant::new(NonZeroU64::MIN);
+        watches.offer("k", &id.secret(), Offer::new(grant, 1, Duration::ZERO));
+
+        let taken = join(takers);
+        assert_eq!(taken.into_iter().filter(|is_taken| *is_taken).count(), 1);
+    });
+}
+
+/// Whether the offer that the news announces was still there.
+fn take_offer(mut watch: KeyWatch, id: LeaseId) -> bool {
+    block_on(watch.changed());
+    watch.take_offer(id).is_some()
+}
+
+#[derive(Clone, Default)]
+struct Scene {
+    watches: KeyWatches,
+    events: Arc<AtomicU32>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::default()
+    }
+
+    fn events(&self) -> u32 {
+        self.events.load(Ordering::SeqCst)
+    }
+
+    /// Causes events one after the other, and passes on the news of each.
+    fn causes_events(&self, count: u32) -> thread::JoinHandle<()> {
+        let scene = self.clone();
+        thread::spawn(move || {
+            for _ in 0..count {
+                scene.events.fetch_add(1, Ordering::SeqCst);
+                scene.watches.notify("k");
+            }
+        })
+    }
+
+    fn watches_until_event(&self) -> thread::JoinHandle<()> {
+        let scene = self.clone();
+        thread::spawn(move || {
+            let mut watch = scene.watches.watch(&key());
+            while scene.events() == 0 {
+                block_on(watch.changed());
+            }
+        })
+    }
+}
