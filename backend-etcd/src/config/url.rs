@@ -105,9 +105,11 @@ impl Params {
                 "cert" => params.tls.certificate = Some(value),
                 "key" => params.tls.key = Some(value),
                 _ => {
-                    return Err(invalid(format!(
-                        "the URL has an unknown parameter {name:?}; known are prefix, timeout-ms, ca, cert, key"
-                    )));
+                    // Unnamed: after a ? in a password, its rest looks like one.
+                    return Err(invalid(
+                        "the URL has an unknown parameter; known are prefix, timeout-ms, ca, cert, key; \
+                         a ? in a password is written %3F",
+                    ));
                 }
             }
         }
@@ -131,17 +133,19 @@ fn with_tls(
     if !secure {
         return without_tls(options, files);
     }
-    let read = |path: &String| {
-        std::fs::read(path)
-            .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
+    // The path may be the rest of a password, and so is not shown.
+    let read = |name: &str, path: &String| {
+        std::fs::read(path).map_err(|error| {
+            invalid(format!("the file of {name} in the URL cannot be read: {error}"))
+        })
     };
     let mut tls = match &files.authority {
-        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(read(path)?)),
+        Some(path) => TlsOptions::new().ca_certificate(Certificate::from_pem(read("ca", path)?)),
         None => TlsOptions::new().with_native_roots(),
     };
     match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
-            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+            tls = tls.identity(Identity::from_pem(read("cert", certificate)?, read("key", key)?));
         }
         (None, None) => {}
         _ => return Err(invalid("cert and key in the URL need each other")),

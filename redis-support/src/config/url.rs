@@ -214,11 +214,12 @@ impl Params {
                 // The facade's.
                 "client" => {}
                 _ => {
-                    return Err(invalid(format!(
-                        "the URL has an unknown parameter {name:?}; known are prefix, timeout-ms, push, protocol, \
+                    // Unnamed: after a ? in a password, its rest looks like one.
+                    return Err(invalid(
+                        "the URL has an unknown parameter; known are prefix, timeout-ms, push, protocol, \
                          wait-replicas, wait-replicas-ms, sentinel-user, sentinel-pass, ca, cert, key, db, user, \
-                         pass, client"
-                    )));
+                         pass, client; a ? in a password is written %3F",
+                    ));
                 }
             }
         }
@@ -274,15 +275,19 @@ impl TlsFiles {
 
     fn read_files(&self) -> Result<Tls, Error> {
         let identity = match (&self.certificate, &self.key) {
-            (Some(certificate), Some(key)) => Some((read_file(certificate)?, read_file(key)?)),
+            (Some(certificate), Some(key)) => {
+                Some((read_file("cert", certificate)?, read_file("key", key)?))
+            }
             (None, None) => None,
             _ => return Err(invalid("cert and key in the URL need each other")),
         };
-        Ok(Tls { authority: self.authority.as_deref().map(read_file).transpose()?, identity })
+        let authority = self.authority.as_deref().map(|path| read_file("ca", path)).transpose()?;
+        Ok(Tls { authority, identity })
     }
 }
 
-fn read_file(path: &str) -> Result<Vec<u8>, Error> {
+/// Reads the file that the parameter `name` names. Its path may be the rest of a password, and so is not shown.
+fn read_file(name: &str, path: &str) -> Result<Vec<u8>, Error> {
     std::fs::read(path)
-        .map_err(|error| invalid(format!("{path}, named in the URL, cannot be read: {error}")))
+        .map_err(|error| invalid(format!("the file of {name} in the URL cannot be read: {error}")))
 }
