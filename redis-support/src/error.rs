@@ -104,7 +104,7 @@ impl ServerError {
 
             // Not with these rights.
             "NOAUTH" => (ErrorKind::Denied, "the server wants a user or password in the URL"),
-            "NOPERM" => (ErrorKind::Denied, "see the ACL rules in the documentation"),
+            "NOPERM" => (ErrorKind::Denied, self.advice_on_rights()),
             "WRONGPASS" => (ErrorKind::Denied, ""),
 
             // Not on this server.
@@ -120,15 +120,23 @@ impl ServerError {
         }
     }
 
+    fn advice_on_rights(&self) -> &'static str {
+        if self.detail.contains("'select'") {
+            "a database other than 0 takes the right +select"
+        } else {
+            "see the ACL rules in the documentation"
+        }
+    }
+
     /// Older servers have one code for much.
     fn classify_by_text(&self) -> (ErrorKind, &'static str) {
         let text = self.detail.as_str();
         let has = |part: &str| text.contains(part);
         if has("max number of clients") {
             (ErrorKind::Unavailable, "")
-        } else if has("user executing the script") || has("ACL failure") {
-            // How NOPERM arrives from inside a script, up to 7.0 and later.
-            (ErrorKind::Denied, "see the ACL rules in the documentation")
+        } else if has("user executing the script") || has("ACL failure") || has("no permissions") {
+            // How NOPERM arrives from inside a script, up to 7.0 and later, and from the choice of a database.
+            (ErrorKind::Denied, self.advice_on_rights())
         } else if has("AUTH") || has("invalid password") {
             (ErrorKind::Denied, "the server wants no password, or another one")
         } else if has("DB index") || has("invalid expire") {
@@ -202,6 +210,7 @@ mod tests {
                 "Error running script (call to f_0a): @user_script:3: WRONGTYPE Operation against",
                 ErrorKind::WrongType,
             ),
+            ("ERR", "this user has no permissions to run the 'select' command", ErrorKind::Denied),
             ("ERR", "AUTH <password> called without any password configured", ErrorKind::Denied),
             ("ERR", "DB index is out of range", ErrorKind::Invalid),
             ("ERR", "unknown command 'EVALSHA', with args beginning with:", ErrorKind::Unsupported),

@@ -106,6 +106,18 @@ async fn the_documented_rules_are_enough_and_no_more() {
 }
 
 #[tokio::test]
+async fn choosing_a_database_takes_a_right() {
+    let redis = redis_with(&format!("{DOCUMENTED} +select")).await;
+    let backend = connect(&format!("{}/1", url(&redis, "locker", SECRET))).await.unwrap();
+    all_operations(&backend).await.unwrap();
+
+    let redis = redis_with(DOCUMENTED).await;
+    let error = connect(&format!("{}/1", url(&redis, "locker", SECRET))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.to_string().contains("+select"), "{error}");
+}
+
+#[tokio::test]
 async fn without_the_right_to_news_those_who_wait_poll() {
     let redis = redis_with(&DOCUMENTED.replace("+client|tracking", "")).await;
     let connect = async || LockClient::new(connect(&url(&redis, "locker", SECRET)).await.unwrap());
