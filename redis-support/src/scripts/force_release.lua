@@ -22,5 +22,6 @@ end
 
 -- Those who held units are told through the key by which they are asked for them.
 redis.pcall('SET', KEYS[6], '1')
-redis.call('DEL', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+-- There may be many holders, and to free what is kept of them takes a while.
+redis.call('UNLINK', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 return reply

@@ -7,7 +7,7 @@ use leasehold_core::{
     Patience, Retry, Share,
 };
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather,
+    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
 };
 
 use super::connect;
@@ -16,8 +16,11 @@ use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
 
+/// More holders than a server keeps in one allocation.
+const HOLDERS: u32 = 600;
+
 /// What locks of all kinds are made of.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "evalsha",
     "eval",
     "get",
@@ -27,6 +30,7 @@ const COMMANDS: [&str; 21] = [
     "pexpire",
     "pttl",
     "time",
+    "unlink",
     "zadd",
     "zrem",
     "zcard",
@@ -115,6 +119,27 @@ async fn choosing_a_database_takes_a_right() {
     let error = connect(&format!("{}/1", url(&redis, "locker", SECRET))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("+select"), "{error}");
+}
+
+#[tokio::test]
+async fn forced_release_frees_many_holders_in_the_background() {
+    let redis = Redis::start().await;
+    let backend = connect(&redis.url()).await.unwrap();
+    let key = LockKey::new("units").unwrap();
+    for _ in 0..HOLDERS {
+        let lease = Lease::new(&key, Duration::from_secs(60));
+        let lease = lease.with_share(Share::Units { units: 1, limit: HOLDERS });
+        backend.try_acquire(&Claim::new(lease)).await.unwrap();
+    }
+
+    backend.force_release(&key).await.unwrap();
+
+    until("the holders are freed", async || {
+        let memory = redis.command(&["INFO", "memory"]).await;
+        let freed = memory.lines().find_map(|line| line.strip_prefix("lazyfreed_objects:"));
+        freed.expect("every server counts them").trim_end() != "0"
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -341,7 +366,7 @@ mod in_a_cluster {
 
 #[cfg(feature = "tls")]
 mod tls {
-    use leasehold_testbed::{patiently, until};
+    use leasehold_testbed::patiently;
 
     use super::*;
 
