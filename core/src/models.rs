@@ -17,27 +17,38 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use shuttle::scheduler::{DfsScheduler, PctScheduler, RandomScheduler, Scheduler};
 use shuttle::thread::JoinHandle;
+use shuttle::{Config, Runner};
 
 use crate::clock::{Clock, Instant, Sleep};
 use crate::key::LockKey;
 use crate::sync::scheduling_point;
 
 /// Random orders per model: all models together take about ten seconds of one core.
-const RANDOM_ORDERS: usize = 6_000;
+const RANDOM_ORDERS: usize = 4_000;
 
 /// Preemptions of a thread in an order that has few of them. Most races need one or two.
 const PREEMPTIONS: usize = 3;
 
+/// Bytes of a thread's stack. The future of a whole call needs more than `shuttle` gives by itself, and an overflow is a mere crash.
+const STACK_SIZE: usize = 256 * 1024;
+
 /// Runs `model` in all orders.
 fn in_all_orders(model: fn()) {
-    shuttle::check_dfs(model, None);
+    run(DfsScheduler::new(None, false), model);
 }
 
 /// Runs `model` in many orders: in half of them any step may come next, in the others threads are preempted rarely.
 fn in_many_orders(model: impl Fn() + Copy + Send + Sync + 'static) {
-    shuttle::check_random(model, RANDOM_ORDERS / 2);
-    shuttle::check_pct(model, RANDOM_ORDERS / 2, PREEMPTIONS);
+    run(RandomScheduler::new(RANDOM_ORDERS / 2), model);
+    run(PctScheduler::new(PREEMPTIONS, RANDOM_ORDERS / 2), model);
+}
+
+fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = STACK_SIZE;
+    Runner::new(scheduler, config).run(model);
 }
 
 /// Polls `future` up to `polls` times and drops it unfinished, as a caller does that is cancelled.

@@ -9,8 +9,6 @@ mod modelled;
 mod native;
 
 #[cfg(all(test, shuttle))]
-pub(crate) use modelled::{
-    Handle, JoinHandle, Mutex, Notify, RuntimeId, atomic, lock, scheduling_point,
-};
+pub(crate) use modelled::{Handle, Id, JoinHandle, Mutex, Notify, atomic, lock, scheduling_point};
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use native::{Handle, JoinHandle, Mutex, Notify, RuntimeId, atomic, lock};
+pub(crate) use native::{Handle, Id, JoinHandle, Mutex, Notify, atomic, lock};

@@ -10,7 +10,7 @@ use crate::lock::hold::Hold;
 use crate::lock::reaper::Reaper;
 use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
-use crate::sync::{Handle, JoinHandle, Mutex, RuntimeId, lock};
+use crate::sync::{Handle, JoinHandle, Mutex, Id, lock};
 
 /// What a client, its clones and its guards share. When the last of them goes, the tasks end.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Upkeep {
     watchdog: Arc<Watchdog>,
     reaper: Arc<Reaper>,
     /// They share all work, so that none depends on a runtime that has ended or that nothing drives.
-    tasks: Mutex<HashMap<RuntimeId, JoinHandle<()>>>,
+    tasks: Mutex<HashMap<Id, JoinHandle<()>>>,
 }
 
 impl Upkeep {

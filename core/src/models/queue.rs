@@ -8,9 +8,11 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
-use crate::clock::Instant;
+use crate::clock::Clock;
 use crate::lock::Wait;
-use crate::lock::queue::{LocalQueue, Next, Turn, Wish};
+use crate::lock::queue::{Asker, LocalQueue, Next, Wish};
+use crate::options::LockOptions;
+use crate::share::Share;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 
@@ -115,7 +117,7 @@ impl Scene {
     }
 
     /// Does what only one caller at a time may do.
-    fn act(&self, turn: Turn) {
+    fn act(&self, turn: Asker) {
         assert_eq!(self.with_turn.fetch_add(1, Ordering::SeqCst), 0, "two callers have the turn");
         self.with_turn.fetch_sub(1, Ordering::SeqCst);
         drop(turn);
@@ -127,11 +129,12 @@ impl Scene {
 }
 
 /// Waits for the turn, as a caller that would take over no lease.
-async fn turn(queue: Arc<LocalQueue>) -> Turn {
-    let wish = Wish { options: None, owner: None };
-    let next = queue.turn(&key(), wish, Wait::Until(Instant::FAR_FUTURE), &Stopped).await;
-    match next.expect("there is room").expect("the wait has no end") {
-        Next::Turn(turn) => turn,
-        Next::Guard(_) => unreachable!("no caller holds a lease"),
+async fn turn(queue: Arc<LocalQueue>) -> Asker {
+    let wish = Wish { share: Share::Whole, owner: None, options: Arc::new(LockOptions::default()) };
+    let wait = Wait::lasting(None, Stopped.now());
+    let next = queue.turn(&key(), &wish, None, wait, &Stopped).await;
+    match next.expect("there is room, and no outage") {
+        Next::Ask(asker) => asker,
+        Next::Guard(_) | Next::Held => unreachable!("no caller holds a lease"),
     }
 }

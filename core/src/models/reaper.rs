@@ -42,10 +42,10 @@ fn two_shutdowns_wait_for_the_same_caller() {
 }
 
 #[test]
-fn shutdown_waits_for_releases_left_to_the_reaper() {
+fn shutdown_waits_for_releases_left_to_two_reapers() {
     in_many_orders(|| {
         let scene = Arc::new(Scene::new());
-        let reaper = scene.run(|scene| block_on(scene.reaper.run(&scene.store)));
+        let reapers = [0; 2].map(|_| scene.run(|scene| block_on(scene.reaper.run(&scene.store))));
         let callers = [Scene::call_and_release, Scene::call_and_drop, Scene::call_and_drop]
             .map(|call: fn(&Scene)| scene.run(call));
 
@@ -53,7 +53,7 @@ fn shutdown_waits_for_releases_left_to_the_reaper() {
 
         join(callers);
         scene.reaper.finish();
-        join([reaper]);
+        join(reapers);
     });
 }
 

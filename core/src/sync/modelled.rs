@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub(crate) use shuttle::future::JoinHandle;
 pub(crate) use shuttle::sync::{Mutex, atomic};
+pub(crate) use shuttle::thread::ThreadId as Id;
 use tokio::sync::futures::Notified;
 
 /// Locks `mutex`.
@@ -54,18 +55,13 @@ impl Notify {
         self.0.notified()
     }
 
-    pub(crate) fn notify_one(&self) {
-        scheduling_point();
-        self.0.notify_one();
-    }
-
     pub(crate) fn notify_waiters(&self) {
         scheduling_point();
         self.0.notify_waiters();
     }
 }
 
-/// The model's runtime, on which tasks run as its threads do.
+/// The runtime of one thread of the model. Its tasks run as threads do.
 #[derive(Debug)]
 pub(crate) struct Handle;
 
@@ -74,15 +70,14 @@ impl Handle {
         Ok(Self)
     }
 
-    pub(crate) fn id(&self) -> RuntimeId {}
+    pub(crate) fn id(&self) -> Id {
+        shuttle::thread::current().id()
+    }
 
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         shuttle::future::spawn(task)
     }
 }
-
-/// A model has one runtime.
-pub(crate) type RuntimeId = ();
 
 /// Lets another thread run here. `shuttle` models no time, and unlike its `yield_now` this lowers no thread's priority.
 pub(crate) fn scheduling_point() {

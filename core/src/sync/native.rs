@@ -1,7 +1,7 @@
 pub(crate) use std::sync::{Mutex, atomic};
 use std::sync::{MutexGuard, PoisonError};
 
-pub(crate) use tokio::runtime::{Handle, Id as RuntimeId};
+pub(crate) use tokio::runtime::{Handle, Id};
 pub(crate) use tokio::sync::Notify;
 pub(crate) use tokio::task::JoinHandle;
 
