@@ -79,6 +79,32 @@ async fn a_restarted_server_is_found_again() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn idle_connections_are_kept_alive() {
+    let redis = leasehold_testbed::RedisSentinel::start().await;
+    let backend = connect(&redis.url()).await.unwrap();
+    acquire(&backend, &lease("job")).await.unwrap();
+
+    for address in [redis.node_address(0), redis.sentinel_address(0)] {
+        let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
+        until("TCP keeps the connection alive", async || is_kept_alive(port)).await;
+    }
+}
+
+/// Whether the kernel runs the timer of TCP's keep-alive for a connection to that port of this machine, for 15 s at most.
+#[cfg(target_os = "linux")]
+fn is_kept_alive(port: u16) -> bool {
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let suffix = format!(":{port:04X}");
+    connections.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _local, remote, _state, _queues, timer, ..] = fields[..] else { return false };
+        let Some(hundredths) = timer.strip_prefix("02:") else { return false };
+        remote.ends_with(&suffix) && u64::from_str_radix(hundredths, 16).unwrap() <= 1_500
+    })
+}
+
 #[tokio::test]
 async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
     let redis = Redis::start().await;
