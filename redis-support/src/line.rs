@@ -19,22 +19,13 @@ use crate::shared::Shared;
 /// slow script of somebody else's; TCP itself does not notice a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// What a server is asked for besides what we call, which decides what it is asked to tell unasked.
-#[derive(Clone)]
+/// What a server is asked for, which decides what it is asked to tell unasked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// Locks.
     Store,
-    /// Where the store is: whoever listens is told when that may have changed.
-    Sentinel(Arc<dyn Fn(Hint) + Send + Sync>),
-}
-
-/// What a sentinel gives to understand.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Hint {
-    /// There is another master, of one thing or another.
-    Switched,
-    /// The connection has ended: who knows.
-    Silent,
+    /// Where the store is.
+    Sentinel,
 }
 
 /// What sentinels publish when another server has become the master.
@@ -86,7 +77,7 @@ impl<C: Client> Line<C> {
 
     /// Another connection to the same server.
     pub(crate) fn another(&self) -> Arc<Self> {
-        Self::new(self.address.clone(), self.access.clone(), self.role.clone(), &self.shared)
+        Self::new(self.address.clone(), self.access.clone(), self.role, &self.shared)
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -140,12 +131,9 @@ impl<C: Client> Line<C> {
     ) -> Result<Vec<Received>, Error> {
         let count = requests.len();
         let replies = self.in_time(current, more_time, send(&current.link, requests)).await?;
-        let replies =
-            replies.and_then(
-                |replies| {
-                    if replies.len() == count { Ok(replies) } else { Err(incomplete()) }
-                },
-            );
+        let is_complete = |replies: &Vec<Received>| replies.len() == count;
+        let replies = replies
+            .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
         replies.inspect_err(|_broken| self.leave(current.number))
     }
 
@@ -175,10 +163,11 @@ impl<C: Client> Line<C> {
             return;
         }
         drop(left);
-        match &self.role {
+        // The server may have been replaced, or a sentinel have said so unheard.
+        self.shared.doubt();
+        if self.role == Role::Store {
             // What the server would have told may have been missed.
-            Role::Store => self.shared.news.interrupted(),
-            Role::Sentinel(hint) => hint(Hint::Silent),
+            self.shared.news.interrupted();
         }
     }
 
@@ -243,7 +232,7 @@ impl<C: Client> Line<C> {
             }
             state.current = Some(made.clone());
         }
-        if matches!(self.role, Role::Store) {
+        if self.role == Role::Store {
             // On this connection the server knows of no key yet that we want to hear of.
             self.shared.news.interrupted();
         }
@@ -298,8 +287,8 @@ impl<C: Client> Line<C> {
 
     /// Asks the server to tell what we want to know unasked.
     async fn ask_for_news(&self, link: &C::Link) -> Result<(), Error> {
-        match &self.role {
-            Role::Sentinel(_) => link.subscribe(SWITCH).await,
+        match self.role {
+            Role::Sentinel => link.subscribe(SWITCH).await,
             Role::Store if !self.shared.has_push() => Ok(()),
             Role::Store => {
                 // Of keys that our scripts read, what others than us do to them, unless it is told before a script that it need not.
@@ -351,13 +340,16 @@ fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
     let Some(line) = line.upgrade() else {
         return;
     };
-    match (said, &line.role) {
+    match (said, line.role) {
         (Said::Changed(keys), _) => line.shared.news.invalidated(&keys),
+        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
         // After a FLUSHALL.
         (Said::AllChanged, Role::Store) => line.shared.news.interrupted(),
-        (Said::AllChanged, Role::Sentinel(hint)) => hint(Hint::Switched),
-        (Said::Published(_), Role::Sentinel(hint)) => hint(Hint::Switched),
-        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
+        (Said::AllChanged | Said::Published(_), Role::Sentinel) => {
+            line.shared.doubt();
+            // The waiters ask the new server.
+            line.shared.news.interrupted();
+        }
         (Said::Closed, _) => line.leave(number),
     }
 }

@@ -1,7 +1,7 @@
 //! What all connections of a backend have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
@@ -25,6 +25,8 @@ pub(crate) struct Shared<C> {
     channel: String,
     /// Whether the old protocol is all that they know.
     resp2: AtomicBool,
+    /// How often there was reason to doubt which servers are in charge.
+    doubts: AtomicU64,
     closed: AtomicBool,
     /// Whether it was said that a password crosses a network in the clear.
     has_warned: AtomicBool,
@@ -51,6 +53,7 @@ impl<C: Client> Shared<C> {
             hears_offers,
             channel,
             resp2,
+            doubts: AtomicU64::new(0),
             closed,
             has_warned,
         })
@@ -89,6 +92,16 @@ impl<C: Client> Shared<C> {
     pub(crate) fn channel(&self) -> Option<&str> {
         let hears = self.hears_offers.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)
+    }
+
+    /// There is reason to ask again which servers are in charge.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often there was.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
