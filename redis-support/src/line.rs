@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
+use crate::error::ServerError;
 use crate::shared::Shared;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
@@ -134,7 +135,17 @@ impl<C: Client> Line<C> {
         let is_complete = |replies: &Vec<Received>| replies.len() == count;
         let replies = replies
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
-        replies.inspect_err(|_broken| self.leave(current.number))
+        let is_left = match &replies {
+            Ok(replies) => replies.iter().any(|reply| {
+                // A name or a load balancer may lead to another server by now.
+                reply.as_ref().is_err_and(ServerError::is_no_primary)
+            }),
+            Err(_broken) => true,
+        };
+        if is_left {
+            self.leave(current.number);
+        }
+        replies
     }
 
     /// Waits for a reply, but not for ever; a server that is silent too often is left.

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect;
+use super::steps::{lock, renewed, waiting};
 use crate::{Backend, Config};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -245,6 +246,60 @@ async fn a_replica_takes_no_locks() {
     assert!(error.to_string().contains("READONLY"), "{error}");
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     acquire(&backend, &lease("job")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let port = |redis: &Redis| redis.address().rsplit(':').next().unwrap().to_owned();
+    let proxy = FaultProxy::start(old.address()).await;
+    let client = async || {
+        let backend = connect(&format!("redis://{}", proxy.address())).await.unwrap();
+        let options = LockOptions::new().ttl(Duration::from_secs(12)).outage_wait(LONG);
+        LockClient::builder(backend).options(options).build().unwrap()
+    };
+    let (holder, waiter) = (client().await, client().await);
+    let guard = lock(&holder, "job").await;
+    let waits = waiting(&waiter, "job");
+    new.command(&["REPLICAOF", "127.0.0.1", &port(&old)]).await;
+    let has_copy = async || new.command(&["GET", "lock:job"]).await.len() > 5;
+    until("the replica has a copy", has_copy).await;
+
+    new.command(&["REPLICAOF", "NO", "ONE"]).await;
+    proxy.lead_to(new.address());
+    old.command(&["REPLICAOF", "127.0.0.1", &port(&new)]).await;
+
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    let granted = timeout(LONG, waits).await.expect("it goes on").unwrap();
+    assert!(granted.is_held());
+    granted.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_connection_to_a_replica_is_no_storm() {
+    let redis = Redis::start().await;
+    let connect = async || LockClient::new(connect(&redis.url()).await.unwrap());
+    let (holder, waiter) = (connect().await, connect().await);
+    let guard = lock(&holder, "job").await;
+    let waits = waiting(&waiter, "job");
+    let connections = async || {
+        let stats = redis.command(&["INFO", "stats"]).await;
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+
+    let before = connections().await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let made = connections().await - before;
+    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+
+    // Both look again some twenty times a second at most.
+    assert!(made < 120, "{made}");
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    timeout(LONG, waits).await.expect("it goes on").unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
