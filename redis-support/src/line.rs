@@ -1,7 +1,7 @@
 //! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub(crate) struct Line<C: Client> {
     access: Access,
     role: Role,
     shared: Arc<Shared<C>>,
+    /// Whether this server knows the old protocol only.
+    resp2: AtomicBool,
     links: AtomicU64,
     state: Mutex<State<C::Link>>,
 }
@@ -71,6 +73,7 @@ impl<C: Client> Line<C> {
             access,
             role,
             shared: Arc::clone(shared),
+            resp2: AtomicBool::new(false),
             links: AtomicU64::new(0),
             state: Mutex::new(State { current: None, connecting: None }),
         })
@@ -258,16 +261,29 @@ impl<C: Client> Line<C> {
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
         self.shared.warn_if_exposed(&self.access, &self.address);
         loop {
-            let (protocol, hears) = (self.shared.protocol(), self.shared.channel().is_some());
+            let (protocol, hears) = (self.protocol(), self.shared.channel().is_some());
             match self.connect_with(protocol).await {
                 Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
-                    tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
-                    self.shared.fall_back_to_resp2();
+                    self.fall_back_to_resp2();
                 }
                 // A connection on which that was refused is of no use any more.
                 Err(NoLink::Failed(_)) if hears && self.shared.channel().is_none() => {}
                 connected => return connected.map_err(|no_link| self.failure(no_link)),
             }
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        let knows_less = self.resp2.load(Ordering::Relaxed);
+        if knows_less { Protocol::Resp2 } else { self.shared.protocol }
+    }
+
+    /// The server knows the old protocol only. A sentinel that does is asked as often as the others; a store tells no news.
+    fn fall_back_to_resp2(&self) {
+        self.resp2.store(true, Ordering::Relaxed);
+        if self.role == Role::Store {
+            tracing::info!(address = %self.address, "the server knows no RESP3: waiters will poll");
+            self.shared.stop_push();
         }
     }
 

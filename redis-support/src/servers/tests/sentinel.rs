@@ -314,3 +314,18 @@ async fn that_switch_while_the_old_master_answers_end_its_word() {
 
     assert_eq!(calling.await.unwrap(), Err(ErrorKind::Indeterminate));
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_which_one_knows_the_old_protocol_only_leave_the_store_its_news() {
+    let store = store();
+    store.fake.speak_resp2("h:11");
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert!(store.shared.has_push());
+
+    store.fake.speak_resp2("h:2");
+    switch(&store);
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(store.called(), [1, 2]);
+    assert!(!store.shared.has_push(), "the store itself tells none");
+}
