@@ -50,7 +50,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Makes one connection to one server, as the user that `access` names, and passes on what the server says unasked to `listener`.
     ///
-    /// How long that may take is for the caller to decide, who drops the future then. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
+    /// The caller limits the time by dropping the future. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
     ///
     /// # Errors
     ///

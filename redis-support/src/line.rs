@@ -20,7 +20,7 @@ use crate::shared::Shared;
 /// slow script of somebody else's; TCP itself does not notice a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// What a server is asked for, which decides what it is asked to tell unasked.
+/// The purpose of a server, which decides the news that it is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// Locks.

@@ -29,8 +29,8 @@ use word::{Word, Words, read_others};
 /// The server that sentinels name.
 ///
 /// A master that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. So it is believed only as
-/// long as a majority of all sentinels has confirmed it of late ([`Trust`]). The sentinels also tell when they switch; and whatever fails or
-/// is slow has them asked again at once.
+/// long as a majority of all sentinels has confirmed it of late ([`Trust`]). The sentinels also tell when they switch; and a call that
+/// fails or is slow has them asked again at once.
 pub(crate) struct Sentinel<C: Client> {
     master: String,
     sentinel_access: Access,

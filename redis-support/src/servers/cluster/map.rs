@@ -91,7 +91,7 @@ impl<C: Client> State<C> {
         Some(before)
     }
 
-    /// Takes a new map, and returns what is to be dropped with nothing locked.
+    /// Takes a new map. The one that it replaces is to be dropped with nothing locked.
     pub(super) fn adopt(
         &mut self,
         map: Map,

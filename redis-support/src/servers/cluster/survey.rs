@@ -1,4 +1,4 @@
-//! Asks servers of a cluster who has which slots, until enough have answered.
+//! Asks servers of a cluster for the owners of slots, until enough have answered.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) struct Map {
 
 /// The answers so far.
 pub(super) struct Survey<'a> {
-    /// The cluster, by the ids of its servers: of others, an answer does not count. Empty before the first one.
+    /// The ids of the cluster's servers: no other answer counts. Empty before the first map.
     members: &'a HashSet<String>,
     views: Vec<View>,
     /// Answers of servers that are no members: their addresses may have been those of members once.

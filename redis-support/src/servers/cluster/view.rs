@@ -1,4 +1,4 @@
-//! Who has which slots, as servers of a cluster tell it.
+//! The owners of slots, as servers of a cluster tell them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -28,7 +28,7 @@ pub(super) struct View {
     pub(super) by: String,
     pub(super) replicas: BTreeSet<Node>,
     slots: Vec<Slots>,
-    /// By the ids of all servers that this one knows: the larger, the later it got what it has.
+    /// The epochs of all servers that this one knows, by their ids: of two claims to a slot, that with the larger epoch is newer.
     epochs: HashMap<String, u64>,
 }
 

@@ -14,7 +14,7 @@ struct Cluster {
     told: Arc<Mutex<Told>>,
 }
 
-/// What the servers tell of each other.
+/// The state of the cluster, as its servers tell it.
 #[derive(Clone, Copy)]
 struct Told {
     owner: u16,
