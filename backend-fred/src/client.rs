@@ -13,7 +13,10 @@ use fred::types::config::{
     TcpConfig, UnresponsiveConfig,
 };
 use leasehold_core::{Error, ErrorKind};
-use leasehold_redis_support::{Access, Address, Client, Listener, NoLink, Protocol, Tls, Topology};
+use leasehold_redis_support::{
+    Access, Address, Client, KeepAlive, Listener, NoLink, Protocol, Tls, Topology,
+};
+use socket2::TcpKeepalive;
 
 use crate::error;
 use crate::link::{FredLink, boxed};
@@ -130,12 +133,21 @@ impl FredClient {
             reconnect_on_auth_error: false,
             auto_client_setname: false,
             // Requests are small and waited for: sending them at once is all that matters.
-            tcp: TcpConfig { nodelay: Some(true), ..TcpConfig::default() },
+            tcp: TcpConfig {
+                nodelay: Some(true),
+                keepalive: Some(keepalive()),
+                ..TcpConfig::default()
+            },
             ..ConnectionConfig::default()
         };
         let no_reconnecting = None;
         Connection::new(config, Some(performance), Some(connection), no_reconnecting)
     }
+}
+
+fn keepalive() -> TcpKeepalive {
+    let KeepAlive { idle, interval, retries, .. } = KeepAlive::ALL;
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
 
 impl fmt::Debug for FredClient {

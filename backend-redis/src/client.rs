@@ -4,9 +4,10 @@ use std::convert::Infallible;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
-    Access, Address, Client, Listener, NoLink, Protocol, Said, Tls, Topology,
+    Access, Address, Client, KeepAlive, Listener, NoLink, Protocol, Said, Tls, Topology,
 };
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, ConnectionAddr, ErrorKind as RedisKind, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
@@ -140,7 +141,7 @@ impl RedisClient {
             settings = settings.set_password(password);
         }
         // Requests are small and waited for: sending them at once is all that matters.
-        let tcp = TcpSettings::default().set_nodelay(true);
+        let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive());
         let info = address.into_connection_info()?;
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp);
         match &self.tls {
@@ -148,6 +149,11 @@ impl RedisClient {
             Encryption::None | Encryption::Like(_) => redis::Client::open(info),
         }
     }
+}
+
+fn keepalive() -> TcpKeepalive {
+    let KeepAlive { idle, interval, retries, .. } = KeepAlive::ALL;
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
 
 /// Another address, encrypted in the same way.

@@ -40,8 +40,8 @@
 //!
 //! Without `+client|tracking`, those who wait poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
 //! lock; without `+mget +mset` and `+client|caching`, what several callers ask for at the same time takes longer.
-//! In a cluster: `+cluster|slots +asking`. To wait for replicas: `+wait`, and for
-//! a majority of them in a cluster `+cluster|nodes`. On sentinels, `+sentinel|master +subscribe &+switch-master`.
+//! In a cluster: `+cluster|slots +cluster|nodes +asking`. To wait for replicas: `+wait`. On sentinels,
+//! `+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe &+switch-master`.
 //!
 //! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas
 

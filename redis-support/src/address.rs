@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Where a server is, without credentials.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
     /// A host's name or address, and a port.
     Tcp {

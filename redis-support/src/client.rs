@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::Error;
 
@@ -49,7 +50,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
 
     /// Makes one connection to one server, as the user that `access` names, and passes on what the server says unasked to `listener`.
     ///
-    /// How long that may take is for the caller to decide, who drops the future then.
+    /// The caller limits the time by dropping the future. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
     ///
     /// # Errors
     ///
@@ -197,6 +198,28 @@ impl<'a> Run<'a> {
         let first = self.args;
         self.calls.iter().flat_map(move |call| call.args().take(first))
     }
+}
+
+/// When TCP asks whether the other side of an idle connection is still there.
+///
+/// Firewalls and address translators forget idle connections, most after five minutes or more, and tell neither side. Nothing of ours asks
+/// while a connection is only listened to. So TCP asks after 15 s, every 5 s, and gives up after three questions without an answer: a
+/// waiter misses news for no longer than a lease with the default TTL of 30 s lasts.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct KeepAlive {
+    /// How long a connection is idle before the first question.
+    pub idle: Duration,
+    /// The time between two questions.
+    pub interval: Duration,
+    /// How many remain without an answer before the connection ends.
+    pub retries: u32,
+}
+
+impl KeepAlive {
+    /// The same for all connections: those to stores and those to sentinels.
+    pub const ALL: Self =
+        Self { idle: Duration::from_secs(15), interval: Duration::from_secs(5), retries: 3 };
 }
 
 /// The protocols that servers speak.

@@ -48,6 +48,14 @@ impl ServerError {
         matches!(self.code.as_str(), "READONLY" | "MASTERDOWN")
     }
 
+    /// Whether another server may be the primary by now, which a new connection may lead to: nothing was applied.
+    ///
+    /// A primary that was demoted loads its data anew (`LOADING`) and is a replica then. One that is cut off from its replicas may have been
+    /// replaced. `BUSY`, `MISCONF` and `OOM` say nothing about that, and `CLUSTERDOWN` nothing about this server.
+    pub(crate) fn is_no_primary(&self) -> bool {
+        self.is_replica() || matches!(self.code.as_str(), "LOADING" | "NOREPLICAS")
+    }
+
     /// Whether this sentinel does not know the name it was asked for.
     pub(crate) fn is_no_such_master(&self) -> bool {
         self.code == "ERR" && self.detail.starts_with("No such master")

@@ -20,6 +20,7 @@ pub(crate) struct Fake {
     pub(crate) encrypted: bool,
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
+    old: Arc<Mutex<Vec<String>>>,
     listeners: Arc<Mutex<Vec<(String, Listener)>>>,
     links: Arc<Mutex<Vec<Weak<()>>>>,
     round_trips: Arc<Mutex<Vec<usize>>>,
@@ -38,6 +39,11 @@ impl Fake {
         answer: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static,
     ) {
         self.servers.lock().unwrap().insert(address.to_owned(), Arc::new(answer));
+    }
+
+    /// The server knows the old protocol only.
+    pub(crate) fn speak_resp2(&self, address: &str) {
+        self.old.lock().unwrap().push(address.to_owned());
     }
 
     /// Nobody is there any more.
@@ -97,13 +103,16 @@ impl Client for Fake {
         &self,
         address: &Address,
         _access: &Access,
-        _protocol: Protocol,
+        protocol: Protocol,
         listener: Listener,
     ) -> Result<FakeLink, NoLink> {
         let address = address.to_string();
         if !self.servers.lock().unwrap().contains_key(&address) {
             let error = Error::new(ErrorKind::Unavailable, "nobody is there");
             return Err(NoLink::Failed(error));
+        }
+        if protocol == Protocol::Resp3 && self.old.lock().unwrap().contains(&address) {
+            return Err(NoLink::Protocol);
         }
         self.listeners.lock().unwrap().push((address.clone(), listener));
         let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));

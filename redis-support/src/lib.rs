@@ -55,7 +55,7 @@ pub use address::Address;
 pub use backend::Backend;
 pub use call::Call;
 pub use client::{
-    Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
+    Access, Client, KeepAlive, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
 };
 pub use config::{Config, Replicas, Topology};
 pub use error::ServerError;

@@ -1,7 +1,7 @@
 //! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -13,28 +13,20 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
+use crate::error::ServerError;
 use crate::shared::Shared;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
 /// slow script of somebody else's; TCP itself does not notice a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
-/// What a server is asked for besides what we call, which decides what it is asked to tell unasked.
-#[derive(Clone)]
+/// The purpose of a server, which decides the news that it is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     /// Locks.
     Store,
-    /// Where the store is: whoever listens is told when that may have changed.
-    Sentinel(Arc<dyn Fn(Hint) + Send + Sync>),
-}
-
-/// What a sentinel gives to understand.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Hint {
-    /// There is another master, of one thing or another.
-    Switched,
-    /// The connection has ended: who knows.
-    Silent,
+    /// Where the store is.
+    Sentinel,
 }
 
 /// What sentinels publish when another server has become the master.
@@ -46,6 +38,8 @@ pub(crate) struct Line<C: Client> {
     access: Access,
     role: Role,
     shared: Arc<Shared<C>>,
+    /// Whether this server knows the old protocol only.
+    resp2: AtomicBool,
     links: AtomicU64,
     state: Mutex<State<C::Link>>,
 }
@@ -79,6 +73,7 @@ impl<C: Client> Line<C> {
             access,
             role,
             shared: Arc::clone(shared),
+            resp2: AtomicBool::new(false),
             links: AtomicU64::new(0),
             state: Mutex::new(State { current: None, connecting: None }),
         })
@@ -86,7 +81,7 @@ impl<C: Client> Line<C> {
 
     /// Another connection to the same server.
     pub(crate) fn another(&self) -> Arc<Self> {
-        Self::new(self.address.clone(), self.access.clone(), self.role.clone(), &self.shared)
+        Self::new(self.address.clone(), self.access.clone(), self.role, &self.shared)
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -140,13 +135,20 @@ impl<C: Client> Line<C> {
     ) -> Result<Vec<Received>, Error> {
         let count = requests.len();
         let replies = self.in_time(current, more_time, send(&current.link, requests)).await?;
-        let replies =
-            replies.and_then(
-                |replies| {
-                    if replies.len() == count { Ok(replies) } else { Err(incomplete()) }
-                },
-            );
-        replies.inspect_err(|_broken| self.leave(current.number))
+        let is_complete = |replies: &Vec<Received>| replies.len() == count;
+        let replies = replies
+            .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
+        let is_left = match &replies {
+            Ok(replies) => replies.iter().any(|reply| {
+                // A name or a load balancer may lead to another server by now.
+                reply.as_ref().is_err_and(ServerError::is_no_primary)
+            }),
+            Err(_broken) => true,
+        };
+        if is_left {
+            self.leave(current.number);
+        }
+        replies
     }
 
     /// Waits for a reply, but not for ever; a server that is silent too often is left.
@@ -175,10 +177,11 @@ impl<C: Client> Line<C> {
             return;
         }
         drop(left);
-        match &self.role {
+        // The server may have been replaced, or a sentinel have said so unheard.
+        self.shared.doubt();
+        if self.role == Role::Store {
             // What the server would have told may have been missed.
-            Role::Store => self.shared.news.interrupted(),
-            Role::Sentinel(hint) => hint(Hint::Silent),
+            self.shared.news.interrupted();
         }
     }
 
@@ -243,7 +246,7 @@ impl<C: Client> Line<C> {
             }
             state.current = Some(made.clone());
         }
-        if matches!(self.role, Role::Store) {
+        if self.role == Role::Store {
             // On this connection the server knows of no key yet that we want to hear of.
             self.shared.news.interrupted();
         }
@@ -258,16 +261,29 @@ impl<C: Client> Line<C> {
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
         self.shared.warn_if_exposed(&self.access, &self.address);
         loop {
-            let (protocol, hears) = (self.shared.protocol(), self.shared.channel().is_some());
+            let (protocol, hears) = (self.protocol(), self.shared.channel().is_some());
             match self.connect_with(protocol).await {
                 Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
-                    tracing::info!(address = %self.address, "the server knows no RESP3: those who wait will poll");
-                    self.shared.fall_back_to_resp2();
+                    self.fall_back_to_resp2();
                 }
                 // A connection on which that was refused is of no use any more.
                 Err(NoLink::Failed(_)) if hears && self.shared.channel().is_none() => {}
                 connected => return connected.map_err(|no_link| self.failure(no_link)),
             }
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        let knows_less = self.resp2.load(Ordering::Relaxed);
+        if knows_less { Protocol::Resp2 } else { self.shared.protocol }
+    }
+
+    /// The server knows the old protocol only. A sentinel that does is asked as often as the others; a store tells no news.
+    fn fall_back_to_resp2(&self) {
+        self.resp2.store(true, Ordering::Relaxed);
+        if self.role == Role::Store {
+            tracing::info!(address = %self.address, "the server knows no RESP3: waiters will poll");
+            self.shared.stop_push();
         }
     }
 
@@ -298,8 +314,8 @@ impl<C: Client> Line<C> {
 
     /// Asks the server to tell what we want to know unasked.
     async fn ask_for_news(&self, link: &C::Link) -> Result<(), Error> {
-        match &self.role {
-            Role::Sentinel(_) => link.subscribe(SWITCH).await,
+        match self.role {
+            Role::Sentinel => link.subscribe(SWITCH).await,
             Role::Store if !self.shared.has_push() => Ok(()),
             Role::Store => {
                 // Of keys that our scripts read, what others than us do to them, unless it is told before a script that it need not.
@@ -351,13 +367,16 @@ fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
     let Some(line) = line.upgrade() else {
         return;
     };
-    match (said, &line.role) {
+    match (said, line.role) {
         (Said::Changed(keys), _) => line.shared.news.invalidated(&keys),
+        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
         // After a FLUSHALL.
         (Said::AllChanged, Role::Store) => line.shared.news.interrupted(),
-        (Said::AllChanged, Role::Sentinel(hint)) => hint(Hint::Switched),
-        (Said::Published(_), Role::Sentinel(hint)) => hint(Hint::Switched),
-        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
+        (Said::AllChanged | Said::Published(_), Role::Sentinel) => {
+            line.shared.doubt();
+            // The waiters ask the new server.
+            line.shared.news.interrupted();
+        }
         (Said::Closed, _) => line.leave(number),
     }
 }

@@ -80,6 +80,14 @@ impl<C: Client> Server<C> {
         self.line.command(words).await
     }
 
+    /// Sends requests together; as many replies come, in their order.
+    pub(crate) async fn exchange(
+        &self,
+        requests: Vec<Request<'_>>,
+    ) -> Result<Vec<Received>, Error> {
+        self.line.exchange(requests, Duration::ZERO).await
+    }
+
     /// Runs one script, in one round trip with those of other callers.
     pub(crate) async fn call(&self, call: &Call) -> Result<Received, Error> {
         self.group.run(call).await

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod sentinel;
+mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -23,15 +24,15 @@ use crate::shared::Shared;
 use cluster::Cluster;
 use sentinel::Sentinel;
 
-/// No failover is faster: a reply that has taken longer may be that of a server which was replaced meanwhile, and does not
-/// know it yet.
+/// No failover is faster: a server that takes longer to reply may have been replaced meanwhile and not know it yet, so the reply is believed
+/// only after others were asked again.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// The servers of a backend.
 pub(crate) enum Servers<C: Client> {
     Single(Arc<Server<C>>),
-    Sentinel(Sentinel<C>),
-    Cluster(Cluster<C>),
+    Sentinel(Arc<Sentinel<C>>),
+    Cluster(Arc<Cluster<C>>),
 }
 
 impl<C: Client> Servers<C> {
@@ -221,7 +222,7 @@ impl Ask for AndWait {
     }
 }
 
-/// Of a question that changes nothing: whether it arrived does not matter.
+/// The error for a question that changes nothing: it does not matter whether it arrived.
 fn only_asked(error: Error, message: &'static str) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
@@ -229,8 +230,8 @@ fn only_asked(error: Error, message: &'static str) -> Error {
     }
 }
 
-/// Of a reply by a server that was replaced while it answered: what it did is lost, or was done nowhere.
+/// The error for the reply of a server that was, or may have been, replaced while it answered: its work is lost, or was done nowhere.
 fn replaced() -> Error {
-    let message = "the server was replaced while it answered, outcome unknown";
+    let message = "the server may have been replaced while it answered, outcome unknown";
     Error::new(ErrorKind::Indeterminate, message)
 }

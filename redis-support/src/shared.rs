@@ -1,7 +1,7 @@
 //! What all connections of a backend have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
@@ -23,8 +23,10 @@ pub(crate) struct Shared<C> {
     hears_offers: AtomicBool,
     /// Where we do.
     channel: String,
-    /// Whether the old protocol is all that they know.
-    resp2: AtomicBool,
+    /// The protocol that servers are to be spoken to in.
+    pub(crate) protocol: Protocol,
+    /// How often there was reason to doubt which servers are in charge.
+    doubts: AtomicU64,
     closed: AtomicBool,
     /// Whether it was said that a password crosses a network in the clear.
     has_warned: AtomicBool,
@@ -38,7 +40,6 @@ impl<C: Client> Shared<C> {
         push: bool,
         protocol: Protocol,
     ) -> Arc<Self> {
-        let resp2 = AtomicBool::new(protocol == Protocol::Resp2);
         let (closed, has_warned) = (AtomicBool::new(false), AtomicBool::new(false));
         let (forgoes_news, hears_offers) = (AtomicBool::new(true), AtomicBool::new(false));
         let (push, channel) = (AtomicBool::new(push), news.channel());
@@ -50,7 +51,8 @@ impl<C: Client> Shared<C> {
             forgoes_news,
             hears_offers,
             channel,
-            resp2,
+            protocol,
+            doubts: AtomicU64::new(0),
             closed,
             has_warned,
         })
@@ -58,7 +60,7 @@ impl<C: Client> Shared<C> {
 
     /// Whether servers tell of changes, as far as is known.
     pub(crate) fn has_push(&self) -> bool {
-        self.push.load(Ordering::Relaxed) && self.protocol() == Protocol::Resp3
+        self.push.load(Ordering::Relaxed) && self.protocol == Protocol::Resp3
     }
 
     /// Whether servers can be told of which requests they need tell no changes, as far as is known.
@@ -91,6 +93,16 @@ impl<C: Client> Shared<C> {
         hears.then_some(&*self.channel)
     }
 
+    /// There is reason to ask again which servers are in charge.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often there was.
+    pub(crate) fn doubts(&self) -> u64 {
+        self.doubts.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -102,18 +114,9 @@ impl<C: Client> Shared<C> {
         Ok(())
     }
 
-    pub(crate) fn protocol(&self) -> Protocol {
-        if self.resp2.load(Ordering::Relaxed) { Protocol::Resp2 } else { Protocol::Resp3 }
-    }
-
     /// A server tells of no changes.
     pub(crate) fn stop_push(&self) {
         self.push.store(false, Ordering::Relaxed);
-    }
-
-    /// A server knows the old protocol only.
-    pub(crate) fn fall_back_to_resp2(&self) {
-        self.resp2.store(true, Ordering::Relaxed);
     }
 
     /// Warns, once, of a password that is about to cross a network in the clear.

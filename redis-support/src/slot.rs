@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 /// How many slots there are.
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 /// The slot of `key`: of its hash tag, if it has one.
 pub(crate) fn of(key: &[u8]) -> u16 {

@@ -1,9 +1,10 @@
 //! A TCP proxy that does to traffic what networks do.
 
+use std::collections::HashMap;
 use std::io;
 use std::mem;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -60,7 +61,8 @@ impl Weather {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    weather: watch::Sender<Weather>,
+    sky: Arc<Sky>,
+    server: watch::Sender<String>,
     connections: Connections,
     task: AbortHandle,
 }
@@ -77,11 +79,17 @@ impl FaultProxy {
     pub async fn start(server: impl Into<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
         let address = listener.local_addr().expect("it is bound");
-        let (weather, forecast) = watch::channel(Weather::Fair);
+        let sky = Arc::<Sky>::default();
+        let server = watch::Sender::new(server.into());
         let connections = Connections::default();
-        let accepting = accept(listener, server.into(), forecast, Arc::clone(&connections));
-        let task = tokio::spawn(accepting).abort_handle();
-        Self { address, weather, connections, task }
+        let gate = Gate {
+            listener,
+            server: server.subscribe(),
+            sky: Arc::clone(&sky),
+            connections: Arc::clone(&connections),
+        };
+        let task = tokio::spawn(gate.accept()).abort_handle();
+        Self { address, sky, server, connections, task }
     }
 
     /// Its address, to be used in the place of the server's.
@@ -91,7 +99,17 @@ impl FaultProxy {
 
     /// Changes what happens to traffic.
     pub fn set_weather(&self, weather: Weather) {
-        self.weather.send_replace(weather);
+        self.sky.set_all(weather);
+    }
+
+    /// Changes what happens to traffic that comes from an address.
+    pub(crate) fn set_weather_from(&self, source: Ipv4Addr, weather: Weather) {
+        self.sky.set(IpAddr::V4(source), weather);
+    }
+
+    /// Leads new connections to another server, as a name or a load balancer does. Open ones stay where they are.
+    pub fn lead_to(&self, server: impl Into<String>) {
+        self.server.send_replace(server.into());
     }
 
     /// Resets all open connections, and returns when none of them is left. New ones may be made at once.
@@ -109,19 +127,66 @@ impl Drop for FaultProxy {
     }
 }
 
-async fn accept(
+/// The weather, which may differ by the address that traffic comes from.
+#[derive(Debug, Default)]
+struct Sky(Mutex<Climate>);
+
+#[derive(Debug, Default)]
+struct Climate {
+    /// For addresses from which nothing has come yet.
+    otherwise: Weather,
+    by_source: HashMap<IpAddr, watch::Sender<Weather>>,
+}
+
+impl Sky {
+    fn forecast(&self, source: IpAddr) -> watch::Receiver<Weather> {
+        self.climate().of(source).subscribe()
+    }
+
+    fn set(&self, source: IpAddr, weather: Weather) {
+        self.climate().of(source).send_replace(weather);
+    }
+
+    fn set_all(&self, weather: Weather) {
+        let mut climate = self.climate();
+        climate.otherwise = weather;
+        for source in climate.by_source.values() {
+            source.send_replace(weather);
+        }
+    }
+
+    fn climate(&self) -> MutexGuard<'_, Climate> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Climate {
+    fn of(&mut self, source: IpAddr) -> &watch::Sender<Weather> {
+        let otherwise = self.otherwise;
+        self.by_source.entry(source).or_insert_with(|| watch::Sender::new(otherwise))
+    }
+}
+
+/// The end at which connections arrive.
+struct Gate {
     listener: TcpListener,
-    server: String,
-    weather: watch::Receiver<Weather>,
+    server: watch::Receiver<String>,
+    sky: Arc<Sky>,
     connections: Connections,
-) {
-    loop {
-        let Ok((client, _)) = listener.accept().await else {
-            continue;
-        };
-        let reset = connections.lock().unwrap_or_else(PoisonError::into_inner).subscribe();
-        // It ends with its connection, or when the proxy has gone and the weather with it.
-        tokio::spawn(connect(client, server.clone(), weather.clone(), reset));
+}
+
+impl Gate {
+    async fn accept(self) {
+        loop {
+            let Ok((client, from)) = self.listener.accept().await else {
+                continue;
+            };
+            let weather = self.sky.forecast(from.ip());
+            let reset = self.connections.lock().unwrap_or_else(PoisonError::into_inner).subscribe();
+            let server = self.server.borrow().clone();
+            // It ends with its connection, or when the proxy has gone and the weather with it.
+            tokio::spawn(connect(client, server, weather, reset));
+        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! Many servers, each with a part of the keys.
 
+mod map;
+mod survey;
+mod view;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::mem;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use super::trust::{Trust, Witnesses};
 use super::{Ask, Plainly, SLOW, only_asked, replaced};
 use crate::address::Address;
 use crate::batch::Form;
@@ -23,81 +25,38 @@ use crate::server::Server;
 use crate::shared::Shared;
 use crate::slot;
 
+use map::State;
+use survey::{Survey, senseless};
+use view::replicas_of_myself;
+
 /// How often one call may be sent on. Each time the server has refused it as a whole.
 pub(super) const MAX_REDIRECTIONS: usize = 5;
 
-/// How many servers are asked at a time who has what.
-const ASKED_TOGETHER: usize = 3;
-
 /// The servers of a cluster.
 ///
-/// The map of who has what is asked for when a server fails, is slow or says that it is out of date, of servers other than
-/// that one. A redirection is followed at once.
+/// A primary that is cut off from the others goes on for a while after it was replaced, and everything it says is lost. So the map of owners
+/// is good only as long as enough owners have confirmed it of late ([`Trust`]); they are asked again at once when a server fails, is slow or
+/// says that the map is out of date. A redirection is followed at once.
 pub(crate) struct Cluster<C: Client> {
     seeds: Vec<Address>,
     access: Access,
     shared: Arc<Shared<C>>,
-    /// Whether the map is to be asked for before the next call.
-    stale: AtomicBool,
-    /// Whoever asks for the map holds it; the others wait for the outcome.
-    asking: tokio::sync::Mutex<()>,
+    trust: Trust<C>,
     state: Mutex<State<C>>,
 }
 
-struct State<C: Client> {
-    /// Who has what: by the first slot of each range, in order.
-    ranges: Vec<Range<C>>,
-    /// When the map was asked for that this is.
-    asked_at: Option<Instant>,
-    /// All that were ever named and are in use.
-    servers: HashMap<Address, Arc<Server<C>>>,
-}
-
-/// Slots that one server has.
-struct Range<C: Client> {
-    first: u16,
-    last: u16,
-    owner: Arc<Server<C>>,
-}
-
-impl<C: Client> PartialEq for Range<C> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.first, self.last) == (other.first, other.last)
-            && Arc::ptr_eq(&self.owner, &other.owner)
-    }
-}
-
-/// A map that is out of date.
-struct OutOfDate<C: Client> {
-    /// From the new one.
-    is_different: bool,
-    _ranges: Vec<Range<C>>,
-    /// Those that have nothing any more.
-    _servers: Vec<Arc<Server<C>>>,
-}
-
 impl<C: Client> Cluster<C> {
-    pub(super) fn new(seeds: Vec<Address>, access: Access, shared: &Arc<Shared<C>>) -> Self {
-        Self {
-            seeds,
-            access,
-            shared: Arc::clone(shared),
-            stale: AtomicBool::new(true),
-            asking: tokio::sync::Mutex::default(),
-            state: Mutex::new(State {
-                ranges: Vec::new(),
-                asked_at: None,
-                servers: HashMap::new(),
-            }),
-        }
+    pub(super) fn new(seeds: Vec<Address>, access: Access, shared: &Arc<Shared<C>>) -> Arc<Self> {
+        let (trust, state) = (Trust::new(shared), Mutex::default());
+        Arc::new(Self { seeds, access, shared: Arc::clone(shared), trust, state })
     }
 
-    /// Asks who has what, and connects to all of them.
-    pub(super) async fn connect(&self) -> Result<(), Error> {
-        self.ensure_map(None).await?;
-        let owners = self.owners();
+    /// Asks for the map, and connects to all owners.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        Trust::ensure(self).await?;
+        let owners = self.state().owners();
         let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
-        // One that is down is no reason not to use the others.
+        // The others are of use if one is down.
         let mut failure = None;
         for connected in connected {
             match connected {
@@ -114,27 +73,31 @@ impl<C: Client> Cluster<C> {
     }
 
     /// How many replicas the server with the key of `call` has, up or down.
-    pub(super) async fn replicas(&self, call: &Call) -> Result<u32, Error> {
+    pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
         let owner = self.owner(slot_of(call)).await?;
         let nodes = match owner.command(&["CLUSTER", "NODES"]).await {
             Ok(Ok(Reply::Bytes(nodes))) => nodes,
             Ok(Err(refusal)) => return Err(refusal.into_error()),
             Ok(Ok(_)) => return Err(senseless()),
             Err(error) => {
-                self.distrust();
+                self.shared.doubt();
                 return Err(only_asked(error, "a server of the cluster does not answer"));
             }
         };
         replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
     }
 
-    pub(super) async fn ask<A: Ask>(&self, call: &Call, ask: &A) -> Result<A::Answer, Error> {
+    pub(super) async fn ask<A: Ask>(
+        self: &Arc<Self>,
+        call: &Call,
+        ask: &A,
+    ) -> Result<A::Answer, Error> {
         let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
         let mut server = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
             let asked_at = Instant::now();
             let answer = ask.server(&server, &call).await;
-            let answer = answer.inspect_err(|_error| self.distrust())?;
+            let answer = answer.inspect_err(|_error| self.shared.doubt())?;
             if let Some(less) = half_moved(&call, A::reply(&answer)) {
                 call = Cow::Owned(less);
                 continue;
@@ -148,7 +111,7 @@ impl<C: Client> Cluster<C> {
                 Verdict::Moved(owner) => server = owner,
                 Verdict::Ask(importing) => {
                     let asked = importing.call_asking(&call).await;
-                    let asked = asked.inspect_err(|_error| self.distrust())?;
+                    let asked = asked.inspect_err(|_error| self.shared.doubt())?;
                     if let Some(less) = half_moved(&call, &asked) {
                         call = Cow::Owned(less);
                         continue;
@@ -166,11 +129,11 @@ impl<C: Client> Cluster<C> {
     }
 
     /// Each server gets its part, and none waits for another.
-    pub(super) async fn call_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
+    pub(super) async fn call_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
         let mut by_owner: HashMap<Address, (Arc<Server<C>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
         results.resize_with(calls.len(), || None);
-        if let Err(error) = self.ensure_trusted_map(None).await {
+        if let Err(error) = Trust::ensure(self).await {
             return calls.iter().map(|_call| Err(error.repeated())).collect();
         }
         for (index, call) in calls.iter().enumerate() {
@@ -196,7 +159,7 @@ impl<C: Client> Cluster<C> {
     }
 
     async fn call_part(
-        &self,
+        self: &Arc<Self>,
         owner: &Arc<Server<C>>,
         calls: &[&Call],
     ) -> Vec<Result<Received, Error>> {
@@ -204,13 +167,13 @@ impl<C: Client> Cluster<C> {
         let replies = match owner.call_all(calls).await {
             Ok(replies) => replies,
             Err(error) => {
-                self.distrust();
+                self.shared.doubt();
                 return calls.iter().map(|_call| Err(error.repeated())).collect();
             }
         };
         let slow = asked_at.elapsed() >= SLOW;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
-            let reply = reply.inspect_err(|_error| self.distrust())?;
+            let reply = reply.inspect_err(|_error| self.shared.doubt())?;
             if half_moved(call, &reply).is_some() {
                 return self.ask(call, &Plainly).await;
             }
@@ -234,8 +197,8 @@ impl<C: Client> Cluster<C> {
         };
         match refusal.redirection(server.address()) {
             Some(Redirection::Moved(address)) => {
-                // There may be more that has moved.
-                self.distrust();
+                // Other slots may have moved as well.
+                self.shared.doubt();
                 let owner = self.server_at(&address);
                 let before = self.state().set_owner(slot, &owner);
                 drop(before);
@@ -244,141 +207,59 @@ impl<C: Client> Cluster<C> {
             Some(Redirection::Ask(address)) => Verdict::Ask(self.server_at(&address)),
             None => {
                 if refusal.is_of_a_cluster_in_motion() {
-                    self.distrust();
+                    self.shared.doubt();
                 }
                 Verdict::Answered
             }
         }
     }
 
-    /// The map may be out of date.
-    fn distrust(&self) {
-        self.stale.store(true, Ordering::Relaxed);
-    }
-
-    async fn owner(&self, slot: u16) -> Result<Arc<Server<C>>, Error> {
-        let known = self.state().owner(slot);
-        self.ensure_trusted_map(known.as_ref()).await?;
-        self.state().owner(slot).ok_or_else(|| self.unowned())
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Server<C>>, Error> {
+        Trust::ensure(self).await?;
+        let owner = self.state().owner(slot);
+        owner.ok_or_else(|| self.unowned())
     }
 
     fn unowned(&self) -> Error {
-        self.distrust();
+        self.shared.doubt();
         let message = "no server of the cluster has the key's slot at the moment";
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    /// Asks who has what, if there is reason to.
-    async fn ensure_trusted_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<(), Error> {
-        self.shared.ensure_open()?;
-        if self.stale.load(Ordering::Relaxed) { self.ensure_map(suspect).await } else { Ok(()) }
+    /// Makes sure that a server that has taken so long to answer still owned the slot.
+    async fn verify(self: &Arc<Self>, slot: u16, server: &Arc<Server<C>>) -> Result<(), Error> {
+        self.shared.doubt();
+        let owner = self.owner(slot).await.map_err(|_unknown| replaced())?;
+        if Arc::ptr_eq(&owner, server) { Ok(()) } else { Err(replaced()) }
     }
 
-    /// Makes sure that what a server has said so late it said as the owner of the slot.
-    async fn verify(&self, slot: u16, server: &Arc<Server<C>>) -> Result<(), Error> {
-        self.distrust();
-        self.ensure_map(Some(server)).await.map_err(|_unknown| replaced())?;
-        let owner = self.state().owner(slot);
-        match owner {
-            Some(owner) if Arc::ptr_eq(&owner, server) => Ok(()),
-            _ => Err(replaced()),
-        }
-    }
-
-    /// Asks who has what, of others than `suspect` if there are any that answer.
-    async fn ensure_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<(), Error> {
-        let since = Instant::now();
-        let turn = timeout(self.shared.timeout, self.asking.lock()).await;
-        let _turn = turn.map_err(|_elapsed| unreachable())?;
-        // One that another call has asked for meanwhile will do.
-        if self.state().asked_at.is_some_and(|asked_at| asked_at > since) {
-            return Ok(());
-        }
-        self.stale.store(false, Ordering::Relaxed);
-        let asked_at = Instant::now();
-        match self.ask_for_map(suspect).await {
-            Ok(owners) => {
-                let before = self.state().adopt(owners, asked_at);
-                if before.is_different {
-                    // On servers that have got something, nobody who waits is known.
-                    self.shared.news.interrupted();
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.distrust();
-                Err(error)
-            }
-        }
-    }
-
-    async fn ask_for_map(&self, suspect: Option<&Arc<Server<C>>>) -> Result<Vec<Range<C>>, Error> {
-        let mut failure = None;
-        let (last, others): (Vec<_>, Vec<_>) = self.candidates().into_iter().partition(|server| {
-            suspect.is_some_and(|suspect| suspect.address() == server.address())
-        });
-        for some in others.chunks(ASKED_TOGETHER).chain(last.chunks(ASKED_TOGETHER)) {
-            let mut maps: FuturesUnordered<_> =
-                some.iter().map(|server| self.map_of(server)).collect();
-            while let Some(map) = maps.next().await {
-                match map {
-                    Ok(map) => return Ok(map),
-                    Err(error) => failure = Some(error),
-                }
-            }
-        }
-        Err(failure.unwrap_or_else(unreachable))
-    }
-
-    /// Whom to ask: those that are known, and then those that were named at first.
-    fn candidates(&self) -> Vec<Arc<Server<C>>> {
-        let mut known = self.owners();
-        fastrand::shuffle(&mut known);
-        let seeds = self.seeds.iter().map(|seed| self.server_at(seed));
-        known.extend(seeds);
-        let mut candidates: Vec<Arc<Server<C>>> = Vec::new();
-        for server in known {
-            let is_new = |other: &Arc<Server<C>>| other.address() != server.address();
-            if candidates.iter().all(is_new) {
-                candidates.push(server);
+    /// The addresses to ask: those of the owners, then those that may have taken over from them, then those that were named at first.
+    fn candidates(&self) -> Vec<Address> {
+        let (mut owners, mut replicas) = {
+            let state = self.state();
+            (state.owners(), state.replicas.clone())
+        };
+        fastrand::shuffle(&mut owners);
+        fastrand::shuffle(&mut replicas);
+        let mut candidates: Vec<Address> = Vec::new();
+        let owners = owners.iter().map(|owner| owner.address().clone());
+        for address in owners.chain(replicas).chain(self.seeds.iter().cloned()) {
+            if !candidates.contains(&address) {
+                candidates.push(address);
             }
         }
         candidates
     }
 
-    async fn map_of(&self, server: &Arc<Server<C>>) -> Result<Vec<Range<C>>, Error> {
-        let reply = server.command(&["CLUSTER", "SLOTS"]).await;
-        let reply = reply.map_err(|error| only_asked(error, "no server of the cluster answers"))?;
-        let reply = reply.map_err(ServerError::into_error)?;
-        let ranges = read_slots(&reply, server.address()).ok_or_else(senseless)?;
-        if ranges.is_empty() {
-            let message = "the server has no part in a cluster yet";
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        let range = |(first, last, address)| Range { first, last, owner: self.server_at(&address) };
-        Ok(ranges.into_iter().map(range).collect())
-    }
-
     fn server_at(&self, address: &Address) -> Arc<Server<C>> {
-        let mut state = self.state();
-        if let Some(server) = state.servers.get(address) {
-            return Arc::clone(server);
-        }
-        let server = Server::new(address.clone(), self.access.clone(), Form::ALONE, &self.shared);
-        state.servers.insert(address.clone(), Arc::clone(&server));
-        server
+        self.server_in(&mut self.state(), address)
     }
 
-    /// All that have something.
-    fn owners(&self) -> Vec<Arc<Server<C>>> {
-        let state = self.state();
-        let mut owners: Vec<Arc<Server<C>>> = Vec::new();
-        for range in &state.ranges {
-            if owners.iter().all(|owner| !Arc::ptr_eq(owner, &range.owner)) {
-                owners.push(Arc::clone(&range.owner));
-            }
-        }
-        owners
+    fn server_in(&self, state: &mut State<C>, address: &Address) -> Arc<Server<C>> {
+        let server = state.servers.entry(address.clone()).or_insert_with(|| {
+            Server::new(address.clone(), self.access.clone(), Form::ALONE, &self.shared)
+        });
+        Arc::clone(server)
     }
 
     fn state(&self) -> MutexGuard<'_, State<C>> {
@@ -386,55 +267,29 @@ impl<C: Client> Cluster<C> {
     }
 }
 
+impl<C: Client> Witnesses<C> for Cluster<C> {
+    fn trust(&self) -> &Trust<C> {
+        &self.trust
+    }
+
+    async fn ask(&self) -> Result<(), Error> {
+        let members = self.state().members.clone();
+        let survey = Survey::new(&members);
+        let map = survey.run(self.candidates(), |address| self.server_at(address)).await?;
+        let before = self.state().adopt(map, |state, address| self.server_in(state, address));
+        if before.is_different {
+            // On servers that have got something, no waiter is known.
+            self.shared.news.interrupted();
+        }
+        Ok(())
+    }
+}
+
 enum Verdict<C: Client> {
-    /// Whatever it is that it has answered.
+    /// The answer stands, be it a result or a refusal.
     Answered,
     Moved(Arc<Server<C>>),
     Ask(Arc<Server<C>>),
-}
-
-impl<C: Client> State<C> {
-    fn owner(&self, slot: u16) -> Option<Arc<Server<C>>> {
-        let after = self.ranges.partition_point(|range| range.first <= slot);
-        let range = self.ranges[..after].last()?;
-        (slot <= range.last).then(|| Arc::clone(&range.owner))
-    }
-
-    /// One slot has another owner than the map says. The one that it had is to be dropped with nothing locked.
-    fn set_owner(&mut self, slot: u16, owner: &Arc<Server<C>>) -> Option<Arc<Server<C>>> {
-        let after = self.ranges.partition_point(|range| range.first <= slot);
-        let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
-        let Some(index) = after.checked_sub(1).filter(|index| slot <= self.ranges[*index].last)
-        else {
-            self.ranges.insert(after, own);
-            return None;
-        };
-        let Range { first, last, owner: before } = self.ranges.remove(index);
-        let part = |first, last| Range { first, last, owner: Arc::clone(&before) };
-        let left = (first < slot).then(|| part(first, slot - 1));
-        let right = (slot < last).then(|| part(slot + 1, last));
-        let parts = left.into_iter().chain([own]).chain(right);
-        self.ranges.splice(index..index, parts);
-        Some(before)
-    }
-
-    /// Takes a new map, and returns what is to be dropped with nothing locked.
-    fn adopt(&mut self, mut ranges: Vec<Range<C>>, asked_at: Instant) -> OutOfDate<C> {
-        ranges.sort_by_key(|range| range.first);
-        let is_different = self.ranges != ranges;
-        let ranges = mem::replace(&mut self.ranges, ranges);
-        self.asked_at = Some(asked_at);
-        // Those that have nothing any more are disconnected once nobody waits for them.
-        let is_unused = |server: &Arc<Server<C>>| {
-            self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
-        };
-        let unused = self.servers.extract_if(|_, server| is_unused(server));
-        OutOfDate {
-            is_different,
-            _ranges: ranges,
-            _servers: unused.map(|(_, server)| server).collect(),
-        }
-    }
 }
 
 /// What may be asked for instead, if a server has refused because not all keys are on its side.
@@ -447,76 +302,9 @@ fn slot_of(call: &Call) -> u16 {
     slot::of(call.keys().next().expect("each call is for a key").as_bytes())
 }
 
-/// Reads the reply to `CLUSTER SLOTS`: who has the slots from here to there.
-fn read_slots(reply: &Reply, asked: &Address) -> Option<Vec<(u16, u16, Address)>> {
-    let Reply::Array(ranges) = reply else {
-        return None;
-    };
-    let range = |range: &Reply| {
-        let Reply::Array(parts) = range else {
-            return None;
-        };
-        let [Reply::Int(first), Reply::Int(last), Reply::Array(owner), ..] = parts.as_slice()
-        else {
-            return None;
-        };
-        let [host, Reply::Int(port), ..] = owner.as_slice() else {
-            return None;
-        };
-        let host = match host {
-            Reply::Bytes(host) => str::from_utf8(host).ok()?,
-            // It does not know.
-            _ => "",
-        };
-        let address = Address::of(host, u16::try_from(*port).ok()?, asked)?;
-        Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, address))
-    };
-    ranges.iter().map(range).collect()
-}
-
-/// Reads the reply to `CLUSTER NODES`: how many replicas the server has that replied, or that its primary has.
-fn replicas_of_myself(nodes: &str) -> Option<u32> {
-    let lines: Vec<Vec<&str>> = nodes.lines().map(|line| line.split(' ').collect()).collect();
-    let flags = |line: &[&str], flag: &str| {
-        line.get(2).is_some_and(|flags| flags.split(',').any(|known| known == flag))
-    };
-    let myself = lines.iter().find(|line| flags(line, "myself"))?;
-    let primary = if flags(myself, "master") { myself.first()? } else { myself.get(3)? };
-    let replicas = lines.iter().filter(|line| line.get(3) == Some(primary)).count();
-    u32::try_from(replicas).ok()
-}
-
-fn unreachable() -> Error {
-    Error::new(ErrorKind::Unavailable, "no server of the cluster can be reached")
-}
-
-fn senseless() -> Error {
-    let message = "what a server says of its cluster makes no sense";
-    Error::new(ErrorKind::Unexpected, message)
-}
-
 impl<C: Client> fmt::Debug for Cluster<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.owners();
+        let servers = self.state().owners();
         f.debug_struct("Cluster").field("servers", &servers).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn replicas_are_counted_whether_up_or_down() {
-        let nodes = "\
-            07c3 127.0.0.1:30004@31004,host4 slave e7d1 0 1426238317239 4 connected\n\
-            6ec2 127.0.0.1:30002@31002,host2 master - 0 1426238316232 2 connected 5461-10922\n\
-            e7d1 127.0.0.1:30001@31001,host1 myself,master - 0 0 1 connected 0-5460 [93-<-6ec2]\n\
-            292f 127.0.0.1:30003@31003,host3 slave,fail e7d1 0 1426238318243 3 disconnected\n";
-
-        assert_eq!(replicas_of_myself(nodes), Some(2));
-        assert_eq!(replicas_of_myself(&nodes.replace("myself,", "")), None);
-        let on_a_replica = nodes.replace("myself,", "").replace("slave e7d1", "myself,slave e7d1");
-        assert_eq!(replicas_of_myself(&on_a_replica), Some(2));
     }
 }

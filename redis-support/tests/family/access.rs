@@ -238,8 +238,8 @@ async fn no_error_and_no_debug_output_shows_the_password() {
 mod with_sentinel {
     use super::*;
 
-    const OF_SENTINELS: &str =
-        "resetkeys resetchannels -@all +sentinel|master +subscribe &+switch-master";
+    const OF_SENTINELS: &str = "resetkeys resetchannels -@all +sentinel|master +sentinel|myid \
+        +sentinel|sentinels +subscribe &+switch-master";
 
     async fn redis_with(rules: &str, of_sentinels: &str) -> RedisSentinel {
         let user = format!("user locker on >{SECRET} {rules}");
@@ -275,7 +275,7 @@ mod with_sentinel {
 
     #[tokio::test]
     async fn sentinels_say_nothing_to_those_who_may_not_ask() {
-        for needless in ["sentinel|master", "subscribe"] {
+        for needless in ["sentinel|master", "sentinel|myid", "subscribe"] {
             let rules = OF_SENTINELS.replace(&format!("+{needless} "), "");
             let redis = redis_with(DOCUMENTED, &rules).await;
 
@@ -331,16 +331,19 @@ mod in_a_cluster {
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
 
-        let redis = redis_with("+asking").await;
-        let error = connect(&url(&redis, "")).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        for rules in ["+asking +cluster|nodes", "+asking +cluster|slots"] {
+            let redis = redis_with(rules).await;
+            let error = connect(&url(&redis, "")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        }
     }
 
     #[tokio::test]
     async fn to_ask_for_keys_on_their_way_is_a_right_of_its_own() {
-        for (rules, expected) in
-            [(OF_CLUSTERS, ErrorKind::Unavailable), ("+cluster|slots", ErrorKind::Denied)]
-        {
+        for (rules, expected) in [
+            (OF_CLUSTERS, ErrorKind::Unavailable),
+            ("+cluster|slots +cluster|nodes", ErrorKind::Denied),
+        ] {
             let redis = redis_with(rules).await;
             let backend = connect(&url(&redis, "")).await.unwrap();
             let (slot, from) = (redis.slot_of("lock:job").await, redis.owner_of("lock:job").await);
@@ -355,8 +358,8 @@ mod in_a_cluster {
     }
 
     #[tokio::test]
-    async fn a_majority_of_replicas_takes_two_rights() {
-        let redis = redis_with(&format!("{OF_CLUSTERS} +wait +cluster|nodes")).await;
+    async fn a_majority_of_replicas_takes_one_right_more() {
+        let redis = redis_with(&format!("{OF_CLUSTERS} +wait")).await;
         let url = url(&redis, "?wait-replicas=majority&wait-replicas-ms=5000");
         let backend = connect(&url).await.unwrap();
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{
     Claim, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey, LockOptions,
 };
-use leasehold_testbed::{ClusterOptions, RedisCluster};
+use leasehold_testbed::{ClusterOptions, RedisCluster, until};
 use tokio::time::timeout;
 
 use super::connect;
@@ -131,6 +131,42 @@ async fn a_server_of_a_cluster_asked_as_a_single_one_says_so() {
         }
     }
     assert_eq!(unsupported, 2);
+}
+
+#[tokio::test]
+async fn a_lock_outlives_the_replacement_of_all_named_servers() {
+    const PATIENT: Duration = Duration::from_secs(12);
+    let mut redis = RedisCluster::start().await;
+    let named: Vec<_> = (0..3).map(|node| redis.node_address(node)).collect();
+    let url = format!("redis-cluster://{}", named.join(","));
+    let options = LockOptions::new().ttl(PATIENT).outage_wait(LONG);
+    let client = async || {
+        let backend = Backend::connect(&url).await.unwrap();
+        LockClient::builder(backend).options(options.clone()).build().unwrap()
+    };
+    let (holder, waiter) = (client().await, client().await);
+    let owner = redis.owner_of("lock:job").await;
+    let guard = lock(&holder, "job").await;
+    let waits = waiting(&waiter, "job");
+
+    for unused in (0..3).filter(|node| *node != owner) {
+        let replica = redis.replica_of(unused).await;
+        redis.failover(replica).await;
+        redis.kill(unused);
+    }
+    let replica = redis.replica_of(owner).await;
+    let has_copy = async || {
+        let size = async |node| redis.command(node, &["DBSIZE"]).await;
+        size(replica).await == size(owner).await
+    };
+    until("the replica has a copy", has_copy).await;
+    redis.kill(owner);
+    redis.until_owned_by_another("lock:job", owner).await;
+
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    let granted = timeout(LONG, waits).await;
+    granted.expect("it goes on").unwrap().release().await.unwrap();
 }
 
 mod slots_that_move {

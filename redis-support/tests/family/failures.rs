@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::connect;
+use super::steps::{lock, renewed, waiting};
 use crate::{Backend, Config};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -77,6 +78,32 @@ async fn a_restarted_server_is_found_again() {
 
         acquire(&backend, &lease("job")).await.unwrap_or_else(|error| panic!("{round}: {error}"));
     }
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn idle_connections_are_kept_alive() {
+    let redis = leasehold_testbed::RedisSentinel::start().await;
+    let backend = connect(&redis.url()).await.unwrap();
+    acquire(&backend, &lease("job")).await.unwrap();
+
+    for address in [redis.node_address(0), redis.sentinel_address(0)] {
+        let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
+        until("TCP keeps the connection alive", async || is_kept_alive(port)).await;
+    }
+}
+
+/// Whether the kernel runs the timer of TCP's keep-alive for a connection to that port of this machine, for 15 s at most.
+#[cfg(target_os = "linux")]
+fn is_kept_alive(port: u16) -> bool {
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let suffix = format!(":{port:04X}");
+    connections.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _local, remote, _state, _queues, timer, ..] = fields[..] else { return false };
+        let Some(hundredths) = timer.strip_prefix("02:") else { return false };
+        remote.ends_with(&suffix) && u64::from_str_radix(hundredths, 16).unwrap() <= 1_500
+    })
 }
 
 #[tokio::test]
@@ -219,6 +246,60 @@ async fn a_replica_takes_no_locks() {
     assert!(error.to_string().contains("READONLY"), "{error}");
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
     acquire(&backend, &lease("job")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_demoted_server_is_left_for_the_one_that_its_name_leads_to() {
+    let (old, new) = (Redis::start().await, Redis::start().await);
+    let port = |redis: &Redis| redis.address().rsplit(':').next().unwrap().to_owned();
+    let proxy = FaultProxy::start(old.address()).await;
+    let client = async || {
+        let backend = connect(&format!("redis://{}", proxy.address())).await.unwrap();
+        let options = LockOptions::new().ttl(Duration::from_secs(12)).outage_wait(LONG);
+        LockClient::builder(backend).options(options).build().unwrap()
+    };
+    let (holder, waiter) = (client().await, client().await);
+    let guard = lock(&holder, "job").await;
+    let waits = waiting(&waiter, "job");
+    new.command(&["REPLICAOF", "127.0.0.1", &port(&old)]).await;
+    let has_copy = async || new.command(&["GET", "lock:job"]).await.len() > 5;
+    until("the replica has a copy", has_copy).await;
+
+    new.command(&["REPLICAOF", "NO", "ONE"]).await;
+    proxy.lead_to(new.address());
+    old.command(&["REPLICAOF", "127.0.0.1", &port(&new)]).await;
+
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    let granted = timeout(LONG, waits).await.expect("it goes on").unwrap();
+    assert!(granted.is_held());
+    granted.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_is_not_stormed_with_connections() {
+    let redis = Redis::start().await;
+    let connect = async || LockClient::new(connect(&redis.url()).await.unwrap());
+    let (holder, waiter) = (connect().await, connect().await);
+    let guard = lock(&holder, "job").await;
+    let waits = waiting(&waiter, "job");
+    let connections = async || {
+        let stats = redis.command(&["INFO", "stats"]).await;
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+
+    let before = connections().await;
+    redis.command(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let made = connections().await - before;
+    redis.command(&["REPLICAOF", "NO", "ONE"]).await;
+
+    // Holder and waiter each look again some twenty times a second at most, and a slow machine counts more seconds.
+    assert!(made < 500, "{made}");
+    renewed(&guard).await;
+    guard.release().await.unwrap();
+    timeout(LONG, waits).await.expect("it goes on").unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod failures;
 mod fair;
 mod interop;
 mod offers;
+mod partition;
 mod replicas;
 mod rights;
 mod sentinel;

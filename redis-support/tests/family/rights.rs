@@ -6,4 +6,4 @@ pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* &lock
     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
 /// What a cluster takes in addition.
-pub(crate) const OF_CLUSTERS: &str = "+cluster|slots +asking";
+pub(crate) const OF_CLUSTERS: &str = "+cluster|slots +cluster|nodes +asking";

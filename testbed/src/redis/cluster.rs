@@ -147,6 +147,20 @@ impl RedisCluster {
             .await;
     }
 
+    /// Makes a replica the primary in the place of its own without asking that one, and waits until it is.
+    ///
+    /// # Panics
+    ///
+    /// If it is not for long.
+    pub async fn force_failover(&self, replica: usize) {
+        until("the replica is the primary", async || {
+            // Refused while one is under way.
+            self.command(replica, &["CLUSTER", "FAILOVER", "FORCE"]).await;
+            self.primaries().await.contains(&replica)
+        })
+        .await;
+    }
+
     /// Waits until all nodes that run agree who has which slots, each of them runs, and replicas have their copies.
     ///
     /// # Panics
@@ -230,6 +244,17 @@ impl RedisCluster {
         self.members[i].node.set_weather(Weather::BlackHole);
     }
 
+    /// Cuts a node off from all other nodes, and none is told: clients still reach it.
+    ///
+    /// # Panics
+    ///
+    /// If there are no proxies.
+    pub fn isolate_with_clients(&self, i: usize) {
+        for (_, other) in self.members.iter().enumerate().filter(|(j, _)| *j != i) {
+            self.members[i].set_weather_between(other, Weather::BlackHole);
+        }
+    }
+
     /// Lets all traffic pass again.
     ///
     /// # Panics
@@ -237,6 +262,7 @@ impl RedisCluster {
     /// If there are no proxies.
     pub fn heal(&self) {
         self.set_weather(Weather::Fair);
+        self.members.iter().for_each(Member::heal);
     }
 
     /// Sends a command that must be done.

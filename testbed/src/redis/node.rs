@@ -1,5 +1,6 @@
 //! A server among others.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use crate::port::free_port;
@@ -13,16 +14,20 @@ pub(super) struct Node {
     pub(super) server: Server,
     port: u16,
     proxy: Option<FaultProxy>,
+    source: Option<Ipv4Addr>,
 }
 
 impl Node {
     pub(super) fn new(folder: PathBuf, login: Option<Login>) -> Self {
-        Self { server: Server::new(folder, login), port: free_port(), proxy: None }
+        Self { server: Server::new(folder, login), port: free_port(), proxy: None, source: None }
     }
 
-    /// Stands behind a proxy from now on.
-    pub(super) async fn hide(&mut self) {
+    /// Stands behind a proxy from now on, as the nth of those that know each other: proxies tell it from the others and from clients by
+    /// the address that it connects from.
+    pub(super) async fn hide(&mut self, n: usize) {
         self.proxy = Some(FaultProxy::start(format!("127.0.0.1:{}", self.port)).await);
+        let n = u8::try_from(n).expect("they are few");
+        self.source = Some(Ipv4Addr::new(127, 0, 0, 2 + n));
     }
 
     /// The port on which it listens.
@@ -44,6 +49,23 @@ impl Node {
 
     pub(super) fn proxy(&self) -> Option<&FaultProxy> {
         self.proxy.as_ref()
+    }
+
+    /// The address that it connects to others from, if it stands behind a proxy.
+    pub(super) fn source(&self) -> Option<Ipv4Addr> {
+        self.source
+    }
+
+    /// Changes what happens to the traffic between two, whichever has connected to the other.
+    ///
+    /// # Panics
+    ///
+    /// If they are not behind proxies.
+    pub(super) fn set_weather_between(&self, other: &Self, weather: Weather) {
+        for (to, from) in [(self, other), (other, self)] {
+            let source = from.source.expect("it was started behind proxies");
+            to.proxy().expect("as before").set_weather_from(source, weather);
+        }
     }
 
     /// # Panics

@@ -246,6 +246,18 @@ impl RedisSentinel {
         self.nodes[i].set_weather(Weather::BlackHole);
     }
 
+    /// Cuts off a server from the sentinels and from the other servers, and none is told: clients still reach it.
+    ///
+    /// # Panics
+    ///
+    /// If there are no proxies.
+    pub fn isolate_with_clients(&self, i: usize) {
+        let all = self.nodes.iter().chain(&self.sentinels).enumerate();
+        for (_, other) in all.filter(|(j, _)| *j != i) {
+            self.nodes[i].set_weather_between(other, Weather::BlackHole);
+        }
+    }
+
     /// Lets all traffic pass again.
     ///
     /// # Panics

@@ -78,6 +78,7 @@ impl NodeOptions {
             ("repl-diskless-sync-delay", "0".to_owned()),
             ("repl-ping-replica-period", "1".to_owned()),
         ]));
+        args.extend(flags(node.source().map(|source| ("bind-source-addr", source.to_string()))));
         if let Some(certificates) = certificates {
             args.extend(flags(tls_between_servers(certificates)));
         }

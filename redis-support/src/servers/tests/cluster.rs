@@ -1,25 +1,39 @@
 //! Many servers, each with a part of the keys.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU16;
 
 use super::*;
+use crate::client::Said;
 use crate::servers::cluster::MAX_REDIRECTIONS;
+use crate::servers::trust::BELIEVED_FOR;
 use crate::slot;
 
 /// Three servers of which each has every third of the slots, until it is said otherwise of the key's.
 struct Cluster {
     store: Store,
-    owner: Arc<AtomicU16>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// The state of the cluster, as its servers tell it.
+#[derive(Clone, Copy)]
+struct Told {
+    owner: u16,
+    epoch: u64,
 }
 
 const PORTS: [u16; 3] = [1, 2, 3];
 
 impl Cluster {
     fn new() -> Self {
-        let seeds = PORTS.map(Fake::address).to_vec();
+        Self::with(&PORTS)
+    }
+
+    /// Three servers of which the client is told these.
+    fn with(named: &[u16]) -> Self {
+        let seeds = named.iter().copied().map(Fake::address).collect();
         let store = Store::new(Topology::Cluster { seeds });
-        let cluster = Self { store, owner: Arc::new(AtomicU16::new(1)) };
+        let told = Arc::new(Mutex::new(Told { owner: 1, epoch: 1 }));
+        let cluster = Self { store, told };
         PORTS.into_iter().for_each(|port| cluster.serve(port, |_| done()));
         cluster
     }
@@ -29,13 +43,24 @@ impl Cluster {
         port: u16,
         to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static,
     ) {
-        let owner = Arc::clone(&self.owner);
-        self.store.serve(port, move |_| Some(Ok(map(owner.load(Ordering::Relaxed)))), to_scripts);
+        let told = Arc::clone(&self.told);
+        let of_others = move |words: &[String]| {
+            let told = *told.lock().unwrap();
+            told.answer(port, words)
+        };
+        self.store.serve(port, of_others, to_scripts);
+    }
+
+    /// A server has heard nothing since, and answers as before.
+    fn cut_off(&self, port: u16) {
+        let told = *self.told.lock().unwrap();
+        self.store.serve(port, move |words| told.answer(port, words), |_| done());
     }
 
     /// Another server has the key's slot, and the servers know it.
     fn give_to(&self, owner: u16) {
-        self.owner.store(owner, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap();
+        *told = Told { owner, epoch: told.epoch + 1 };
     }
 
     async fn call(&self) -> Result<i64, ErrorKind> {
@@ -47,14 +72,32 @@ fn key_slot() -> i64 {
     i64::from(slot::of(call().keys().next().unwrap().as_bytes()))
 }
 
-/// The reply to `CLUSTER SLOTS`: the key's slot is with `owner`, those before with the second, those after with the third.
-fn map(owner: u16) -> Reply {
-    let range = |first: i64, last: i64, port: u16| {
-        let server = Reply::Array(vec![bytes("h"), Reply::Int(i64::from(port)), bytes("id")]);
-        Reply::Array(vec![Reply::Int(first), Reply::Int(last), server])
-    };
-    let slot = key_slot();
-    Reply::Array(vec![range(slot + 1, 16_383, 3), range(slot, slot, owner), range(0, slot - 1, 2)])
+impl Told {
+    fn answer(self, by: u16, words: &[String]) -> Option<Received> {
+        Some(Ok(if words[1] == "NODES" { self.nodes(by) } else { self.slots() }))
+    }
+
+    /// The key's slot is with `owner`, those before with the second server, those after with the third. The fourth is a replica.
+    fn slots(self) -> Reply {
+        let server = |port: u16| {
+            Reply::Array(vec![bytes("h"), Reply::Int(i64::from(port)), bytes(format!("id-{port}"))])
+        };
+        let range = |first: i64, last: i64, port: u16| {
+            Reply::Array(vec![Reply::Int(first), Reply::Int(last), server(port), server(4)])
+        };
+        let slot = key_slot();
+        let own = range(slot, slot, self.owner);
+        Reply::Array(vec![range(slot + 1, 16_383, 3), own, range(0, slot - 1, 2)])
+    }
+
+    fn nodes(self, by: u16) -> Reply {
+        let line = |port: u16| {
+            let flags = if port == by { "myself,master" } else { "master" };
+            let epoch = if port == self.owner { 10 + self.epoch } else { u64::from(port) };
+            format!("id-{port} h:{port}@{port} {flags} - 0 0 {epoch} connected\n")
+        };
+        bytes([1, 2, 3, 4].map(line).concat())
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +217,7 @@ async fn a_dead_server_is_unavailable_until_another_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_there() {
+async fn servers_that_are_all_gone_are_unavailable() {
     let cluster = Cluster::new();
     PORTS.into_iter().for_each(|port| cluster.store.fake.remove(&format!("h:{port}")));
 
@@ -185,9 +228,9 @@ async fn nobody_is_there() {
 async fn slow_reply(owner: u16) -> Result<i64, ErrorKind> {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
-    let slow = Arc::clone(&cluster.owner);
+    let told = Arc::clone(&cluster.told);
     cluster.serve(1, move |_| {
-        slow.store(owner, Ordering::Relaxed);
+        told.lock().unwrap().owner = owner;
         done()
     });
     cluster.store.fake.delay("h:1", SLOW);
@@ -267,4 +310,128 @@ async fn calls_of_a_batch_are_sent_on_one_by_one() {
     for result in results {
         assert_eq!(outcome(result), Ok(1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_replaced_unawares_is_disbelieved_in_time() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.cut_off(1);
+    cluster.give_to(2);
+
+    tokio::time::sleep(BELIEVED_FOR).await;
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_was_replaced_unawares_convinces_no_new_client() {
+    for _ in 0..20 {
+        let cluster = Cluster::new();
+        cluster.cut_off(1);
+        cluster.give_to(2);
+
+        assert_eq!(cluster.call().await, Ok(1));
+        assert_eq!(cluster.store.called(), [2]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_minority_of_the_owners_is_not_believed() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    for port in [2, 3] {
+        cluster.store.serve(port, |_| None, |_| None);
+    }
+
+    tokio::time::sleep(BELIEVED_FOR).await;
+
+    assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_named_server_names_the_others() {
+    let cluster = Cluster::with(&[2]);
+
+    assert_eq!(cluster.call().await, Ok(1));
+    cluster.store.fake.remove("h:2");
+    tokio::time::sleep(BELIEVED_FOR).await;
+    assert_eq!(cluster.call().await, Ok(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_tells_what_became_of_owners_that_are_gone() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    // The replica takes over the key, and is the only one that was known before and is there.
+    cluster.give_to(4);
+    cluster.serve(4, |_| done());
+    let told = Arc::clone(&cluster.told);
+    let moved = move |words: &[String]| {
+        let Reply::Array(mut slots) = told.lock().unwrap().slots() else { unreachable!() };
+        slots.retain(
+            |range| matches!(range, Reply::Array(parts) if parts[0] == Reply::Int(key_slot())),
+        );
+        match words[1].as_str() {
+            "NODES" => Some(Ok(told.lock().unwrap().nodes(4))),
+            _ => Some(Ok(Reply::Array(slots))),
+        }
+    };
+    cluster.store.serve(4, moved, |_| done());
+    for port in PORTS {
+        cluster.store.fake.remove(&format!("h:{port}"));
+    }
+    let closed = cluster.store.fake.listeners("h:1");
+    closed.iter().for_each(|listener| listener(Said::Closed));
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn frozen_servers_delay_the_first_call_a_little() {
+    let cluster = Cluster::with(&[11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 1]);
+    for port in 11..23 {
+        cluster.store.serve(port, |_| None, |_| None);
+    }
+    let asked_at = Instant::now();
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert!(asked_at.elapsed() < TIMEOUT, "{:?}", asked_at.elapsed());
+}
+
+/// A server of another cluster, in which it has all slots.
+fn stranger(words: &[String]) -> Option<Received> {
+    let server = Reply::Array(vec![bytes("h"), Reply::Int(2), bytes("stranger")]);
+    let range = Reply::Array(vec![Reply::Int(0), Reply::Int(16_383), server]);
+    let nodes = bytes("stranger h:2@2 myself,master - 0 0 99 connected\n");
+    Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(vec![range]) }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_of_another_cluster_at_an_old_address_is_not_heard() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.store.serve(2, stranger, |_| done());
+
+    tokio::time::sleep(BELIEVED_FOR).await;
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_cluster_is_used_once_no_server_of_the_old_one_answers() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.store.serve(2, stranger, |_| done());
+    for port in [1, 3] {
+        cluster.store.fake.remove(&format!("h:{port}"));
+    }
+
+    tokio::time::sleep(BELIEVED_FOR).await;
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1, 2]);
 }

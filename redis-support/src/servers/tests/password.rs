@@ -69,8 +69,11 @@ async fn that_crosses_a_network_in_the_clear_is_warned_of_once() {
 async fn is_warned_of_where_it_goes_to_and_not_where_that_is_asked_for() {
     for (master, expected) in [("h", 1), ("localhost", 0)] {
         let fake = Fake::default();
-        let reply = sentinel::of_master(master, 1, 1);
-        fake.serve("localhost:11", move |_| Some(Ok(reply.clone())));
+        let reply = sentinel::of_master_alone(master, 1);
+        fake.serve("localhost:11", move |words| match words[1].as_str() {
+            "MYID" => Some(Ok(bytes("id"))),
+            _ => Some(Ok(reply.clone())),
+        });
         let sentinels = vec![Address::Tcp { host: "localhost".to_owned(), port: 11 }];
         let servers = Topology::Sentinel { sentinels, master: "m".to_owned() };
 

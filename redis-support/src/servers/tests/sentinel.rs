@@ -2,35 +2,84 @@
 
 use super::*;
 use crate::client::Said;
+use crate::servers::trust::{ASKED_AFTER, BELIEVED_FOR};
 
 const SENTINELS: [u16; 3] = [11, 12, 13];
 
 fn store() -> Store {
-    let sentinels = SENTINELS.map(Fake::address).to_vec();
+    store_with(&SENTINELS)
+}
+
+/// Three sentinels of which the client is told these.
+fn store_with(named: &[u16]) -> Store {
+    let sentinels = named.iter().copied().map(Fake::address).collect();
     let store = Store::new(Topology::Sentinel { sentinels, master: "m".to_owned() });
     for port in [1, 2] {
         store.serve(port, |_| None, |_| done());
     }
-    SENTINELS.into_iter().for_each(|sentinel| say(&store, sentinel, 1, 1));
+    say_all(&store, 1, 1);
     store
 }
 
 /// A sentinel says that this is the master since that many failovers.
 fn say(store: &Store, sentinel: u16, master: u16, epoch: u64) {
-    let reply = of_master("h", master, epoch);
-    store.serve(sentinel, move |_| Some(Ok(reply.clone())), |_| None);
+    say_so(store, sentinel, sentinel, of_master("h", master, epoch));
 }
 
-/// The reply to `SENTINEL MASTER`.
-pub(super) fn of_master(host: &str, port: u16, epoch: u64) -> Reply {
-    let fields = [
+/// All do.
+fn say_all(store: &Store, master: u16, epoch: u64) {
+    SENTINELS.into_iter().for_each(|sentinel| say(store, sentinel, master, epoch));
+}
+
+/// The sentinel `id` says so at that port.
+fn say_so(store: &Store, port: u16, id: u16, of_master: Reply) {
+    let others = SENTINELS.into_iter().filter(|other| *other != id);
+    let others = others.map(|port| fields([("ip", bytes("h")), ("port", bytes(port))]));
+    let others = Reply::Array(others.collect());
+    let answer = move |words: &[String]| match words[1].as_str() {
+        "MYID" => Some(Ok(bytes(id))),
+        "MASTER" => Some(Ok(of_master.clone())),
+        "SENTINELS" => Some(Ok(others.clone())),
+        _ => None,
+    };
+    store.serve(port, answer, |_| None);
+}
+
+/// The same of a master that one sentinel alone watches over.
+pub(super) fn of_master_alone(host: &str, port: u16) -> Reply {
+    of_master_among(host, port, 1, "master", 0)
+}
+
+fn of_master(host: &str, port: u16, epoch: u64) -> Reply {
+    of_master_with(host, port, epoch, "master")
+}
+
+fn of_master_with(host: &str, port: u16, epoch: u64, flags: &str) -> Reply {
+    of_master_among(host, port, epoch, flags, 2)
+}
+
+/// The reply to `SENTINEL MASTER` of a sentinel that knows so many others.
+fn of_master_among(host: &str, port: u16, epoch: u64, flags: &str, others: usize) -> Reply {
+    fields([
         ("name", bytes("m")),
         ("ip", bytes(host)),
         ("port", bytes(port)),
+        ("flags", bytes(flags)),
         ("config-epoch", bytes(epoch)),
         ("num-slaves", bytes(2)),
-    ];
+        ("num-other-sentinels", bytes(others)),
+    ])
+}
+
+fn fields<const N: usize>(fields: [(&str, Reply); N]) -> Reply {
     Reply::Array(fields.into_iter().flat_map(|(name, value)| [bytes(name), value]).collect())
+}
+
+fn remove(store: &Store, sentinels: &[u16]) {
+    for port in sentinels {
+        store.fake.remove(&format!("h:{port}"));
+        store.fake.listeners(&format!("h:{port}")).iter().for_each(|tell| tell(Said::Closed));
+    }
 }
 
 async fn call(store: &Store) -> Result<i64, ErrorKind> {
@@ -39,7 +88,7 @@ async fn call(store: &Store) -> Result<i64, ErrorKind> {
 
 /// The sentinels have made the second server the master, and say so.
 fn switch(store: &Store) {
-    SENTINELS.into_iter().for_each(|sentinel| say(store, sentinel, 2, 2));
+    say_all(store, 2, 2);
     for listener in SENTINELS.map(|port| store.fake.listeners(&format!("h:{port}"))).concat() {
         listener(Said::Published(Vec::new()));
     }
@@ -56,8 +105,8 @@ async fn name_the_server_that_is_asked() {
 #[tokio::test(start_paused = true)]
 async fn are_believed_by_how_new_their_knowledge_is() {
     let store = store();
-    say(&store, 12, 2, 7);
     say(&store, 13, 2, 7);
+    store.fake.delay("h:11", TIMEOUT / 2);
 
     assert_eq!(call(&store).await, Ok(1));
     assert_eq!(store.called(), [2]);
@@ -77,13 +126,49 @@ async fn that_switch_say_so_to_those_who_ask_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn may_be_down_but_for_one() {
+async fn may_be_down_but_for_a_majority() {
     let store = store();
-    for down in ["h:11", "h:12"] {
-        store.fake.remove(down);
-    }
+    remove(&store, &[11]);
+    assert_eq!(call(&store).await, Ok(1));
+
+    remove(&store, &[12]);
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+    assert_eq!(store.called(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_each_other() {
+    let store = store_with(&[12]);
 
     assert_eq!(call(&store).await, Ok(1));
+    remove(&store, &[12]);
+    assert_eq!(call(&store).await, Ok(1));
+    remove(&store, &[13]);
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn have_one_voice_each_by_whatever_addresses() {
+    let store = store_with(&[11, 14, 15]);
+    for port in [14, 15] {
+        say_so(&store, port, 11, of_master("h", 1, 1));
+    }
+    remove(&store, &[12, 13]);
+
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_replacing_the_master_confirm_nothing() {
+    let store = store();
+    let switching = of_master_with("h", 1, 2, "master,o_down,failover_in_progress");
+    say_so(&store, 11, 11, switching);
+    say(&store, 12, 2, 2);
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(store.called(), [2]);
+    remove(&store, &[13]);
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,21 +190,50 @@ async fn that_are_all_down_are_unavailable() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_fall_silent_leave_the_last_master_that_they_named() {
+async fn that_fall_silent_are_missed_in_time() {
     let store = store();
     call(&store).await.unwrap();
-    for port in SENTINELS {
-        store.fake.remove(&format!("h:{port}"));
-        store.fake.listeners(&format!("h:{port}")).iter().for_each(|tell| tell(Said::Closed));
+    // One stays, and confirms nothing by itself. No connection ends.
+    for port in [12, 13] {
+        store.serve(port, |_| None, |_| None);
     }
 
-    for _ in 0..2 {
+    tokio::time::sleep(BELIEVED_FOR - Duration::from_millis(1)).await;
+    assert_eq!(call(&store).await, Ok(1));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+    let results = store.servers.call_all(&[super::call(), super::call()]).await;
+    let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
+    assert_eq!(outcomes, [Err(ErrorKind::Unavailable), Err(ErrorKind::Unavailable)]);
+    assert_eq!(store.called(), [1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_asked_ahead_of_calls_in_close_order() {
+    let store = store();
+    call(&store).await.unwrap();
+    SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), TIMEOUT / 2));
+
+    for _ in 0..50 {
+        let asked_at = Instant::now();
         assert_eq!(call(&store).await, Ok(1));
-        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(asked_at.elapsed(), Duration::ZERO);
+        tokio::time::sleep(ASKED_AFTER / 5).await;
     }
-    store.fake.delay("h:1", SLOW);
-    assert_eq!(call(&store).await, Err(ErrorKind::Indeterminate), "who knows by now");
-    store.fake.delay("h:1", Duration::ZERO);
+    // One question a second to each of them, in two round trips' time.
+    let questions = store.fake.round_trips().iter().filter(|requests| **requests == 2).count();
+    assert!((20..=40).contains(&questions), "{questions}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_back_are_believed_again() {
+    let store = store();
+    call(&store).await.unwrap();
+    remove(&store, &[12, 13]);
+    assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
+
+    say_all(&store, 1, 1);
+
     assert_eq!(call(&store).await, Ok(1));
 }
 
@@ -127,7 +241,11 @@ async fn that_fall_silent_leave_the_last_master_that_they_named() {
 async fn that_do_not_know_the_name_say_so() {
     let store = store();
     for sentinel in SENTINELS {
-        store.serve(sentinel, |_| refused("ERR", "No such master with that name"), |_| None);
+        let answer = |words: &[String]| match words[1].as_str() {
+            "MYID" => Some(Ok(bytes("id"))),
+            _ => refused("ERR", "No such master with that name"),
+        };
+        store.serve(sentinel, answer, |_| None);
     }
 
     assert_eq!(call(&store).await, Err(ErrorKind::Invalid));
@@ -144,7 +262,7 @@ async fn are_asked_again_when_the_master_turns_out_to_be_a_replica() {
     );
 
     assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
-    SENTINELS.into_iter().for_each(|sentinel| say(&store, sentinel, 2, 2));
+    say_all(&store, 2, 2);
     assert_eq!(call(&store).await, Err(ErrorKind::Indeterminate), "it was replaced meanwhile");
     assert_eq!(call(&store).await, Ok(1));
     assert_eq!(store.called(), [1, 1, 1, 2]);
@@ -157,7 +275,7 @@ async fn decide_whether_a_late_reply_is_believed() {
         call(&store).await.unwrap();
         store.fake.delay("h:1", SLOW);
         if switches {
-            SENTINELS.into_iter().for_each(|sentinel| say(&store, sentinel, 2, 2));
+            say_all(&store, 2, 2);
         }
 
         assert_eq!(call(&store).await, expected);
@@ -171,7 +289,7 @@ async fn decide_whether_a_master_is_believed_that_fails_half_way() {
         call(&store).await.unwrap();
         store.serve(1, |_| None, first_is_done_and_second_hangs);
         if switches {
-            SENTINELS.into_iter().for_each(|sentinel| say(&store, sentinel, 2, 2));
+            say_all(&store, 2, 2);
         }
 
         let results = store.servers.call_all(&[super::call(), super::call()]).await;
@@ -195,4 +313,19 @@ async fn that_switch_while_the_old_master_answers_end_its_word() {
     switch(&store);
 
     assert_eq!(calling.await.unwrap(), Err(ErrorKind::Indeterminate));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_which_one_knows_the_old_protocol_only_leave_the_store_its_news() {
+    let store = store();
+    store.fake.speak_resp2("h:11");
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert!(store.shared.has_push());
+
+    store.fake.speak_resp2("h:2");
+    switch(&store);
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(store.called(), [1, 2]);
+    assert!(!store.shared.has_push(), "the store itself tells none");
 }

@@ -39,8 +39,8 @@ impl RedisCluster {
             .collect();
         let mut cluster = Self { options, members, folder, login, certificates };
         if cluster.options.proxied {
-            for member in &mut cluster.members {
-                member.node.hide().await;
+            for (n, member) in cluster.members.iter_mut().enumerate() {
+                member.hide(n).await;
             }
         }
         cluster.try_launch().await.then_some(cluster)
@@ -112,7 +112,7 @@ impl RedisCluster {
     }
 
     fn args(&self, i: usize) -> Vec<String> {
-        let Member { node, bus_port, .. } = &self.members[i];
+        let member @ Member { node, bus_port, .. } = &self.members[i];
         let node_timeout = self.options.node_timeout.as_millis().to_string();
         let mut args = self.options.node.replicated_args(node, self.certificates.as_ref());
         args.extend(flags([
@@ -121,7 +121,7 @@ impl RedisCluster {
             ("cluster-node-timeout", node_timeout),
             ("cluster-port", bus_port.to_string()),
             ("cluster-announce-ip", "127.0.0.1".to_owned()),
-            ("cluster-announce-bus-port", bus_port.to_string()),
+            ("cluster-announce-bus-port", member.announced_bus_port().to_string()),
             // A replica takes over however long ago it last heard of its primary.
             ("cluster-replica-validity-factor", "0".to_owned()),
         ]));
@@ -147,7 +147,8 @@ impl RedisCluster {
             shards.map(|ids| format!(",,shard-id={}", ids[i % primaries])).unwrap_or_default()
         };
         let mut lines = Vec::new();
-        for (i, Member { node, bus_port, id }) in self.members.iter().enumerate() {
+        for (i, member @ Member { node, id, .. }) in self.members.iter().enumerate() {
+            let bus_port = member.announced_bus_port();
             let address = format!("{}@{bus_port}{}", node.address(), shard(i));
             let (flag, epoch) = (if i == myself { "myself," } else { "" }, i % primaries + 1);
             let role = match predecessor {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::port::free_port;
+use crate::proxy::{FaultProxy, Weather};
 
 use super::super::node::Node;
 use super::super::server::Login;
@@ -13,11 +14,47 @@ pub(super) struct Member {
     pub(super) node: Node,
     pub(super) bus_port: u16,
     pub(super) id: String,
+    bus_proxy: Option<FaultProxy>,
 }
 
 impl Member {
     pub(super) fn new(folder: PathBuf, login: Option<Login>) -> Self {
-        Self { node: Node::new(folder, login), bus_port: free_port(), id: new_id() }
+        let node = Node::new(folder, login);
+        Self { node, bus_port: free_port(), id: new_id(), bus_proxy: None }
+    }
+
+    /// Stands behind proxies from now on, as the nth of all.
+    pub(super) async fn hide(&mut self, n: usize) {
+        self.node.hide(n).await;
+        self.bus_proxy = Some(FaultProxy::start(format!("127.0.0.1:{}", self.bus_port)).await);
+    }
+
+    /// The port on which the other nodes talk to it.
+    pub(super) fn announced_bus_port(&self) -> u16 {
+        let Some(proxy) = &self.bus_proxy else { return self.bus_port };
+        let address = proxy.address();
+        let (_, port) = address.split_once(':').expect("it is an address of IPv4");
+        port.parse().expect("it is a port")
+    }
+
+    /// Changes what happens to the traffic between two nodes: that of replicas, and the cluster's bus.
+    ///
+    /// # Panics
+    ///
+    /// If they are not behind proxies.
+    pub(super) fn set_weather_between(&self, other: &Self, weather: Weather) {
+        self.node.set_weather_between(&other.node, weather);
+        for (to, from) in [(self, other), (other, self)] {
+            let proxy = to.bus_proxy.as_ref().expect("it was started behind proxies");
+            proxy.set_weather_from(from.node.source().expect("as before"), weather);
+        }
+    }
+
+    /// Lets the nodes talk to it again.
+    pub(super) fn heal(&self) {
+        if let Some(proxy) = &self.bus_proxy {
+            proxy.set_weather(Weather::Fair);
+        }
     }
 }
 

@@ -61,7 +61,7 @@ impl ClusterOptions {
 
     /// Puts a proxy in front of each node, whose addresses are the only ones that clients and replicas know.
     ///
-    /// What the nodes say to each other to keep the cluster together goes past the proxies.
+    /// The cluster's bus goes through other proxies of its own.
     #[must_use]
     pub fn proxied(mut self) -> Self {
         self.proxied = true;

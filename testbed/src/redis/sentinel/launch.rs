@@ -51,8 +51,8 @@ impl RedisSentinel {
         let (nodes, sentinels) = (nodes.collect(), sentinels.collect());
         let mut redis = Self { options, nodes, sentinels, login, folder, certificates };
         if redis.options.proxied {
-            for node in redis.nodes.iter_mut().chain(&mut redis.sentinels) {
-                node.hide().await;
+            for (n, node) in redis.nodes.iter_mut().chain(&mut redis.sentinels).enumerate() {
+                node.hide(n).await;
             }
         }
         redis.try_launch().await.then_some(redis)
@@ -178,6 +178,7 @@ impl RedisSentinel {
         } else {
             settings.push(("port", sentinel.port().to_string()));
         }
+        settings.extend(sentinel.source().map(|source| ("bind-source-addr", source.to_string())));
         if let Some([user, password]) = &self.login {
             settings.push(("sentinel auth-user", format!("{NAME} {user}")));
             settings.push(("sentinel auth-pass", format!("{NAME} {password}")));

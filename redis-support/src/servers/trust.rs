@@ -1,0 +1,152 @@
+//! How long the word of others about the servers is good.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout};
+
+use crate::client::Client;
+use crate::shared::Shared;
+
+/// The witnesses are asked again after so long while calls go on, so that calls in close order never wait for an answer.
+/// Frequent enough that a lost question is repeated before [`BELIEVED_FOR`] is over.
+pub(super) const ASKED_AFTER: Duration = Duration::from_secs(1);
+
+/// No server is believed for longer than this after the last question that the witnesses answered. Together with the TTL it bounds how long
+/// a holder on the wrong side of a partition believes; `docs/promises.md` names the sum.
+pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(2);
+
+/// The least time between two questions that no call waits for, so that refused connections cause no storm of them.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Those that know which servers are in charge: sentinels, or the servers of a cluster.
+pub(super) trait Witnesses<C: Client>: Send + Sync + 'static {
+    /// How long their last word is good.
+    fn trust(&self) -> &Trust<C>;
+
+    /// Asks enough of them, and adopts their answer.
+    fn ask(&self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Whether the last word of the witnesses is still good: for a limited time, and only until there is a doubt.
+///
+/// A server that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. It cannot know; so
+/// calls are sent to servers that the witnesses confirmed of late, and to no others.
+pub(super) struct Trust<C: Client> {
+    shared: Arc<Shared<C>>,
+    /// The task or call that asks holds it; the others wait for the outcome.
+    asking: Arc<tokio::sync::Mutex<()>>,
+    last: Mutex<Last>,
+}
+
+/// The last questions.
+#[derive(Default)]
+struct Last {
+    /// How many were begun.
+    begun: u64,
+    /// When the last one was.
+    begun_at: Option<Instant>,
+    /// The outcome of the last one, once there is one.
+    outcome: Option<Result<(), Error>>,
+    confirmed: Option<Confirmed>,
+}
+
+/// A question that was answered.
+#[derive(Clone, Copy)]
+struct Confirmed {
+    /// When it was sent.
+    at: Instant,
+    /// How many doubts there were by then.
+    doubts: u64,
+}
+
+impl<C: Client> Trust<C> {
+    pub(super) fn new(shared: &Arc<Shared<C>>) -> Self {
+        Self { shared: Arc::clone(shared), asking: Arc::default(), last: Mutex::default() }
+    }
+
+    /// Makes sure that the witnesses have answered of late, and after the last doubt.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if others ask for too long.
+    pub(super) async fn ensure<W: Witnesses<C>>(witnesses: &Arc<W>) -> Result<(), Error> {
+        let this = witnesses.trust();
+        this.shared.ensure_open()?;
+        match this.age() {
+            Some(age) if age < ASKED_AFTER => return Ok(()),
+            Some(age) if age < BELIEVED_FOR => {
+                Self::ask_ahead(witnesses);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let begun = this.last().begun;
+        let turn = timeout(this.shared.timeout, Arc::clone(&this.asking).lock_owned()).await;
+        let turn = turn.map_err(|_elapsed| no_answer())?;
+        match this.outcome_after(begun) {
+            Some(outcome) => outcome,
+            None => Self::ask(witnesses, turn).await,
+        }
+    }
+
+    /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
+    fn age(&self) -> Option<Duration> {
+        let confirmed = self.last().confirmed?;
+        (confirmed.doubts == self.shared.doubts()).then(|| confirmed.at.elapsed())
+    }
+
+    /// The outcome of a question that began after the first so many.
+    fn outcome_after(&self, begun: u64) -> Option<Result<(), Error>> {
+        let last = self.last();
+        let outcome = last.outcome.as_ref().filter(|_| last.begun > begun)?;
+        Some(outcome.as_ref().copied().map_err(Error::repeated))
+    }
+
+    /// Asks before it has to be, and has no call wait for that.
+    fn ask_ahead<W: Witnesses<C>>(witnesses: &Arc<W>) {
+        let this = witnesses.trust();
+        let is_early = this.last().begun_at.is_some_and(|begun_at| begun_at.elapsed() < PAUSE);
+        if is_early {
+            return;
+        }
+        if let Ok(turn) = Arc::clone(&this.asking).try_lock_owned() {
+            let witnesses = Arc::clone(witnesses);
+            tokio::spawn(async move { drop(Self::ask(&witnesses, turn).await) });
+        }
+    }
+
+    async fn ask<W: Witnesses<C>>(
+        witnesses: &Arc<W>,
+        _turn: OwnedMutexGuard<()>,
+    ) -> Result<(), Error> {
+        let this = witnesses.trust();
+        let sent = Confirmed { at: Instant::now(), doubts: this.shared.doubts() };
+        this.begin(sent.at);
+        let outcome = witnesses.ask().await;
+        let mut last = this.last();
+        last.outcome = Some(outcome.as_ref().copied().map_err(Error::repeated));
+        if outcome.is_ok() {
+            last.confirmed = Some(sent);
+        }
+        drop(last);
+        outcome.inspect_err(|error| tracing::debug!(%error, "the servers are not confirmed"))
+    }
+
+    fn begin(&self, at: Instant) {
+        let mut last = self.last();
+        last.begun += 1;
+        (last.begun_at, last.outcome) = (Some(at), None);
+    }
+
+    fn last(&self) -> MutexGuard<'_, Last> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn no_answer() -> Error {
+    let message = "no answer in time to the question which servers are in charge";
+    Error::new(ErrorKind::Unavailable, message)
+}
