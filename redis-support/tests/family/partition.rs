@@ -137,10 +137,19 @@ mod in_a_cluster {
         ClusterOptions::new().proxied().node_timeout(LONG).start().await
     }
 
-    /// Has the replica of the key's owner take over without asking that.
+    /// Has the replica of the key's owner take over without asking that, and waits until all other nodes have heard of it.
     async fn replace(redis: &RedisCluster, owner: usize) {
         let replica = redis.replica_of(owner).await;
         redis.force_failover(replica).await;
+        for node in (0..redis.nodes()).filter(|node| *node != owner) {
+            until("the node knows the new owner", async || {
+                let nodes = redis.command(node, &["CLUSTER", "NODES"]).await;
+                let mut lines = nodes.lines();
+                let address = redis.node_address(replica);
+                lines.any(|line| line.contains(&address) && line.contains("master"))
+            })
+            .await;
+        }
     }
 
     #[tokio::test]
