@@ -20,7 +20,7 @@
 //! | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there |
 //! | V3 | the tokens of a key do not grow in the order in which its store grants leases |
 //! | V4 | a guard says *held* after it has said *lost* |
-//! | V5 | a call outlives its wait |
+//! | V5 | a call outlives its wait, or a client is passed for ever |
 //! | V6 | faults have ended, and a key is not free within a TTL, or a task or a record is left |
 //!
 //! Wipes and failovers lose leases that their holders still believe in. `docs/promises.md` grants the overlap for a TTL, and the report

@@ -202,6 +202,9 @@ async fn end(world: &Arc<World>, clients: Vec<LockClient<Link>>) {
     let faults_end = world.incidents.iter().map(Incident::end).max().unwrap_or_default();
     sleep_until(world.zero() + faults_end).await;
     world.calm_down();
+    for client in &clients {
+        judge_liveness(world, client).await;
+    }
     for client in clients {
         if let Err(error) = client.shutdown(SHUTDOWN_LIMIT).await {
             world.judge.violate(format!("V6: a shutdown fails: {error}"));
@@ -222,6 +225,18 @@ async fn end(world: &Arc<World>, clients: Vec<LockClient<Link>>) {
     let tasks = Handle::current().metrics().num_alive_tasks();
     if tasks > 0 {
         world.judge.violate(format!("V6: {tasks} tasks are left"));
+    }
+}
+
+/// With all faults over, every client gets every mutex: no place and no turn is left behind.
+async fn judge_liveness(world: &World, client: &LockClient<Link>) {
+    for key in [KEYS[0], KEYS[1]] {
+        let mutex = client.mutex(key).expect("it is a good key");
+        match mutex.try_lock_for(ALL_IS_OVER).await {
+            Ok(Some(guard)) => drop(guard),
+            Ok(None) => world.judge.violate(format!("V5: {key} is not to be had")),
+            Err(error) => world.judge.violate(format!("V5: {key} is not to be had: {error}")),
+        }
     }
 }
 
