@@ -35,7 +35,7 @@ async fn refused(backend: &EtcdBackend, claim: &Claim) -> Contention {
 /// Takes a place for `claim`, and waits until the server tells the claim of its turn.
 async fn told(backend: &EtcdBackend, claim: &Claim) -> KeyWatch {
     let watch = backend.watch_claim(claim);
-    until("the claim is told", async || refused(backend, claim).await.has_news()).await;
+    until("the claim is told", async || refused(backend, claim).await.called_by().is_some()).await;
     watch
 }
 
@@ -85,7 +85,7 @@ async fn a_waiter_that_is_told_reads_two_keys_and_writes_none() {
         let contention = refused(&line.backend, &line.claims[1]).await;
         let holder = contention.holder().expect("it is told of");
         assert_eq!(holder.fingerprint(), line.holder.id().fingerprint());
-        assert!(contention.has_news() && contention.place() == Some(LONG));
+        assert!(contention.called_by().is_some() && contention.place() == Some(LONG));
     }
 
     let sent = line.count(SENT).await - before.0;
@@ -102,7 +102,7 @@ async fn a_waiter_whose_predecessor_gave_up_stays_behind_the_others() {
 
         let mut contention = refused(&line.backend, &line.claims[1]).await;
         assert_eq!(contention.place(), Some(LONG));
-        while !contention.has_news() {
+        while contention.called_by().is_none() {
             contention = refused(&line.backend, &line.claims[1]).await;
         }
         line.backend.release(&line.holder).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_waiter_without_a_watch_is_not_told() {
 
     drop(line.watches);
 
-    assert!(!refused(&line.backend, &line.claims[1]).await.has_news());
+    assert!(refused(&line.backend, &line.claims[1]).await.called_by().is_none());
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_waiter_is_woken_by_the_end_of_its_stream_and_told_by_the_next_one() {
 
     watch.changed().await;
     until_some("told again", async || match backend.try_acquire(&claim).await {
-        Ok(Attempt::Held(contention)) => contention.has_news().then_some(()),
+        Ok(Attempt::Held(contention)) => contention.called_by().is_some().then_some(()),
         _ => None,
     })
     .await;

@@ -10,8 +10,8 @@ use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
-    Holder, Inspection, KeyWatch, KeyWatches, Lease, LeaseId, LockBackend, LockKey, MemoryBackend,
-    Offer, Patience, Release, Renewal, Revocation, Share,
+    Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience,
+    Release, Renewal, Revocation, Share,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -20,8 +20,6 @@ struct Liar {
     store: MemoryBackend,
     flaw: Flaw,
     notes: Arc<Mutex<Notes>>,
-    /// News of its own.
-    news: KeyWatches,
 }
 
 /// What the store of a liar would still have, or have forgotten; for all clients of that store.
@@ -47,6 +45,7 @@ enum Flaw {
     ForgetsItsOwnGrant,
     ForgetsPlaces,
     GrantsSomeOfSeveral,
+    GrantsWaitersBriefly,
     HangsWhenContended,
     IgnoresNewDescriptions,
     IssuesEqualTokens,
@@ -61,7 +60,6 @@ enum Flaw {
     MixesUpCase,
     NeverAsksBack,
     NeverTellsNews,
-    OffersWhatItHasNot,
     ProlongsOthers,
     RenewsInto,
     RenewsNothing,
@@ -86,6 +84,10 @@ impl Notes {
             }
             Attempt::Held(_) => {}
         }
+    }
+
+    fn waits(&self, claim: &Claim) -> bool {
+        self.waiting.iter().any(|waiting| waiting.id() == claim.id())
     }
 
     fn forget(&mut self, lease: &Lease) {
@@ -121,6 +123,9 @@ impl Liar {
             (Flaw::CountsTheDead, Share::Units { units, limit }, _) => {
                 let limit = limit.saturating_sub(self.units_of_the_dead(claim.key()).await?);
                 as_lease(lease.clone().with_share(Share::Units { units, limit }))
+            }
+            (Flaw::GrantsWaitersBriefly, ..) if self.notes.lock().unwrap().waits(claim) => {
+                as_lease(lease.clone().with_ttl(lease.ttl() / 10))
             }
             (Flaw::ForgetsPlaces, ..) => Claim::new(lease.clone()),
             (Flaw::KeepsPlacesForEver, _, Patience::Queues(place)) => {
@@ -234,9 +239,6 @@ impl LockBackend for Liar {
                 let nobody = nobody.with_remaining(Some(Duration::from_secs(1)));
                 Ok(Attempt::Held(Contention::new().with_holder(nobody)))
             }
-            Attempt::Held(contention) if self.has(Flaw::OffersWhatItHasNot) => {
-                Ok(Attempt::Held(contention.with_attempt(1)))
-            }
             held @ Attempt::Held(_) => Ok(held),
         }
     }
@@ -289,16 +291,6 @@ impl LockBackend for Liar {
                 self.store.release(lease).await?;
                 Ok(Release::Released)
             }
-            Flaw::OffersWhatItHasNot => {
-                let release = self.store.release(lease).await?;
-                let of_this = |claim: &&Claim| claim.key() == lease.key();
-                let next = self.notes.lock().unwrap().waiting.iter().find(of_this).cloned();
-                if let (Release::Released, Some(claim)) = (release, next) {
-                    let offer = Offer::new(Grant::new(NonZeroU64::MAX), 1, Duration::ZERO);
-                    self.news.offer(lease.key().as_str(), &claim.id().secret(), offer);
-                }
-                Ok(release)
-            }
             _ => self.store.release(lease).await,
         }
     }
@@ -306,7 +298,6 @@ impl LockBackend for Liar {
     fn watch(&self, key: &LockKey) -> KeyWatch {
         match self.flaw {
             Flaw::NeverTellsNews => KeyWatch::silent(),
-            Flaw::OffersWhatItHasNot => self.news.watch(key),
             _ => self.store.watch(key),
         }
     }
@@ -349,7 +340,7 @@ impl Harness for Lying {
     async fn start() -> Self {
         let store = MemoryBackend::with_clock(TokioClock::new());
         let (flaw, notes) = (*FLAW.lock().unwrap(), Arc::default());
-        Self(Liar { store, flaw, notes, news: KeyWatches::default() })
+        Self(Liar { store, flaw, notes })
     }
 
     async fn connect(&self) -> Liar {
@@ -391,6 +382,7 @@ const FLAWS: [(Flaw, &str); 30] = [
     ),
     (Flaw::ForgetsPlaces, "fair::who_comes_first_is_served_first"),
     (Flaw::GrantsSomeOfSeveral, "together::all_keys_are_granted_or_none"),
+    (Flaw::GrantsWaitersBriefly, "waiting::what_was_waited_for_lasts_like_any_other"),
     (Flaw::HangsWhenContended, "mutual_exclusion::a_held_lock_is_refused_at_once"),
     (Flaw::IgnoresNewDescriptions, "election::what_a_leader_proclaims_is_seen_by_all"),
     (Flaw::IssuesEqualTokens, "fencing::tokens_strictly_increase"),
@@ -405,7 +397,6 @@ const FLAWS: [(Flaw, &str); 30] = [
     (Flaw::MixesUpCase, "mutual_exclusion::similar_names_are_different_locks"),
     (Flaw::NeverAsksBack, "revocation::a_holder_that_is_asked_back_learns_of_it_and_goes_on"),
     (Flaw::NeverTellsNews, "waiting::a_release_wakes_who_waits"),
-    (Flaw::OffersWhatItHasNot, "waiting::what_was_waited_for_lasts_like_any_other"),
     (Flaw::ProlongsOthers, "semaphore::each_holder_has_its_own_ttl"),
     (Flaw::ReleasesNothing, "release::a_released_lock_is_free_and_a_second_release_is_nothing"),
     (Flaw::RenewsInto, "renewal::a_renewal_puts_the_full_ttl_in_force"),

@@ -134,8 +134,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// By default silent, so that callers poll. A backend that declares
     /// [`Feature::Push`](crate::Feature::Push) fires it when a key is released by anybody, and when
-    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping, also of
-    /// leases that the store [offers](Offer) to those who wait.
+    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
     }
@@ -292,50 +291,22 @@ impl Grant {
     }
 }
 
-/// A lease that the store has put in force unasked, when another one ended, for a claim whose caller waits.
-///
-/// It comes with the [news](crate::KeyWatches::offer). It is a lease like any other: an attempt is granted it again, and a release
-/// ends it. So a store may make one who waits the holder, and the way there and back that an attempt would take is saved.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Offer {
-    grant: Grant,
-    attempt: u64,
-    after: Duration,
-}
-
-impl Offer {
-    /// Creates the offer of `grant`, which was made so long `after` the last attempt that the store had received, by the store's clock,
-    /// and that was the one with this [number](Contention::with_attempt).
-    ///
-    /// Nobody knows whether the caller is still there, so a store makes offers only to those of whom it has heard lately.
-    pub fn new(grant: Grant, attempt: u64, after: Duration) -> Self {
-        Self { grant, attempt, after }
-    }
-
-    /// The lease that was put in force.
-    pub fn grant(&self) -> &Grant {
-        &self.grant
-    }
-
-    /// The number of the last attempt that the store had received.
-    pub fn attempt(&self) -> u64 {
-        self.attempt
-    }
-
-    /// How long after that attempt the grant was made, by the store's clock.
-    pub fn after(&self) -> Duration {
-        self.after
-    }
-}
-
 /// What is known about a key that others hold. All of it is a hint.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
     retry_after: Option<Duration>,
     place: Option<Duration>,
-    attempt: Option<u64>,
-    has_news: bool,
+    called_by: Option<CalledBy>,
+}
+
+/// How a claim that stands in the store's queue hears that it is to be asked for again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CalledBy {
+    /// By any news of the key.
+    Key,
+    /// By news for this very claim ([`KeyWatches::call`](crate::KeyWatches::call)). Other news of the key do not concern it.
+    Name,
 }
 
 impl Contention {
@@ -360,26 +331,18 @@ impl Contention {
     }
 
     /// Says that the claim stands in the store's queue now, and how long it does without another attempt, though it
-    /// did not ask for a [place](crate::Patience::Queues) and only [waits](crate::Patience::Waits).
+    /// did perhaps not ask for a [place](crate::Patience::Queues) and only [waits](crate::Patience::Waits).
     #[must_use]
     pub fn with_place(mut self, time: Duration) -> Self {
         self.place = Some(time);
         self
     }
 
-    /// Gives the attempt a number that no other attempt of this claim has, and says that the store may put the lease in force
-    /// unasked from now on: an [`Offer`] then names the attempt from which it counts.
+    /// Says that the claim has a place in the store's queue, and how it is called up from there: until then, it is asked for again
+    /// [when something ends](Self::retry_after) and in time to keep its place, and by default at no other time.
     #[must_use]
-    pub fn with_attempt(mut self, number: u64) -> Self {
-        self.attempt = Some(number);
-        self
-    }
-
-    /// Says that the store's [news](LockBackend::watch_claim) tell the claim of its turn from now on, and of their own end: while it has
-    /// a place, it need not poll.
-    #[must_use]
-    pub fn with_news(mut self) -> Self {
-        self.has_news = true;
+    pub fn with_called_by(mut self, by: CalledBy) -> Self {
+        self.called_by = Some(by);
         self
     }
 
@@ -394,14 +357,9 @@ impl Contention {
         self.retry_after.into_iter().chain(holder).min()
     }
 
-    /// The number of the attempt; `None` if the store puts no lease in force unasked.
-    pub fn attempt(&self) -> Option<u64> {
-        self.attempt
-    }
-
-    /// Whether the store tells the claim of its turn, by news or by an [`Offer`].
-    pub fn has_news(&self) -> bool {
-        self.has_news || self.attempt.is_some()
+    /// How the claim is called up; `None` if it is not.
+    pub fn called_by(&self) -> Option<CalledBy> {
+        self.called_by
     }
 
     /// How long a place is kept for a claim that did not ask for one; `None` if it has none.

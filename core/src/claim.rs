@@ -34,7 +34,7 @@ pub enum Patience {
 }
 
 impl Patience {
-    /// How long a store that gives a place to those who only [wait](Self::Waits) keeps a free key for the first of them: a round
+    /// How long a store that gives a place to claims that only [wait](Self::Waits) keeps room for one of them: a round
     /// trip to anywhere in the world, and no longer than others may be held up by one that is dead.
     pub const RESERVATION: Duration = Duration::from_millis(250);
 }

@@ -51,6 +51,13 @@ impl LeaseId {
         write!(text, "-{:x}", self.count).expect("a string takes whatever is written");
     }
 
+    /// Reads what [`secret`](Self::secret) writes; `None` for all other text.
+    pub fn from_secret(text: &str) -> Option<Self> {
+        let (random, count) = text.split_once('-')?;
+        let random = Uuid::try_parse(random).ok()?;
+        Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
+    }
+
     /// What logs and people may see of it.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.secret().as_bytes())

@@ -54,7 +54,7 @@ mod sync;
 
 pub use admin::Admin;
 pub use backend::{
-    Attempt, AttemptAll, Contention, ForcedRelease, Grant, LockBackend, Offer, Release, Renewal,
+    Attempt, AttemptAll, CalledBy, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal,
     Revocation,
 };
 pub use capabilities::{Capabilities, Feature, Fencing};

@@ -177,9 +177,8 @@ impl LockOptions {
     /// their turn; between them the store decides.
     ///
     /// Nobody passes those who stand in the queue, fair or not, except clients other than Leasehold. A waiter that dies
-    /// holds up those behind it for at most [`LockOptions::PLACE_TTL`], or as any holder if the store had just made it
-    /// one ([`Offer`](crate::Offer)), and one that gives up for no longer than it takes to tell. Each waiting caller asks
-    /// the store on its own, so with hundreds of them per key this is slower than what it replaces.
+    /// holds up those behind it for at most [`LockOptions::PLACE_TTL`], and one that gives up for no longer than it takes to tell. Each
+    /// waiting caller asks the store on its own, so with hundreds of them per key this is slower than what it replaces.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;

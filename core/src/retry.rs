@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind};
 /// How a caller that waits for a key, or for a store that does not answer, tries again.
 ///
 /// A pause is never longer than stated, and cut short when the store tells that the key may be free, when the holder's lease runs
-/// out, and when the [wait](crate::LockOptions::wait) is over. So the pauses matter where nobody tells. By default there are none while
-/// the caller stands in the queue of a store that tells the next one of its turn: its place is asked for again every few
+/// out, and when the [wait](crate::LockOptions::wait) is over. So the pauses matter where no news come. By default there are none while
+/// the caller stands in the queue of a store that calls it up ([`CalledBy`](crate::CalledBy)): its place is asked for again every few
 /// seconds, and that is enough.
 ///
 /// ```

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::backend::Offer;
+use crate::backend::CalledBy;
+use crate::claim::{Claim, Patience};
 use crate::key::LockKey;
 use crate::lease::LeaseId;
 use crate::sync::{Mutex, lock};
@@ -16,20 +17,26 @@ use crate::sync::{Mutex, lock};
 /// Fires when something about a key may have changed since the watch began or fired last.
 ///
 /// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
-/// fire for nothing, and it may miss a change, so whoever waits also polls.
+/// fire for nothing, and it may miss a change, so every waiter also polls.
 pub struct KeyWatch {
     subscription: Option<Subscription>,
     /// What lives as long as the watch.
     attached: Option<Box<dyn Send + Sync>>,
 }
 
+/// Wakers that a poll has replaced.
+pub(crate) type Replaced = [Option<Waker>; 2];
+
 struct Subscription {
     hub: Arc<Hub>,
     key: LockKey,
     id: u64,
     seen: u32,
-    /// The hub has a waker of it, unless there was a change since.
+    /// The hub has a waker of it for news of the key, unless there was a change since.
     waits: bool,
+    /// The claim that is called by name, if there is one.
+    claim: Option<LeaseId>,
+    called_by: CalledBy,
 }
 
 impl KeyWatch {
@@ -49,7 +56,7 @@ impl KeyWatch {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: a change is reported to whoever asks next.
+    /// Safe to drop: a change is reported by the next call.
     pub async fn changed(&mut self) {
         poll_fn(|cx| self.poll_changed(cx)).await;
     }
@@ -71,13 +78,11 @@ impl KeyWatch {
         }
     }
 
-    /// Takes the lease that was offered to the claim with this id, if there is one.
-    pub(crate) fn take_offer(&self, id: LeaseId) -> Option<Offer> {
-        let subscription = self.subscription.as_ref()?;
-        let mut keys = lock(&subscription.hub.keys);
-        let offered = &mut keys.get_mut(&subscription.key)?.offered;
-        let offered = offered.take_if(|offered| offered.id == id.secret())?;
-        Some(offered.offer)
+    /// Fires from now on for such news.
+    pub(crate) fn heed(&mut self, called_by: CalledBy) {
+        if let Some(subscription) = &mut self.subscription {
+            subscription.heed(called_by);
+        }
     }
 
     /// Polls for a change; the waker of the last call is woken by the next one.
@@ -86,10 +91,10 @@ impl KeyWatch {
     }
 
     /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
-    pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Option<Waker>) {
+    pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         match &mut self.subscription {
             Some(subscription) => subscription.poll_changed(cx),
-            None => (Poll::Pending, None),
+            None => (Poll::Pending, Replaced::default()),
         }
     }
 }
@@ -104,51 +109,72 @@ impl fmt::Debug for KeyWatch {
 }
 
 impl Subscription {
-    /// A waker may own the owner of a watch, so the caller drops the one that is replaced, with the map unlocked.
-    fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Option<Waker>) {
-        let mut keys = lock(&self.hub.keys);
-        let watched = keys.get_mut(&self.key).expect("an entry lives as long as its watches");
-        if watched.version != self.seen {
-            self.seen = watched.version;
-            self.waits = false;
-            return (Poll::Ready(()), None);
+    /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+        let mut watched = lock(&self.hub.watched);
+        let mut replaced = Replaced::default();
+        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+            if mem::take(&mut called.is_called) {
+                return (Poll::Ready(()), replaced);
+            }
+            replaced[0] = called.waker.replace(cx.waker().clone());
         }
-        let replaced = if self.waits { watched.forget(self.id) } else { None };
-        watched.wake_next_time(self.id, cx.waker());
-        self.waits = true;
+        let key = watched.keys.get_mut(&self.key).expect("an entry lives as long as its watches");
+        if self.called_by == CalledBy::Key && key.version != self.seen {
+            self.seen = key.version;
+            self.waits = false;
+            return (Poll::Ready(()), replaced);
+        }
+        replaced[1] = if self.waits { key.forget(self.id) } else { None };
+        self.waits = self.called_by == CalledBy::Key;
+        if self.waits {
+            key.wake_next_time(self.id, cx.waker());
+        }
         (Poll::Pending, replaced)
     }
 
     fn has_changed(&self) -> bool {
-        lock(&self.hub.keys).get(&self.key).is_some_and(|watched| watched.version != self.seen)
+        let watched = lock(&self.hub.watched);
+        let is_called =
+            self.claim.and_then(|id| watched.claims.get(&id)).is_some_and(|it| it.is_called);
+        is_called || watched.keys.get(&self.key).is_some_and(|key| key.version != self.seen)
     }
 
     fn skip(&mut self) {
-        if let Some(watched) = lock(&self.hub.keys).get(&self.key) {
-            self.seen = watched.version;
+        let mut watched = lock(&self.hub.watched);
+        if let Some(key) = watched.keys.get(&self.key) {
+            self.seen = key.version;
         }
+        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+            called.is_called = false;
+        }
+    }
+
+    fn heed(&mut self, called_by: CalledBy) {
+        self.called_by = if self.claim.is_some() { called_by } else { CalledBy::Key };
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut keys = lock(&self.hub.keys);
-        let Some(watched) = keys.get_mut(&self.key) else {
+        let mut watched = lock(&self.hub.watched);
+        let called = self.claim.and_then(|id| watched.claims.remove(&id));
+        let Some(key) = watched.keys.get_mut(&self.key) else {
             return;
         };
-        let needless = if self.waits { watched.forget(self.id) } else { None };
-        watched.watches -= 1;
-        if watched.watches == 0 {
-            keys.remove(&self.key);
+        let needless = if self.waits { key.forget(self.id) } else { None };
+        key.watches -= 1;
+        if key.watches == 0 {
+            watched.keys.remove(&self.key);
         }
-        drop(keys);
-        drop(needless);
+        drop(watched);
+        drop((called, needless));
     }
 }
 
 /// Where a backend takes its [`KeyWatch`]es from, and passes on the news of its store.
 ///
-/// It keeps nothing for a key that nobody watches. Clones share one set of watches.
+/// It keeps nothing for a key without a watch. Clones share one set of watches.
 ///
 /// ```
 /// # futures_util::future::FutureExt::now_or_never(async {
@@ -169,67 +195,90 @@ pub struct KeyWatches(Arc<Hub>);
 impl KeyWatches {
     /// Begins to watch `key`. A change that happened before is not reported.
     pub fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.subscribe(key, None)
+    }
+
+    /// Begins to watch the key of `claim`, and, if its caller waits, for [calls](Self::call) of the claim by name.
+    ///
+    /// One watch per claim is called by name; to further ones all news of the key are reported.
+    pub fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        let waits = claim.patience() != Patience::Leaves;
+        self.subscribe(claim.key(), waits.then(|| claim.id()))
+    }
+
+    fn subscribe(&self, key: &LockKey, claim: Option<LeaseId>) -> KeyWatch {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut keys = lock(&self.0.keys);
-        let watched = keys.entry(key.clone()).or_default();
-        watched.watches += 1;
-        let seen = watched.version;
-        drop(keys);
-        let (hub, key) = (Arc::clone(&self.0), key.clone());
-        let subscription = Subscription { hub, key, id, seen, waits: false };
+        let mut watched = lock(&self.0.watched);
+        let claim = claim.filter(|claim| !watched.claims.contains_key(claim));
+        if let Some(claim) = claim {
+            watched.claims.insert(claim, CalledClaim::default());
+        }
+        let of_key = watched.keys.entry(key.clone()).or_default();
+        of_key.watches += 1;
+        let seen = of_key.version;
+        drop(watched);
+        let (hub, key, called_by) = (Arc::clone(&self.0), key.clone(), CalledBy::Key);
+        let subscription = Subscription { hub, key, id, seen, waits: false, claim, called_by };
         KeyWatch { subscription: Some(subscription), attached: None }
     }
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
     pub fn notify(&self, key: &str) {
-        let woken = lock(&self.0.keys).get_mut(key).map(WatchedKey::change);
+        let woken = lock(&self.0.watched).keys.get_mut(key).map(WatchedKey::change);
         woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Passes on that the store has put a lease in force for the claim with this [id](LeaseId::secret) on the key with this
-    /// [encoded name](LockKey::as_str), unasked.
+    /// Passes on that the claim with this [id](LeaseId::secret) is to be asked for again.
     ///
-    /// Nothing is lost if nobody takes it: who waits hears that something has changed, asks, and is granted it.
-    pub fn offer(&self, key: &str, id: &str, offer: Offer) {
-        let woken = lock(&self.0.keys).get_mut(key).map(|watched| {
-            watched.offered = Some(Box::new(Offered { id: id.to_owned(), offer }));
-            watched.change()
-        });
-        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+    /// Nothing happens if it has no watch here.
+    pub fn call(&self, id: &str) {
+        let Some(id) = LeaseId::from_secret(id) else { return };
+        let woken = lock(&self.0.watched).claims.get_mut(&id).and_then(CalledClaim::call);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Passes on that anything may have changed, as after a lost connection.
     pub fn notify_all(&self) {
-        let woken: Vec<_> = lock(&self.0.keys).values_mut().flat_map(WatchedKey::change).collect();
-        woken.into_iter().for_each(|(_, waker)| waker.wake());
+        let mut watched = lock(&self.0.watched);
+        let keys = watched.keys.values_mut().flat_map(WatchedKey::change);
+        let mut woken: Vec<Waker> = keys.map(|(_, waker)| waker).collect();
+        woken.extend(watched.claims.values_mut().filter_map(CalledClaim::call));
+        drop(watched);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// How many keys are being watched.
     pub fn watched_keys(&self) -> usize {
-        lock(&self.0.keys).len()
+        lock(&self.0.watched).keys.len()
     }
 }
 
 #[derive(Default)]
 struct Hub {
-    keys: Mutex<HashMap<LockKey, WatchedKey>>,
+    watched: Mutex<Watched>,
     next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Watched {
+    keys: HashMap<LockKey, WatchedKey>,
+    /// The claims that may be called by name.
+    claims: HashMap<LeaseId, CalledClaim>,
 }
 
 #[derive(Default)]
 struct WatchedKey {
     version: u32,
     watches: u32,
-    /// Whom to wake at the next change: a list, since most keys have one watch.
+    /// The wakers for the next change: a list, since most keys have one watch.
     wakers: Vec<(u64, Waker)>,
-    /// The last lease that was offered, until it is taken.
-    offered: Option<Box<Offered>>,
 }
 
-/// A lease, and the id of the claim that it is for.
-struct Offered {
-    id: String,
-    offer: Offer,
+/// Whether a claim was called since its watch fired last, and its waker.
+#[derive(Default)]
+struct CalledClaim {
+    is_called: bool,
+    waker: Option<Waker>,
 }
 
 impl WatchedKey {
@@ -256,9 +305,17 @@ impl WatchedKey {
     }
 }
 
+impl CalledClaim {
+    /// Marks a call. The waker is for the caller to wake once the map is unlocked.
+    fn call(&mut self) -> Option<Waker> {
+        self.is_called = true;
+        self.waker.take()
+    }
+}
+
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("watched_keys", &lock(&self.keys).len()).finish()
+        f.debug_struct("Hub").field("watched_keys", &lock(&self.watched).keys.len()).finish()
     }
 }
 
@@ -266,8 +323,10 @@ impl fmt::Debug for Hub {
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;
+    use std::time::Duration;
 
     use super::*;
+    use crate::lease::Lease;
 
     fn key() -> LockKey {
         LockKey::new("k").unwrap()
@@ -329,6 +388,40 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn a_claim_called_by_name_hears_no_other_news() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+        watch.heed(CalledBy::Name);
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+
+        watches.notify("k");
+        watches.call(&LeaseId::new().secret());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        assert!(!is_ready(&mut watch));
+
+        watches.call(&claim.id().secret());
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_call_before_the_claim_listens_is_kept() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+
+        watches.call(&claim.id().secret());
+        watch.heed(CalledBy::Name);
+        assert!(is_ready(&mut watch));
+
+        watches.notify_all();
+        assert!(is_ready(&mut watch));
     }
 
     #[test]

@@ -301,7 +301,8 @@ mod a_waiter_of_whom_nothing_is_heard {
         let store = MemoryBackend::with_clock(TokioClock::new());
         let key = LockKey::new("k").unwrap();
         let claim = || Claim::new(Lease::new(&key, ms(1_000)));
-        let waits = claim().with_patience(Patience::Waits);
+        // For as long as the place of any waiter lasts, which is no longer than its TTL.
+        let waits = Claim::new(Lease::new(&key, ms(60_000))).with_patience(Patience::Waits);
         store.try_acquire(&claim()).await.unwrap();
         store.try_acquire(&waits).await.unwrap();
         // The holder's lease ends by itself, and an attempt for several keys changes nothing.

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use leasehold_core::clock::{Clock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, KeyWatch, Lease, LeaseState,
+    Attempt, CalledBy, Capabilities, Claim, Error, ErrorKind, Feature, KeyWatch, Lease, LeaseState,
     LockBackend, LockClient, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Patience,
     Release, Renewal, RenewalMode, Retry, Tenure,
 };
@@ -70,7 +70,11 @@ impl LockBackend for Sessions {
         Ok(match attempt {
             Attempt::Held(contention) if claim.patience() == Patience::Waits => {
                 let contention = contention.with_place(PLACE);
-                Attempt::Held(if self.tells { contention.with_news() } else { contention })
+                Attempt::Held(if self.tells {
+                    contention.with_called_by(CalledBy::Key)
+                } else {
+                    contention
+                })
             }
             attempt => attempt,
         })

@@ -15,8 +15,8 @@ use crate::client::{Client, Received};
 use crate::config::{Config, Replicas};
 use crate::layout::{Concerns, Layout};
 use crate::reply::{
-    decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection, decode_release,
-    decode_renewal, decode_revocation,
+    Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
+    decode_release, decode_renewal, decode_revocation,
 };
 use crate::servers::Servers;
 use crate::shared::Shared;
@@ -73,19 +73,20 @@ impl<C: Client> Backend<C> {
         let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);
         let servers = Servers::new(topology, access, &sentinel_access, &shared);
         let Config { replicas, replicas_timeout, .. } = config;
-        // Of servers that can be replaced, one that has been slow is not believed at once, and what it offers does not tell. Nor have
-        // replicas acknowledged what nobody has asked for.
-        if servers.is_the_only_one() && replicas == Replicas::None {
+        // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.
+        if servers.is_the_only_one() {
             shared.hear_offers();
         }
         Self(Arc::new(Inner { layout, news, shared, servers, replicas, replicas_timeout }))
     }
 
-    /// Tells those of this process who wait that a renewal may have given units back.
-    fn renewed(&self, lease: &Lease) {
+    /// Tells the observers and waiters of this process of a renewal, which may have given units back.
+    fn renewed(&self, lease: &Lease, told: Told<Renewal>) -> Renewal {
         if !lease.share().is_whole() {
             self.0.news.changed(lease.key(), Concerns::Waiters);
         }
+        self.0.news.called_up(&told.called, lease);
+        told.outcome
     }
 
     async fn call<T>(
@@ -137,12 +138,12 @@ impl<C: Client> Backend<C> {
     async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
         let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
         let calls: Vec<Call> = claims.iter().map(release).collect();
-        for released in self.0.servers.call_all(&calls).await {
-            let released = released.and_then(decode_release);
-            released.map_err(|error| {
+        for (released, claim) in self.0.servers.call_all(&calls).await.into_iter().zip(claims) {
+            let released = released.and_then(decode_release).map_err(|error| {
                 let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
                 Error::new(ErrorKind::Indeterminate, message).with_source(error)
             })?;
+            self.0.news.called_up(&released.called, claim.lease());
         }
         claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
         Ok(())
@@ -170,10 +171,14 @@ impl<C: Client> LockBackend for Backend<C> {
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
+        let share = claim.share();
+        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.shared.has_push() };
+        let decode = |received| decode_attempt(received, hearing);
         let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
         let claims = std::slice::from_ref(claim);
-        let attempt = self.acquire(claims, call, decode_attempt, is_granted).await?;
-        let share = claim.share();
+        let Told { outcome: attempt, called } =
+            self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
+        self.0.news.called_up(&called, claim.lease());
         if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
             // Those who observe an election hear of who is elected.
             self.0.news.changed(claim.key(), Concerns::Waiters);
@@ -205,9 +210,8 @@ impl<C: Client> LockBackend for Backend<C> {
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         let call = Call::renew(&self.0.layout, lease);
-        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await;
-        self.renewed(lease);
-        renewal
+        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await?;
+        Ok(self.renewed(lease, renewal))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
@@ -215,15 +219,16 @@ impl<C: Client> LockBackend for Backend<C> {
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
         // Also if only a place in the queue was given up.
         self.0.news.changed(lease.key(), Concerns::Waiters);
-        Ok(release)
+        self.0.news.called_up(&release.called, lease);
+        Ok(release.outcome)
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let calls = Call::renew_all(&self.0.layout, leases);
         let replies = self.0.servers.call_all(&calls).await;
         let renewal = |(reply, lease): (Result<Received, Error>, &Lease)| {
-            self.renewed(lease);
             let renewal = reply.and_then(decode_renewal);
+            let renewal = renewal.map(|told| self.renewed(lease, told));
             renewal.map_err(|error| context::<C>(error, Operation::Renew, lease.key()))
         };
         replies.into_iter().zip(leases).map(renewal).collect()
@@ -231,6 +236,10 @@ impl<C: Client> LockBackend for Backend<C> {
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
         self.0.news.watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.0.news.watch_claim(claim)
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
@@ -245,7 +254,8 @@ impl<C: Client> LockBackend for Backend<C> {
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         let call = Call::force_release(&self.0.layout, key);
         let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
-        self.0.news.changed(key, Concerns::Lock);
+        // All of this process look, also those that wait to be called: it happens rarely.
+        self.0.news.interrupted();
         Ok(forced)
     }
 

@@ -59,16 +59,16 @@ impl Call {
 
     /// The call that attempts to acquire.
     ///
-    /// Who waits for a mutex and listens to `channel` is told there if it is made the holder.
+    /// A client that waits for a mutex and listens to `channel` is told there once the key is kept for it.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
         let (of, lease) = (layout.places(claim.key()), claim.lease());
         let id = lease.id().secret();
+        let (place, patience) = match claim.patience() {
+            Patience::Waits => (LockOptions::PLACE_TTL.min(lease.ttl()), Patience::RESERVATION),
+            _ => (claim.place().unwrap_or_default(), Duration::ZERO),
+        };
         match lease.share() {
             Share::Whole => {
-                let (place, reservation) = match claim.patience() {
-                    Patience::Waits => (LockOptions::PLACE_TTL, Patience::RESERVATION),
-                    _ => (claim.place().unwrap_or_default(), Duration::ZERO),
-                };
                 let words = Words::of(&of, &WANTED)
                     .keys(&of, &[Place::NewsFor(&id)])
                     .value(lease)
@@ -76,12 +76,8 @@ impl Call {
                     .number(claim.spare_tokens())
                     .word(&id)
                     .millis(place)
-                    .millis(reservation);
-                let waits = claim.patience() == Patience::Waits;
-                let words = channel
-                    .filter(|_channel| waits)
-                    .into_iter()
-                    .fold(words, |words, channel| words.word(channel));
+                    .millis(patience)
+                    .word(channel.unwrap_or("-"));
                 // One that is renewed asks for news then.
                 let is_told = lease.tenure() == Tenure::Fixed;
                 let shape = Shape { wants_news: is_told, ..words.shape(Script::Acquire) };
@@ -89,13 +85,14 @@ impl Call {
             }
             Share::Units { units, limit } => {
                 let words = Words::of(&of, &WANTED)
-                    .keys(&of, &[Place::Units])
+                    .keys(&of, &[Place::Units, Place::NewsFor(&id)])
                     .word(&id)
                     .millis(lease.ttl())
                     .number(units)
                     .number(limit)
                     .description(lease)
-                    .millis(claim.place().unwrap_or_default());
+                    .millis(place)
+                    .millis(patience);
                 Self::new(words.shape(Script::AcquireUnits), words)
             }
         }
@@ -145,7 +142,7 @@ impl Call {
         let of = layout.places(lease.key());
         match lease.share() {
             Share::Whole => {
-                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News, Place::Fence];
+                let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
                 let words = Words::of(&of, &keys).value(lease).id(lease);
                 let shape = words.shape(Script::Release).with_essential(1);
                 Self::new(Shape { wants_news: false, ..shape }, words)
@@ -166,8 +163,16 @@ impl Call {
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
-        let keys =
-            [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News, Place::Revoke];
+        let keys = [
+            Place::Lock,
+            Place::Fence,
+            Place::Held,
+            Place::Units,
+            Place::News,
+            Place::Revoke,
+            Place::Queue,
+            Place::Places,
+        ];
         Self::on(layout, key, &keys, Script::ForceRelease)
     }
 
@@ -262,7 +267,14 @@ impl Words {
                 (words.shape(Script::Renew).with_essential(1), words)
             }
             Share::Units { units, .. } => {
-                let keys = [Place::Held, Place::Units, Place::News, Place::Revoke];
+                let keys = [
+                    Place::Held,
+                    Place::Units,
+                    Place::Queue,
+                    Place::Places,
+                    Place::News,
+                    Place::Revoke,
+                ];
                 let words = self
                     .next(&of, &keys)
                     .id(lease)
@@ -376,7 +388,7 @@ mod tests {
         let call = Call::release(&Layout::default(), &lease());
         let less = call.with_essential_keys().unwrap();
 
-        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 5);
+        assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
     }

@@ -69,7 +69,7 @@ impl Layout {
 
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
     /// others, if it means anything.
-    pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns)> {
+    pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns<'a>)> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
             return Some((name, Concerns::Lock));
@@ -77,17 +77,21 @@ impl Layout {
         let (part, tagged) = part.split_once(":{")?;
         let (_tag, name) = tagged.split_once('}')?;
         match part {
-            // Also those that are only for one who waits.
-            Self::NEWS => Some((name.split('#').next()?, Concerns::Waiters)),
+            Self::NEWS => Some(match name.split_once('#') {
+                Some((name, claim)) => (name, Concerns::Claim(claim)),
+                None => (name, Concerns::Waiters),
+            }),
             Self::REVOKE => Some((name, Concerns::Holders)),
             _ => None,
         }
     }
 }
 
-/// Whom a change of one of the server's keys concerns.
+/// The callers that a change of one of the server's keys concerns.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Concerns {
+pub(crate) enum Concerns<'a> {
+    /// The caller of the claim with this id.
+    Claim(&'a str),
     /// Those who hold a lock in units.
     Holders,
     /// All: it is a mutex that was changed.
@@ -213,19 +217,18 @@ mod tests {
         let layout = Layout::default();
         let key = key("a/b{}");
         let of = layout.places(&key);
-        let news =
-            |name: &str| layout.news(name.as_bytes()).map(|(name, news)| (name.to_owned(), news));
         for place in [Place::Lock].into_iter().chain(OTHERS) {
             let concerns = match place {
                 Place::Lock => Some(Concerns::Lock),
-                Place::News | Place::NewsFor(_) => Some(Concerns::Waiters),
+                Place::News => Some(Concerns::Waiters),
+                Place::NewsFor(id) => Some(Concerns::Claim(id)),
                 Place::Revoke => Some(Concerns::Holders),
                 _ => None,
             };
-            let expected = concerns.map(|concerns| (key.as_str().to_owned(), concerns));
-            assert_eq!(news(&name(of, place)), expected, "{place:?}");
+            let expected = concerns.map(|concerns| (key.as_str(), concerns));
+            assert_eq!(layout.news(name(of, place).as_bytes()), expected, "{place:?}");
         }
-        assert_eq!(news("other:a/b"), None);
+        assert_eq!(layout.news(b"other:a/b"), None);
         assert_eq!(layout.news(b"lock:\xff"), None);
     }
 

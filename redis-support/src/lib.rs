@@ -20,9 +20,10 @@
 //! | `<prefix>~held:{tag}<name>` | sorted set | ids of leases by when they end, in ms of the server's clock |
 //! | `<prefix>~units:{tag}<name>` | hash | per id `<units> <description>`, and their sum under `used` |
 //! | `<prefix>~queue:{tag}<name>` | sorted set | ids of those who wait, in the order of their coming |
-//! | `<prefix>~places:{tag}<name>` | hash | per id `<until when its place is kept> <units>` |
+//! | `<prefix>~places:{tag}<name>` | hash | per id `<until when its place is kept> <units> <limit> <patience in ms>`, and of one for a mutex ` <channel> <value>` |
 //! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
-//! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free |
+//! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free, for observers |
+//! | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the claim with this id is to look again |
 
 mod config;
 

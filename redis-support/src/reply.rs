@@ -1,11 +1,12 @@
 //! What the scripts' replies mean.
 
+use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, AttemptAll, Claim, Contention, Description, Error, ErrorKind, Fingerprint,
-    ForcedRelease, Grant, Holder, Inspection, Offer, Release, Renewal, Revocation,
+    Attempt, AttemptAll, CalledBy, Claim, Contention, Description, Error, ErrorKind, Fingerprint,
+    ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation,
 };
 
 use crate::client::Received;
@@ -26,60 +27,140 @@ pub enum Reply {
     Other,
 }
 
+/// What an operation came to, and the ids of the claims that it called up. `Debug` keeps the ids to itself.
+pub(crate) struct Told<T> {
+    pub(crate) outcome: T,
+    pub(crate) called: Vec<String>,
+}
+
+impl<T: fmt::Debug> fmt::Debug for Told<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Told").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
+/// How a claim that is refused may hear of its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hearing {
+    /// Whether it is for the whole key.
+    pub(crate) is_whole: bool,
+    /// Whether the server tells of changes.
+    pub(crate) has_push: bool,
+}
+
+/// Where the server tells nothing, the first in the queue looks this often: for what a critical section of a few round trips takes. Each
+/// claim behind it looks less often by as much, so that all of them are not much more work than the first.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Reads the reply to [`Call::acquire`](crate::Call::acquire).
 ///
 /// # Errors
 ///
-/// What the server refused with; [`ErrorKind::Unexpected`] if the reply has another form.
-pub(crate) fn decode_attempt(received: Received) -> Result<Attempt, Error> {
-    let reply = received.map_err(ServerError::into_error)?;
-    let attempt = match &reply {
-        Reply::Array(parts) => match parts.as_slice() {
-            [Reply::Int(1), token] => grant(token).map(Attempt::Granted),
-            [Reply::Int(granted @ 1..=2), token, Reply::Int(spare)] => grant(token)
-                .zip(u32::try_from(*spare).ok())
-                .map(|(grant, spare)| grant.with_spare_tokens(spare))
-                .map(|grant| if *granted == 1 { grant } else { grant.without_news() })
-                .map(Attempt::Granted),
-            // It may be made the holder meanwhile.
-            [
-                Reply::Int(0),
-                Reply::Int(retry_after),
-                rest @ ..,
-                Reply::Int(place),
-                Reply::Int(attempt),
-            ] => contention(*retry_after, rest)
-                .and_then(|contention| queued(contention, *place))
-                .zip(u64::try_from(*attempt).ok())
-                .map(|(contention, attempt)| Attempt::Held(contention.with_attempt(attempt))),
-            // The queue keeps a place for it.
-            [Reply::Int(0), Reply::Int(retry_after), rest @ .., Reply::Int(place)] => {
-                contention(*retry_after, rest)
-                    .and_then(|contention| queued(contention, *place))
-                    .map(Attempt::Held)
-            }
-            [Reply::Int(0), Reply::Int(retry_after), rest @ ..] => {
-                contention(*retry_after, rest).map(Attempt::Held)
-            }
-            _ => None,
-        },
+/// The server's refusal; [`ErrorKind::Unexpected`] if the reply has another form.
+pub(crate) fn decode_attempt(received: Received, hearing: Hearing) -> Result<Told<Attempt>, Error> {
+    let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
+    let attempt = match parts.as_slice() {
+        [Reply::Int(granted @ 1..=2), token, Reply::Int(spare), called @ ..] => grant(token)
+            .zip(u32::try_from(*spare).ok())
+            .map(|(grant, spare)| grant.with_spare_tokens(spare))
+            .map(|grant| if *granted == 1 { grant } else { grant.without_news() })
+            .map(|grant| (Attempt::Granted(grant), called)),
+        [
+            Reply::Int(0),
+            Reply::Int(after),
+            Reply::Int(left),
+            by,
+            known,
+            Reply::Int(place),
+            Reply::Int(ahead),
+            called @ ..,
+        ] => {
+            let queued = Queued::new(*place, *ahead);
+            let contention = hearing.contention(*after, queued);
+            let held_by = |contention| held_by(contention, *left, by, known, hearing.is_whole);
+            held_by(contention).map(|contention| (Attempt::Held(contention), called))
+        }
         _ => None,
     };
-    attempt.ok_or_else(unexpected)
+    let (outcome, called) = attempt.ok_or_else(unexpected)?;
+    Ok(Told { outcome, called: ids(called)? })
 }
 
-/// Reads what one who waits is told when it is made the holder: the key of the lock, the id of its claim, and what it has then.
-pub(crate) fn decode_offer(message: &[u8]) -> Option<(&str, &str, Offer)> {
-    let mut words = str::from_utf8(message).ok()?.split(' ');
-    let token = words.next()?.parse().ok()?;
-    let spare = words.next()?.parse().ok()?;
-    let ttl = words.next()?.parse().ok().map(Duration::from_millis)?;
-    let attempt = words.next()?.parse().ok()?;
-    let after = words.next()?.parse().ok().map(Duration::from_micros)?;
-    let (id, key) = (words.next()?, words.next()?);
-    // The server does not know yet what else we want to hear of it.
-    let grant = Grant::new(token).with_spare_tokens(spare).with_ttl(ttl).without_news();
-    Some((key, id, Offer::new(grant, attempt, after)))
+/// A place in the queue.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    place: Duration,
+    /// How many claims are before it.
+    ahead: u32,
+}
+
+impl Queued {
+    fn new(place: i64, ahead: i64) -> Option<Self> {
+        let place = Duration::from_millis(u64::try_from(place).ok()?);
+        Some(Self { place, ahead: u32::try_from(ahead).ok()? })
+    }
+}
+
+impl Hearing {
+    fn contention(self, after: i64, queued: Option<Queued>) -> Contention {
+        let after = u64::try_from(after).ok().map(Duration::from_millis);
+        let looks = queued.map(|queued| LOOK.saturating_mul(queued.ahead.saturating_add(1)));
+        let looks = looks.filter(|_look| !self.has_push);
+        let contention = match after.into_iter().chain(looks).min() {
+            Some(time) => Contention::new().with_retry_after(time),
+            None => Contention::new(),
+        };
+        let Some(Queued { place, ahead }) = queued else { return contention };
+        let by_key = !self.has_push || self.is_whole && ahead == 0;
+        let called_by = if by_key { CalledBy::Key } else { CalledBy::Name };
+        contention.with_place(place).with_called_by(called_by)
+    }
+}
+
+fn held_by(
+    contention: Contention,
+    left: i64,
+    by: &Reply,
+    known: &Reply,
+    is_whole: bool,
+) -> Option<Contention> {
+    match (by, known) {
+        (Reply::Nil, Reply::Nil) => Some(contention),
+        (Reply::Bytes(value), Reply::Nil) if is_whole => {
+            Some(contention.with_holder(holder(value, left)))
+        }
+        (Reply::Bytes(id), Reply::Nil) => {
+            Some(contention.with_holder(holder_of_units(id, left, &[])))
+        }
+        (Reply::Bytes(id), Reply::Bytes(known)) => {
+            Some(contention.with_holder(holder_of_units(id, left, known)))
+        }
+        _ => None,
+    }
+}
+
+fn ids(replies: &[Reply]) -> Result<Vec<String>, Error> {
+    let id = |reply: &Reply| match reply {
+        Reply::Bytes(id) => String::from_utf8(id.clone()).ok(),
+        _ => None,
+    };
+    replies.iter().map(id).collect::<Option<_>>().ok_or_else(unexpected)
+}
+
+/// Reads a number that ids may follow.
+fn decode_number(received: Received) -> Result<Told<i64>, Error> {
+    match received.map_err(ServerError::into_error)? {
+        Reply::Int(outcome) => Ok(Told { outcome, called: Vec::new() }),
+        Reply::Array(parts) => match parts.as_slice() {
+            [Reply::Int(outcome), called @ ..] => {
+                Ok(Told { outcome: *outcome, called: ids(called)? })
+            }
+            _ => Err(unexpected()),
+        },
+        _ => Err(unexpected()),
+    }
 }
 
 /// Reads the reply to [`Call::acquire_all`](crate::Call::acquire_all) for `claims`.
@@ -121,17 +202,16 @@ pub(crate) fn decode_attempt_all(
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub(crate) fn decode_renewal(received: Received) -> Result<Renewal, Error> {
-    match received.map_err(ServerError::into_error) {
-        Ok(Reply::Int(1)) => Ok(Renewal::Renewed),
-        Ok(Reply::Int(2)) => Ok(Renewal::RevocationRequested),
-        Ok(Reply::Int(0)) => Ok(Renewal::Vanished),
-        Ok(Reply::Int(-1)) => Ok(Renewal::Taken),
-        Ok(_) => Err(unexpected()),
-        // Somebody put something else in the lock's place.
-        Err(error) if error.kind() == ErrorKind::WrongType => Ok(Renewal::Taken),
-        Err(error) => Err(error),
-    }
+pub(crate) fn decode_renewal(received: Received) -> Result<Told<Renewal>, Error> {
+    let told = decode_number(received).or_else(|error| replaced(error, -1))?;
+    let outcome = match told.outcome {
+        1 => Renewal::Renewed,
+        2 => Renewal::RevocationRequested,
+        0 => Renewal::Vanished,
+        -1 => Renewal::Taken,
+        _ => return Err(unexpected()),
+    };
+    Ok(Told { outcome, called: told.called })
 }
 
 /// Reads the reply to [`Call::release`](crate::Call::release).
@@ -139,15 +219,22 @@ pub(crate) fn decode_renewal(received: Received) -> Result<Renewal, Error> {
 /// # Errors
 ///
 /// As [`decode_attempt`].
-pub(crate) fn decode_release(received: Received) -> Result<Release, Error> {
-    match received.map_err(ServerError::into_error) {
-        Ok(Reply::Int(1)) => Ok(Release::Released),
-        Ok(Reply::Int(0)) => Ok(Release::NotHeld),
-        Ok(_) => Err(unexpected()),
-        // Somebody put something else in the lock's place.
-        Err(error) if error.kind() == ErrorKind::WrongType => Ok(Release::NotHeld),
-        Err(error) => Err(error),
+pub(crate) fn decode_release(received: Received) -> Result<Told<Release>, Error> {
+    let told = decode_number(received).or_else(|error| replaced(error, 0))?;
+    let outcome = match told.outcome {
+        1 => Release::Released,
+        0 => Release::NotHeld,
+        _ => return Err(unexpected()),
+    };
+    Ok(Told { outcome, called: told.called })
+}
+
+/// The outcome where another client put something else in the lock's place.
+fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
+    if error.kind() != ErrorKind::WrongType {
+        return Err(error);
     }
+    Ok(Told { outcome, called: Vec::new() })
 }
 
 /// Reads the reply to [`Call::inspect`](crate::Call::inspect).
@@ -230,33 +317,19 @@ fn decode_held(received: Received) -> Result<Held, Error> {
     }
 }
 
-/// What is in the way: the rest of a refusal.
+/// The obstacle in the way of one of several locks: the rest of a refusal.
 fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     let contention = match u64::try_from(retry_after) {
         Ok(time) => Contention::new().with_retry_after(Duration::from_millis(time)),
         Err(_) => Contention::new(),
     };
     match rest {
-        [Reply::Int(_), Reply::Nil] | [Reply::Int(_), Reply::Nil, Reply::Nil] => Some(contention),
+        [Reply::Int(_), Reply::Nil] => Some(contention),
         [Reply::Int(remaining), Reply::Bytes(value)] => {
             Some(contention.with_holder(holder(value, *remaining)))
         }
-        [Reply::Int(remaining), Reply::Bytes(id), known] => {
-            let known = match known {
-                Reply::Bytes(known) => known.as_slice(),
-                Reply::Nil => &[],
-                _ => return None,
-            };
-            Some(contention.with_holder(holder_of_units(id, *remaining, known)))
-        }
         _ => None,
     }
-}
-
-/// Of one who has a place in the queue for so many milliseconds.
-fn queued(contention: Contention, place: i64) -> Option<Contention> {
-    let place = u64::try_from(place).ok()?;
-    Some(contention.with_place(Duration::from_millis(place)))
 }
 
 /// Who holds units, from its id and what is known of it: `<units> <description>`.
@@ -306,6 +379,27 @@ mod tests {
 
     use super::*;
 
+    const WHOLE: Hearing = Hearing { is_whole: true, has_push: true };
+    const UNITS: Hearing = Hearing { is_whole: false, has_push: true };
+
+    fn attempt(parts: &[Reply], hearing: Hearing) -> Attempt {
+        decode_attempt(Ok(Reply::Array(parts.to_vec())), hearing).unwrap().outcome
+    }
+
+    /// A refusal of a claim that has this place, behind so many others.
+    fn refusal(after: i64, left: i64, by: [Reply; 2], place: i64, ahead: i64) -> Vec<Reply> {
+        let [by, known] = by;
+        let [after, left] = [after, left].map(Reply::Int);
+        vec![Reply::Int(0), after, left, by, known, Reply::Int(place), Reply::Int(ahead)]
+    }
+
+    fn contention_of(parts: &[Reply], hearing: Hearing) -> Contention {
+        match attempt(parts, hearing) {
+            Attempt::Held(contention) => contention,
+            Attempt::Granted(grant) => panic!("{grant:?}"),
+        }
+    }
+
     fn bytes(text: &str) -> Reply {
         Reply::Bytes(text.as_bytes().to_vec())
     }
@@ -313,8 +407,10 @@ mod tests {
     #[test]
     fn a_grant_carries_its_token_exactly() {
         for token in [bytes("9007199254740991"), Reply::Int((1 << 53) - 1)] {
-            let reply = Reply::Array(vec![Reply::Int(1), token]);
-            let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
+            let Attempt::Granted(grant) = attempt(&[Reply::Int(1), token, Reply::Int(0)], WHOLE)
+            else {
+                panic!()
+            };
             assert_eq!(grant.token(), (1 << 53) - 1);
         }
     }
@@ -322,82 +418,85 @@ mod tests {
     #[test]
     fn a_grant_says_whether_there_is_news_of_it() {
         for (granted, has_news) in [(1, true), (2, false)] {
-            let reply = Reply::Array([granted, 7, 3].map(Reply::Int).to_vec());
-            let Ok(Attempt::Granted(grant)) = decode_attempt(Ok(reply)) else { panic!() };
+            let Attempt::Granted(grant) = attempt(&[granted, 7, 3].map(Reply::Int), WHOLE) else {
+                panic!()
+            };
             assert_eq!((grant.token(), grant.spare_tokens(), grant.has_news()), (7, 3, has_news));
         }
     }
 
     #[test]
-    fn a_refusal_tells_who_holds_it() {
-        let reply = Reply::Array(vec![
-            Reply::Int(0),
-            Reply::Int(1_500),
-            Reply::Int(1_500),
-            bytes("some-id web-1/42 nightly"),
-        ]);
+    fn a_refusal_tells_the_holder() {
+        let by = [bytes("some-id web-1/42 nightly"), Reply::Nil];
 
-        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
+        let contention = contention_of(&refusal(1_500, 1_500, by, -1, -1), WHOLE);
+
         let holder = contention.holder().unwrap();
         assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
         assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
         assert_eq!(contention.retry_after(), Some(Duration::from_millis(1_500)));
+        assert_eq!((contention.place(), contention.called_by()), (None, None));
     }
 
     #[test]
-    fn a_refusal_tells_the_place_and_the_number_of_the_attempt() {
-        let reply = |more: &[i64]| {
-            let mut parts = vec![Reply::Int(0), Reply::Int(-1), Reply::Int(-1), Reply::Nil];
-            parts.extend(more.iter().map(|number| Reply::Int(*number)));
-            decode_attempt(Ok(Reply::Array(parts)))
-        };
-        for (more, place, attempt) in [
-            (&[][..], None, None),
-            (&[5_000], Some(Duration::from_secs(5)), None),
-            (&[5_000, 1 << 50], Some(Duration::from_secs(5)), Some(1 << 50)),
+    fn a_refusal_tells_the_place_and_its_news() {
+        for (hearing, ahead, called_by) in [
+            (WHOLE, 0, CalledBy::Key),
+            (WHOLE, 1, CalledBy::Name),
+            (UNITS, 0, CalledBy::Name),
+            (UNITS, 7, CalledBy::Name),
         ] {
-            let Ok(Attempt::Held(contention)) = reply(more) else { panic!("{more:?}") };
-            assert_eq!((contention.place(), contention.attempt()), (place, attempt));
+            let parts = refusal(-1, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
+            let contention = contention_of(&parts, hearing);
+            assert_eq!(contention.place(), Some(Duration::from_secs(5)));
+            assert_eq!(contention.called_by(), Some(called_by));
+            assert_eq!(contention.retry_after(), None);
         }
-        assert!(reply(&[5_000, -1]).is_err() && reply(&[-1, 1]).is_err());
     }
 
     #[test]
-    fn an_offer_tells_what_is_had_and_since_when() {
-        let (key, id, offer) = decode_offer(b"7 3 5000 41 2500 some-id lock:a/b").unwrap();
+    fn without_push_the_first_in_the_queue_looks_most_often() {
+        let silent = Hearing { has_push: false, ..WHOLE };
+        let looks = |after, ahead| {
+            let parts = refusal(after, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
+            contention_of(&parts, silent).retry_after()
+        };
 
-        assert_eq!((key, id), ("lock:a/b", "some-id"));
-        assert_eq!((offer.grant().token(), offer.grant().spare_tokens()), (7, 3));
-        assert_eq!(offer.grant().ttl(), Some(Duration::from_secs(5)));
-        assert_eq!((offer.attempt(), offer.after()), (41, Duration::from_micros(2_500)));
-        for wrong in ["", "0 3 5000 41 2500 id k", "7 3 5000 41 2500 id", "7 3 5000 41 -1 id k"] {
-            assert_eq!(decode_offer(wrong.as_bytes()), None, "{wrong}");
+        assert_eq!(looks(-1, 0), Some(LOOK));
+        assert_eq!(looks(3_000, 7), Some(LOOK * 8));
+        assert_eq!(looks(5, 7), Some(Duration::from_millis(5)));
+    }
+
+    #[test]
+    fn a_reply_names_the_claims_that_were_called_up() {
+        let called = |told: Vec<String>| assert_eq!(told, ["a", "b"]);
+        let ids = [bytes("a"), bytes("b")];
+        let granted = [&[Reply::Int(1), bytes("5"), Reply::Int(0)][..], &ids].concat();
+        let refused = [&refusal(-1, -1, [Reply::Nil, Reply::Nil], -1, -1)[..], &ids].concat();
+        for parts in [granted, refused] {
+            called(decode_attempt(Ok(Reply::Array(parts)), WHOLE).unwrap().called);
         }
+        let number = || Ok(Reply::Array([&[Reply::Int(1)][..], &ids].concat()));
+        called(decode_release(number()).unwrap().called);
+        called(decode_renewal(number()).unwrap().called);
     }
 
     #[test]
     fn a_foreign_holder_without_a_ttl_is_a_holder() {
-        let value = Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec());
-        let reply = Reply::Array(vec![Reply::Int(0), Reply::Int(-1), Reply::Int(-1), value]);
+        let by = [Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec()), Reply::Nil];
 
-        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(reply)) else { panic!() };
+        let contention = contention_of(&refusal(-1, -1, by, -1, -1), WHOLE);
+
         assert_eq!(contention.retry_after(), None);
         assert_eq!(contention.holder().unwrap().description(), None);
     }
 
     #[test]
-    fn a_refusal_of_units_tells_who_holds_some_and_when_there_may_be_room() {
-        let reply = vec![
-            Reply::Int(0),
-            Reply::Int(700),
-            Reply::Int(1_500),
-            bytes("some-id"),
-            bytes("3 web-1/42 nightly"),
-        ];
+    fn a_refusal_of_units_tells_a_holder_and_when_there_may_be_room() {
+        let by = [bytes("some-id"), bytes("3 web-1/42 nightly")];
 
-        let Ok(Attempt::Held(contention)) = decode_attempt(Ok(Reply::Array(reply))) else {
-            panic!()
-        };
+        let contention = contention_of(&refusal(700, 1_500, by, -1, -1), UNITS);
+
         let holder = contention.holder().unwrap();
         assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
         assert_eq!(holder.units(), 3);
@@ -406,15 +505,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_for_the_sake_of_those_who_queue_names_nobody() {
-        let refusal = |rest: &[Reply]| {
-            let reply = [&[Reply::Int(0), Reply::Int(300), Reply::Int(-1)], rest].concat();
-            decode_attempt(Ok(Reply::Array(reply))).unwrap()
-        };
+    fn a_refusal_for_the_sake_of_the_queue_names_no_holder() {
+        let parts = refusal(300, -1, [Reply::Nil, Reply::Nil], -1, -1);
         let expected = Contention::new().with_retry_after(Duration::from_millis(300));
 
-        assert_eq!(refusal(&[Reply::Nil]), Attempt::Held(expected.clone()));
-        assert_eq!(refusal(&[Reply::Nil, Reply::Nil]), Attempt::Held(expected));
+        assert_eq!(contention_of(&parts, UNITS), expected);
+        assert_eq!(contention_of(&parts, WHOLE), expected);
     }
 
     #[test]
@@ -481,17 +577,19 @@ mod tests {
             Reply::Int(7),
             bytes("OK"),
             Reply::Array(vec![]),
-            Reply::Array(vec![Reply::Int(1)]),
-            Reply::Array(vec![Reply::Int(1), bytes("0")]),
-            Reply::Array(vec![Reply::Int(1), bytes("1e15")]),
-            Reply::Array(vec![Reply::Int(1), bytes("-1")]),
             Reply::Array(vec![Reply::Int(0), Reply::Nil, Reply::Nil]),
+            Reply::Array(vec![Reply::Int(1), Reply::Nil, Reply::Nil]),
             Reply::Array(vec![Reply::Other, Reply::Int(0), bytes("x")]),
             Reply::Array(vec![Reply::Nil, Reply::Int(1), bytes("x"), Reply::Int(1)]),
         ];
+        for token in ["0", "1e15", "-1"] {
+            let form = Reply::Array(vec![Reply::Int(1), bytes(token), Reply::Int(0)]);
+            let error = decode_attempt(Ok(form), WHOLE).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unexpected, "{token}");
+        }
         for form in forms {
             let errors = [
-                decode_attempt(Ok(form.clone())).unwrap_err(),
+                decode_attempt(Ok(form.clone()), WHOLE).unwrap_err(),
                 decode_renewal(Ok(form.clone())).unwrap_err(),
                 decode_release(Ok(form.clone())).unwrap_err(),
                 decode_inspection(Ok(form.clone())).unwrap_err(),
@@ -506,8 +604,9 @@ mod tests {
     fn something_else_in_the_place_of_a_lock_means_it_is_not_ours() {
         let wrong_type = || Err(ServerError::new("WRONGTYPE", "Operation against a key"));
 
-        assert_eq!(decode_renewal(wrong_type()).unwrap(), Renewal::Taken);
-        assert_eq!(decode_release(wrong_type()).unwrap(), Release::NotHeld);
-        assert_eq!(decode_attempt(wrong_type()).unwrap_err().kind(), ErrorKind::WrongType);
+        assert_eq!(decode_renewal(wrong_type()).unwrap().outcome, Renewal::Taken);
+        assert_eq!(decode_release(wrong_type()).unwrap().outcome, Release::NotHeld);
+        let error = decode_attempt(wrong_type(), WHOLE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WrongType);
     }
 }

@@ -81,23 +81,25 @@ impl Script {
     pub const fn source(self) -> &'static str {
         match self {
             Self::Acquire => {
-                script!("acquire": "time", "token", "acquire_alone", "queue", "turn", "wait_turn", "units")
+                script!("acquire": "time", "token", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
             }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
             Self::AcquireMany => script!("acquire_many": "time", "token"),
             Self::AcquireUnits => {
-                script!("acquire_units": "time", "token", "queue", "news", "units")
+                script!("acquire_units": "time", "keep_place", "acquire_units_near", "token", "queue", "turn", "wait_turn", "units")
             }
-            Self::ForceRelease => script!("force_release": "time", "token", "units", "list"),
+            Self::ForceRelease => {
+                script!("force_release": "time", "token", "queue", "turn", "units", "list")
+            }
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
             Self::Release => {
-                script!("release": "release_alone", "time", "token", "turn", "hand_over")
+                script!("release": "release_alone", "time", "queue", "turn", "give_way", "hand_over")
             }
             Self::ReleaseMany => script!("release_many":),
-            Self::ReleaseUnits => script!("release_units": "time", "leave"),
+            Self::ReleaseUnits => script!("release_units": "time", "queue", "turn"),
             Self::Renew => script!("renew":),
             Self::RenewMany => script!("renew_many":),
-            Self::RenewUnits => script!("renew_units": "time", "units"),
+            Self::RenewUnits => script!("renew_units": "time", "queue", "turn", "units"),
             Self::Revoke => script!("revoke": "time", "units"),
         }
     }

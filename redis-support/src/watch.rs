@@ -7,13 +7,12 @@
 //!
 //! That takes the server time, so scripts for many callers forgo it where they can: of what they granted, the first renewal asks.
 //!
-//! Who waits for a mutex may be made the holder by the release of another. What it has to know then comes on a channel of its
-//! connection.
+//! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first in
+//! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
 
-use leasehold_core::{KeyWatch, KeyWatches, LockKey};
+use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LockKey};
 
 use crate::layout::{Concerns, Layout};
-use crate::reply::decode_offer;
 
 /// Passes on what servers tell to those who watch.
 #[derive(Debug)]
@@ -28,6 +27,11 @@ impl News {
         Self { layout, waiters: KeyWatches::default(), holders: KeyWatches::default() }
     }
 
+    /// For a claim that may wait.
+    pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.waiters.watch_claim(claim)
+    }
+
     /// For one who waits, or observes.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         self.waiters.watch(key)
@@ -39,7 +43,7 @@ impl News {
     }
 
     /// We changed the key ourselves. The server tells that to all connections but ours.
-    pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns) {
+    pub(crate) fn changed(&self, key: &LockKey, concerns: Concerns<'_>) {
         self.notify(key.as_str(), concerns);
     }
 
@@ -57,17 +61,22 @@ impl News {
         self.layout.channel()
     }
 
-    /// The server has made one of ours who wait the holder.
-    pub(crate) fn offered(&self, message: &[u8]) {
-        let offered = decode_offer(message).and_then(|(key, id, offer)| {
-            let (name, _concerns) = self.layout.news(key.as_bytes())?;
-            Some((name, id, offer))
-        });
-        match offered {
-            Some((name, id, offer)) => self.waiters.offer(name, id, offer),
-            // Whatever it was: they ask.
-            None => self.interrupted(),
+    /// The server keeps the key for the claim with this id.
+    pub(crate) fn offered(&self, id: &[u8]) {
+        match str::from_utf8(id) {
+            Ok(id) => self.waiters.call(id),
+            // It is no id of ours: all ask.
+            Err(_) => self.interrupted(),
         }
+    }
+
+    /// A script called up these claims, except that of its own caller: the server does not tell a connection of its own changes.
+    pub(crate) fn called_up(&self, ids: &[String], lease: &Lease) {
+        if ids.is_empty() {
+            return;
+        }
+        let own = lease.id().secret();
+        ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.call(id));
     }
 
     /// News may have been missed.
@@ -76,7 +85,10 @@ impl News {
         self.holders.notify_all();
     }
 
-    fn notify(&self, name: &str, concerns: Concerns) {
+    fn notify(&self, name: &str, concerns: Concerns<'_>) {
+        if let Concerns::Claim(id) = concerns {
+            return self.waiters.call(id);
+        }
         if concerns != Concerns::Holders {
             self.waiters.notify(name);
         }

@@ -7,7 +7,8 @@ use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use leasehold_core::{
-    AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Lease, Operation, Patience, Tenure,
+    AttemptAll, CalledBy, Claim, Contention, Error, ErrorKind, Grant, Lease, Operation, Patience,
+    Tenure,
 };
 
 use super::look::{queues, revision};
@@ -125,7 +126,11 @@ impl EtcdBackend {
     /// What a claim that stands in line is told.
     fn in_line(&self, claim: &Claim, contention: Contention, kept_for: Duration) -> Contention {
         let contention = contention.with_place(kept_for);
-        if self.news.tells(claim.lease()) { contention.with_news() } else { contention }
+        if self.news.tells(claim.lease()) {
+            contention.with_called_by(CalledBy::Key)
+        } else {
+            contention
+        }
     }
 
     fn asked<'a>(&self, claim: &'a Claim, now: Instant) -> Asked<'a> {

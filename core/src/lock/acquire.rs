@@ -1,4 +1,4 @@
-//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again, unless the news brought the lease.
+//! Stage 3: attempt; if held, wait for news, a pause or the deadline; attempt again.
 
 mod asked;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use self::asked::Asked;
-use crate::backend::{Attempt, AttemptAll, Contention, Grant, LockBackend};
+use crate::backend::{Attempt, AttemptAll, CalledBy, Contention, Grant, LockBackend};
 use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -82,8 +82,7 @@ pub(crate) async fn acquire(
         watch,
         asked,
         refused: None,
-        last: None,
-        has_news: false,
+        is_called: false,
         doubt: false,
         is_unanswered: false,
         wait,
@@ -110,10 +109,8 @@ struct Acquisition<'a> {
     asked: Vec<Asked<'a>>,
     /// The last attempt was refused.
     refused: Option<Held>,
-    /// The number of the last attempt, if it was refused and has one, and when it was sent.
-    last: Option<(u64, Instant)>,
-    /// The last attempt was refused, and the store tells when it is our turn.
-    has_news: bool,
+    /// The store keeps a place for the claim, and calls it up from there.
+    is_called: bool,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
     /// a place in its queue.
     doubt: bool,
@@ -179,9 +176,7 @@ impl Acquisition<'_> {
             }
             now = self.clock.now();
             self.asked.iter_mut().for_each(Asked::skip_news);
-            if let Some(granted) = self.take_offer(now) {
-                return Ok(Acquired::Granted(vec![granted]));
-            }
+            self.watch.skip();
         }
     }
 
@@ -219,8 +214,7 @@ impl Acquisition<'_> {
             return Attempted::Failed(closed());
         }
         self.place_due = Instant::FAR_FUTURE;
-        self.last = None;
-        self.has_news = false;
+        self.is_called = false;
         let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
@@ -231,12 +225,11 @@ impl Acquisition<'_> {
                 None => indeterminate("granted too late to be of use"),
             },
             Some(Ok(AttemptAll::Held { key, contention })) => {
-                self.doubt |=
-                    self.keeps_place(&contention, sent_at) || contention.attempt().is_some();
+                self.doubt |= self.keeps_place(&contention, sent_at);
+                self.is_called = contention.called_by().is_some();
+                self.watch.heed(contention.called_by().unwrap_or(CalledBy::Key));
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
-                self.last = contention.attempt().map(|number| (number, sent_at));
-                self.has_news = contention.has_news();
                 self.outage_pauses = Retry::default().pauses();
                 let retry_after = contention.retry_after();
                 return Attempted::Refused(Refusal {
@@ -284,27 +277,6 @@ impl Acquisition<'_> {
         Some(granted.collect())
     }
 
-    /// Takes the lease that the store has put in force unasked, if it lasts long enough: otherwise it is asked for.
-    ///
-    /// It is as if it had been asked for as much later than the last attempt as the store granted it; what follows another attempt is
-    /// late, or that one's answer is. The store's clock may jump, but what it grants is granted before we hear of it.
-    fn take_offer(&mut self, now: Instant) -> Option<Owed> {
-        let [claim] = self.claims else { return None };
-        let offer = self.watch.take_offer(claim.id())?;
-        let (number, sent_at) = self.last?;
-        if offer.attempt() != number {
-            return None;
-        }
-        let since = (sent_at + deadline::validity(offer.after())).min(now);
-        let asked = self.asked.first()?;
-        let deadline = asked.deadline(Some(offer.grant()), since, self.lock_delay);
-        if deadline.since(now) <= now.since(since) {
-            return None;
-        }
-        let asked = self.asked.pop()?;
-        Some(asked.granted(offer.grant(), since, self.lock_delay, self.is_unanswered))
-    }
-
     fn settle_unless_in_doubt(&mut self) {
         if !self.doubt {
             self.asked.iter_mut().for_each(Asked::forgive);
@@ -342,8 +314,8 @@ impl Acquisition<'_> {
 
     /// The end of the pause that we are in, or else of the next one.
     fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
-        if self.pauses_by_default && self.has_news && self.place_due < Instant::FAR_FUTURE {
-            // The store tells when it is our turn, and hears of us again when it is asked to keep our place.
+        if self.pauses_by_default && self.is_called && self.place_due < Instant::FAR_FUTURE {
+            // The store calls us up, and hears of us again when it is asked to keep our place.
             return Some(Instant::FAR_FUTURE);
         }
         if let Some(ends) = self.pause_ends

@@ -29,7 +29,7 @@ use crate::owner::OwnerId;
 use crate::share::Share;
 use crate::sync::{Mutex, Notify, lock};
 use crate::token::FencingToken;
-use crate::watch::KeyWatch;
+use crate::watch::{KeyWatch, Replaced};
 
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
@@ -496,7 +496,7 @@ impl Hold {
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
         // Declared before the lock, to be dropped after it.
-        let mut _replaced = None;
+        let mut _replaced = Replaced::default();
         let mut state = lock(&self.state);
         while !state.is_over() {
             let polled;

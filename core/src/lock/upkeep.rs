@@ -10,7 +10,7 @@ use crate::lock::hold::Hold;
 use crate::lock::reaper::Reaper;
 use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
-use crate::sync::{Handle, JoinHandle, Mutex, Id, lock};
+use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 
 /// What a client, its clones and its guards share. When the last of them goes, the tasks end.
 #[derive(Debug)]

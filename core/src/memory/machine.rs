@@ -138,7 +138,7 @@ impl Machine {
 
     fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
         self.at(claim.key(), now, |store, entry| {
-            entry.reserve(now);
+            entry.call_up(now);
             match obstacle(entry, claim, now) {
                 Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
                 Some(Obstacle::Held(contention)) => {
@@ -200,7 +200,7 @@ impl Machine {
                 store.changes += 1;
             }
             if entry.end(lease.id()) {
-                entry.reserve(now);
+                entry.call_up(now);
                 store.changes += 1;
                 Release::Released
             } else {
@@ -284,20 +284,20 @@ fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     }
 }
 
-/// Gives a claim that is refused its place: as long as it asked for, or, if it only waits for the whole key, one that
-/// holds up others no longer than must be.
+/// Gives a claim that is refused its place: as long as it asked for, or, if it only waits, one that holds up others no longer than must
+/// be.
 fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
     match claim.patience() {
         Patience::Queues(place) => {
             entry.queue_up(claim, now + place, None);
             contention
         }
-        Patience::Waits if claim.share().is_whole() => {
-            let place = LockOptions::PLACE_TTL;
+        Patience::Waits => {
+            let place = LockOptions::PLACE_TTL.min(claim.lease().ttl());
             entry.queue_up(claim, now + place, Some(Patience::RESERVATION));
             contention.with_place(place)
         }
-        Patience::Waits | Patience::Leaves => contention,
+        Patience::Leaves => contention,
     }
 }
 

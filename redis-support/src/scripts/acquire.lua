@@ -1,33 +1,43 @@
 -- KEYS: lock, fence, held, queue, revoke, places, news, and the news that are for this claim alone.
 -- ARGV: value, TTL in ms, how many spare tokens are wanted, id, for how many ms a place in the queue is wanted (0: not at all),
--- for how many ms it is waited for once the key is free (0: until its place ends), and, if it hears of it, the channel on which it is
--- told that it was made the holder.
--- Granted: {1, token, how many more}. Refused: {0, ms until what is in the way ends by itself (negative: unknown), remaining
--- TTL in ms (negative: for ever), value of who holds it or nil, and, if it has a place without having asked for one, for how
--- many ms, and, if it may be made the holder meanwhile, the number of this attempt}.
-local value, id, place = ARGV[1], ARGV[4], tonumber(ARGV[5])
+-- for how many ms it is waited for once the key is free (0: until its place ends), and the channel on which its client hears that the
+-- key is kept for it (`-`: it does not).
+-- Granted: {1, token, how many more, and the ids of those that were called up}. Refused: see `wait_turn`.
+local value, place, patience = ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6])
+local claim = { id = ARGV[4], place = place, patience = patience, news = KEYS[8], hears_of_lock = true }
+claim.terms = '1 1 ' .. ARGV[6] .. (patience > 0 and ' ' .. ARGV[7] .. ' ' .. value or '')
 local now = math.floor(micros / 1000)
-local rank = others and place > 0 and place_of(KEYS[4], KEYS[6], id, now)
+local rank, called = false, {}
+local wanted, first, living, cleared = 0, nil, 0, 0
+if others then
+  rank = place > 0 and place_of(KEYS[4], KEYS[6], claim.id, now)
+  wanted, first, living, cleared = wanted_before(KEYS[4], KEYS[6], rank, 0, now)
+  rank = rank and rank - cleared
+  if cleared > 0 then
+    called = call_up(KEYS[4], KEYS[6], KEYS[7], 1, 1, now)
+  end
+end
 
 -- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
 -- look yet does not read the lock. Without a place it may hold the lock, and not know it.
-if rank and rank > 1 and wanted_before(KEYS[4], KEYS[6], rank, now) > 1 then
-  return wait_turn(rank, micros, {0, -1, -1, false})
+if rank and rank > 1 and living > 1 then
+  return wait_turn(claim, rank, micros, {0, -1, -1, false, false}, called)
 end
 
 local held = redis.call('GET', KEYS[1])
 if held and held ~= value then
   local left = redis.call('PTTL', KEYS[1])
-  return wait_turn(rank, micros, {0, left, left, string.sub(held, 1, 512)})
+  return wait_turn(claim, rank, micros, {0, left, left, string.sub(held, 1, 512), false}, called)
 end
 if not held and others then
   if last_end(KEYS[3], now) then
     return redis.error_reply('WRONGTYPE it is held in units, as a semaphore or by readers and writers')
   end
-  local wanted, first = wanted_before(KEYS[4], KEYS[6], rank, now)
   if wanted > 0 then
-    local reserved = reserve(KEYS[4], KEYS[6], now) or first
-    return wait_turn(rank, micros, {0, first and math.min(first, reserved) or -1, -1, false})
+    local soonest
+    called, soonest = call_up(KEYS[4], KEYS[6], KEYS[7], 0, 0, now)
+    first = math.min(first, soonest or first)
+    return wait_turn(claim, rank, micros, {0, first, -1, false, false}, called)
   end
 end
 
@@ -39,11 +49,11 @@ redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 if others and not held then
   -- Nobody has asked for it back yet.
   redis.call('DEL', KEYS[5])
-  if redis.call('ZREM', KEYS[4], id) == 1 then
-    redis.call('HDEL', KEYS[6], id)
-    tell(KEYS[7], {id, redis.call('ZRANGE', KEYS[4], 0, 0)[1]})
+  if place > 0 and forget(KEYS[4], KEYS[6], {claim.id}) then
+    tell(KEYS[7], {claim.id})
   end
+  called = call_up(KEYS[4], KEYS[6], KEYS[7], 1, 1, now)
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.
 redis.call('GET', KEYS[1])
-return {1, token, spare}
+return {1, token, spare, unpack(called)}

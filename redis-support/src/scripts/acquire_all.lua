@@ -32,7 +32,7 @@ for n = 1, #ARGV / 3 do
       return {-1, n}
     end
     local rank = place_of(lock.queue, lock.places, lock.id, now)
-    local wanted, first = wanted_before(lock.queue, lock.places, rank, now)
+    local wanted, first = wanted_before(lock.queue, lock.places, rank, 0, now)
     if wanted > 0 then
       return {0, n, first or -1, -1, false}
     end
@@ -55,8 +55,7 @@ for _, lock in ipairs(locks) do
     redis.call('DEL', lock.revoke)
   end
   if lock.queued then
-    redis.call('ZREM', lock.queue, lock.id)
-    redis.call('HDEL', lock.places, lock.id)
+    forget(lock.queue, lock.places, {lock.id})
   end
 end
 for _, lock in ipairs(locks) do

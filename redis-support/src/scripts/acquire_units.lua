@@ -1,13 +1,11 @@
--- KEYS: lock, fence, held, queue, revoke, places, news, units.
--- ARGV: id, TTL in ms, units, limit, who it is, for how many ms a place in the queue is wanted (0: not at all).
--- Granted: {1, token}. Refused: {0, ms until what is in the way ends by itself (negative: unknown),
--- remaining TTL in ms, id of one who holds it or nil, what is known of it}.
-local id, wanted, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6])
+-- KEYS: lock, fence, held, queue, revoke, places, news, units, and the news that are for this claim alone.
+-- ARGV: id, TTL in ms, units, limit, who it is, for how many ms a place in the queue is wanted (0: not at all), and for how many ms it is
+-- waited for once there is room for it (0: until its place ends).
+-- Granted: {1, token, 0, and the ids of those that were called up}. Refused: see `wait_turn`.
+local id, wants, limit, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('WRONGTYPE it is held as a mutex')
 end
-local micros = clock()
-local now = math.floor(micros / 1000)
 local mine = redis.call('ZSCORE', KEYS[3], id)
 if mine and tonumber(mine) <= now then
   end_leases(KEYS[3], KEYS[8], {id})
@@ -16,19 +14,27 @@ end
 local used = in_use(KEYS[3], KEYS[8], now)
 
 if not mine then
+  local room = limit - used - wants
   local rank = place > 0 and place_of(KEYS[4], KEYS[6], id, now)
-  local before, first = wanted_before(KEYS[4], KEYS[6], rank, now)
-  if used + before + wanted > tonumber(ARGV[4]) then
-    if place > 0 then
-      queue_up(KEYS[4], KEYS[6], id, rank, ARGV[3], place, micros)
-    end
-    await_news(KEYS[7])
+  local wanted, first, _, cleared = wanted_before(KEYS[4], KEYS[6], rank, room, now)
+  local called, soonest = {}, nil
+  if cleared > 0 then
+    called = call_up(KEYS[4], KEYS[6], KEYS[7], used, 1, now)
+  elseif wanted > 0 and room >= 0 then
+    called, soonest = call_up(KEYS[4], KEYS[6], KEYS[7], used, 0, now)
+    first = math.min(first, soonest or first)
+  end
+  if wanted > room then
+    local claim = { id = id, place = place, patience = tonumber(ARGV[7]), news = KEYS[9], hears_of_lock = false }
+    claim.terms = table.concat({ARGV[3], ARGV[4], ARGV[7]}, ' ')
+    rank = rank and rank - cleared
     local holder = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
     if not holder[1] then
-      return {0, first or -1, -1, false, false}
+      return wait_turn(claim, rank, micros, {0, first or -1, -1, false, false}, called)
     end
     local left = math.max(tonumber(holder[2]) - now, 0)
-    return {0, math.min(left, first or left), left, holder[1], redis.call('HGET', KEYS[8], holder[1])}
+    local known = redis.call('HGET', KEYS[8], holder[1])
+    return wait_turn(claim, rank, micros, {0, math.min(left, first or left), left, holder[1], known}, called)
   end
 end
 
@@ -37,6 +43,7 @@ if not token then
   return failure
 end
 redis.call('ZADD', KEYS[3], digits(now + ARGV[2]), id)
+local called = {}
 if not mine then
   redis.call('HSET', KEYS[8], id, ARGV[3] .. ' ' .. ARGV[5])
   redis.call('HINCRBY', KEYS[8], 'used', ARGV[3])
@@ -44,12 +51,12 @@ if not mine then
     -- Those who observe hear of who holds it now, and nobody has asked for it back yet.
     redis.call('DEL', KEYS[7], KEYS[5])
   end
-end
-if place > 0 then
-  redis.call('ZREM', KEYS[4], id)
-  redis.call('HDEL', KEYS[6], id)
+  if place > 0 and forget(KEYS[4], KEYS[6], {id}) then
+    tell(KEYS[7], {id})
+    called = call_up(KEYS[4], KEYS[6], KEYS[7], used + wants, 1, now)
+  end
 end
 keep(KEYS[3], KEYS[8], now)
 -- Read after the write, so that the server tells this connection when it is asked for back.
 redis.call('GET', KEYS[5])
-return {1, token}
+return {1, token, 0, unpack(called)}

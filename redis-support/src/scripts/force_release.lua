@@ -1,4 +1,4 @@
--- KEYS: lock, fence, held, units, news, revoke.
+-- KEYS: lock, fence, held, units, news, revoke, queue, places.
 -- As `inspect`, with the first token of later grants, or nil.
 local value = redis.call('GET', KEYS[1])
 local micros = clock()
@@ -24,4 +24,5 @@ end
 redis.pcall('SET', KEYS[6], '1')
 -- There may be many holders, and to free what is kept of them takes a while.
 redis.call('UNLINK', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+call_up(KEYS[7], KEYS[8], KEYS[5], 0, 1, now)
 return reply

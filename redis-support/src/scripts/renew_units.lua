@@ -1,5 +1,6 @@
--- KEYS: held, units, and, if they are at hand: news, revoke. ARGV: id, TTL in ms, units, who it is.
--- 1: renewed. 2: renewed, and its holder is asked to finish. 0: nobody holds the key. -1: others do.
+-- KEYS: held, units, and, if they are at hand: queue, places, news, revoke. ARGV: id, TTL in ms, units, who it is.
+-- 1: renewed. 2: renewed, and its holder is asked to finish. 0: nobody holds the key. -1: others do. The ids of those that were called up
+-- may follow.
 local id = ARGV[1]
 local now = math.floor(clock() / 1000)
 local ends = tonumber(redis.call('ZSCORE', KEYS[1], id) or 0)
@@ -16,12 +17,16 @@ local before = redis.call('HGET', KEYS[2], id)
 local had = tonumber(string.match(before or '', '^%d+') or ARGV[3])
 local has = math.min(had, tonumber(ARGV[3]))
 local after = digits(has) .. ' ' .. ARGV[4]
+local called = {}
 if before and before ~= after then
   redis.call('HSET', KEYS[2], id, after)
-  redis.call('HINCRBY', KEYS[2], 'used', digits(has - had))
-  if KEYS[3] then
-    redis.call('DEL', KEYS[3])
+  local used = redis.call('HINCRBY', KEYS[2], 'used', digits(has - had))
+  if KEYS[5] then
+    redis.call('DEL', KEYS[5])
+  end
+  if KEYS[5] and has < had then
+    called = call_up(KEYS[3], KEYS[4], KEYS[5], used, 1, now)
   end
 end
 -- Read last, so that the server tells this connection when it is asked for back.
-return KEYS[4] and redis.call('GET', KEYS[4]) and 2 or 1
+return with_called(KEYS[6] and redis.call('GET', KEYS[6]) and 2 or 1, called)

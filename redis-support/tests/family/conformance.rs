@@ -286,8 +286,8 @@ pub(crate) async fn advance(servers: &impl Servers, keys: &[LockKey], time: Dura
           elseif string.find(key, '~places:') and kind == 'hash' then
             local places = redis.call('HGETALL', key)
             for j = 1, #places, 2 do
-              local ends, units = string.match(places[j + 1], '(%d+) (%d+)')
-              redis.call('HSET', key, places[j], string.format('%.0f %s', ends - passed, units))
+              local ends, rest = string.match(places[j + 1], '^(%-?%d+)(.*)$')
+              redis.call('HSET', key, places[j], string.format('%.0f%s', ends - passed, rest))
             end
           end
           local left = redis.call('PTTL', key)

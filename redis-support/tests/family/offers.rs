@@ -1,4 +1,4 @@
-//! A release makes the one who waits the holder, and tells it: nobody else has to ask.
+//! A release keeps the key for the first that waits, and tells it: no other has to ask.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +48,7 @@ async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
 }
 
 #[tokio::test]
-async fn take_one_request() {
+async fn take_a_release_and_an_attempt() {
     let redis = Redis::start().await;
     // Renewals are requests, too.
     let unrenewed = LockOptions::new().ttl(LONG).renewal(RenewalMode::Off);
@@ -67,7 +67,7 @@ async fn take_one_request() {
         guard.release().await.unwrap();
         guard = served(waits).await;
 
-        assert_eq!(scripts_run(&redis).await - scripts, 1, "the release");
+        assert_eq!(scripts_run(&redis).await - scripts, 2, "the release, and the attempt after it");
         assert!(guard.token().number() > before);
     }
     guard.release().await.unwrap();

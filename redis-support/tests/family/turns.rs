@@ -1,11 +1,16 @@
-//! Those who wait for a mutex get it in turn, and a release wakes no more of them than it must.
+//! Claims that wait are served in turn, and a release wakes no more of them than it must.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, join_all};
 use leasehold_core::{
-    Attempt, Claim, Contention, Lease, LockBackend, LockClient, LockKey, Patience, Release,
+    Attempt, Claim, Contention, Lease, LockBackend, LockClient, LockGuard, LockKey, Patience,
+    Release,
 };
 use leasehold_testbed::{Redis, until};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::connect;
@@ -64,18 +69,38 @@ async fn come_before_who_has_just_released() {
     assert_nothing_is_left(&redis).await;
 }
 
+/// Two claims in line behind a third, which is to be released: the connection of the first has ended.
+async fn behind_the_dead(redis: &Redis, url: &str, next: &Backend) -> (Claim, Claim) {
+    let dying = connect(url).await.unwrap();
+    let (holder, dead, second) = (claim(), waits(), waits());
+    assert!(is_granted(next, &holder).await);
+    for (backend, claim) in [(&dying, &dead), (next, &second)] {
+        assert_eq!(refusal(backend, claim).await.place(), Some(SOON));
+    }
+    let clients = async || redis.command(&["CLIENT", "LIST"]).await.lines().count();
+    let before = clients().await;
+    drop(dying);
+    until("its connection has ended", async || clients().await < before).await;
+    (holder, second)
+}
+
+#[tokio::test]
+async fn pass_by_a_waiter_whose_connection_has_ended() {
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    let (holder, next) = behind_the_dead(&redis, &redis.url(), &backend).await;
+
+    assert_eq!(backend.release(holder.lease()).await.unwrap(), Release::Released);
+
+    assert!(is_granted(&backend, &next).await);
+}
+
 #[tokio::test]
 async fn do_not_wait_for_the_dead() {
     let redis = Redis::start().await;
-    let (dying, backend) = (backend(&redis).await, backend(&redis).await);
-    let (holder, dead, next) = (claim(), waits(), waits());
-    assert!(is_granted(&backend, &holder).await);
-    for (backend, claim) in [(&dying, &dead), (&backend, &next)] {
-        assert_eq!(refusal(backend, claim).await.place(), Some(SOON));
-    }
-    drop(dying);
-    let channels = async || redis.command(&["PUBSUB", "CHANNELS"]).await;
-    until("its connection has ended", async || channels().await.starts_with("*1\r\n")).await;
+    let backend = backend(&redis).await;
+    let without_push = format!("{}?push=off", redis.url());
+    let (holder, next) = behind_the_dead(&redis, &without_push, &backend).await;
 
     assert_eq!(backend.release(holder.lease()).await.unwrap(), Release::Released);
 
@@ -87,37 +112,56 @@ async fn do_not_wait_for_the_dead() {
 }
 
 #[tokio::test]
-async fn do_not_wait_for_those_of_whom_nothing_was_heard_lately() {
-    // So that `micros` have passed since anybody asked.
-    const WAIT: &str = "
+async fn wait_briefly_for_a_waiter_that_is_stopped() {
+    let redis = Redis::start().await;
+    // Its connection stands, and no caller asks.
+    let (stopped, backend) = (backend(&redis).await, backend(&redis).await);
+    let (holder, stops, next) = (claim(), waits(), waits());
+    assert!(is_granted(&backend, &holder).await);
+    refusal(&stopped, &stops).await;
+    refusal(&backend, &next).await;
+
+    backend.release(holder.lease()).await.unwrap();
+
+    let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
+    assert!(left <= Patience::RESERVATION, "{left:?}");
+    until("it is its turn", async || is_granted(&backend, &next).await).await;
+}
+
+#[tokio::test]
+async fn have_a_place_no_longer_than_their_ttl() {
+    const SHORT: Duration = Duration::from_secs(1);
+
+    let redis = Redis::start().await;
+    let backend = backend(&redis).await;
+    assert!(is_granted(&backend, &claim()).await);
+    let short = Lease::new(&LockKey::new("job").unwrap(), SHORT);
+
+    let waits = Claim::new(short).with_patience(Patience::Waits);
+
+    assert_eq!(refusal(&backend, &waits).await.place(), Some(SHORT));
+}
+
+#[tokio::test]
+async fn are_served_at_once_after_any_number_of_dead() {
+    const DEAD: usize = 1_000;
+    const DIE: &str = "
         for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-          local known = redis.call('HGET', KEYS[1], id)
-          local later = function(ends, rest, asked)
-            return string.format('%d%s%.0f', ends - ARGV[1] / 1000, rest, asked - ARGV[1])
-          end
-          redis.call('HSET', KEYS[1], id, (string.gsub(known, '^(%d+)( %d+ %d+ )(%d+)', later)))
+          redis.call('HSET', KEYS[1], id, '1 1 1 0')
         end";
 
     let redis = Redis::start().await;
-    let (hanging, backend) = (backend(&redis).await, backend(&redis).await);
-    for (micros, soon) in [("2400000", false), ("2600000", true)] {
-        let (holder, hangs, next) = (claim(), waits(), waits());
-        assert!(is_granted(&backend, &holder).await);
-        refusal(&hanging, &hangs).await;
-        let places = redis.command(&["KEYS", "lock:~places:*"]).await;
-        let places = places.lines().last().unwrap().to_owned();
-        redis.command(&["EVAL", WAIT, "1", &places, micros]).await;
-        refusal(&backend, &next).await;
+    let backend = backend(&redis).await;
+    let holder = claim();
+    assert!(is_granted(&backend, &holder).await);
+    let dead: Vec<Claim> =
+        (0..DEAD).map(|_| claim().with_patience(Patience::Queues(LONG))).collect();
+    join_all(dead.iter().map(|claim| refusal(&backend, claim))).await;
+    backend.release(holder.lease()).await.unwrap();
+    let places = redis.command(&["KEYS", "lock:~places:*"]).await;
+    redis.command(&["EVAL", DIE, "1", places.lines().last().unwrap()]).await;
 
-        backend.release(holder.lease()).await.unwrap();
-
-        let left = refusal(&backend, &next).await.retry_after().expect("it is told when to look");
-        assert_eq!(left <= Patience::RESERVATION, soon, "{left:?}");
-        assert!(is_granted(&hanging, &hangs).await, "it is served if it asks");
-        for claim in [&hangs, &next] {
-            hanging.release(claim.lease()).await.unwrap();
-        }
-    }
+    assert!(is_granted(&backend, &waits()).await);
 }
 
 #[tokio::test]
@@ -166,37 +210,141 @@ async fn are_let_in_where_there_is_no_memory_for_places() {
     assert!(is_granted(&backend, &other).await);
 }
 
-/// Whether the server tells of the lock all who have named it, and not only those who have read it, as Redis 7.0 does.
-async fn tells_all(redis: &Redis) -> bool {
-    let info = redis.command(&["INFO", "server"]).await;
-    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap();
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap());
-    (parts.next(), parts.next()) < (Some(7), Some(2))
+/// A kind of lock that clients take in turn, and what its first holder has.
+type Take = fn(LockClient<Backend>) -> BoxFuture<'static, LockGuard>;
+
+/// Has `clients` wait while the first guard is held, each served once in turn, and counts the scripts of a client.
+async fn scripts_per_client(
+    clients: &[LockClient<Backend>],
+    redis: &Redis,
+    hold: Take,
+    take: Take,
+) -> usize {
+    let guard = hold(LockClient::new(backend(redis).await)).await;
+    let mut waiters = JoinSet::new();
+    for client in clients {
+        let scripts = scripts_run(redis).await;
+        let taken = take(client.clone());
+        waiters.spawn(async move { taken.await.release().await.unwrap() });
+        until("it waits", async || scripts_run(redis).await > scripts).await;
+    }
+    let before = scripts_run(redis).await;
+
+    guard.release().await.unwrap();
+    timeout(SOON * 4, waiters.join_all()).await.expect("each has its turn");
+
+    let scripts = scripts_run(redis).await - before;
+    usize::try_from(scripts).unwrap() / clients.len()
+}
+
+fn mutex(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
+    Box::pin(async move { client.mutex("job").unwrap().lock().await.unwrap() })
+}
+
+fn fair_mutex(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
+    let options = client.options().fair(true);
+    let mutex = client.mutex("job").unwrap().with_options(options).unwrap();
+    Box::pin(async move { mutex.lock().await.unwrap() })
+}
+
+fn permit(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
+    Box::pin(async move { client.semaphore("job", 1).unwrap().acquire(1).await.unwrap() })
+}
+
+fn reader(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
+    Box::pin(async move { client.rw_lock("job").unwrap().read().await.unwrap() })
+}
+
+fn writer(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
+    Box::pin(async move {
+        let guard = client.rw_lock("job").unwrap().write().await.unwrap();
+        guard.downgrade().await.unwrap()
+    })
+}
+
+/// If all were woken by each release, each would look as often as there are others before it: half as often as there are clients.
+const FEW: usize = 8;
+const WAITERS: usize = 40;
+
+#[tokio::test]
+async fn of_other_processes_are_not_all_woken_by_a_release() {
+    for (hold, take) in [
+        (mutex as Take, mutex as Take),
+        (fair_mutex, fair_mutex),
+        (permit, permit),
+        (writer, reader),
+        (reader, writer),
+    ] {
+        let redis = Redis::start().await;
+        let mut clients = Vec::new();
+        for _ in 0..WAITERS {
+            clients.push(LockClient::new(backend(&redis).await));
+        }
+
+        let scripts = scripts_per_client(&clients, &redis, hold, take).await;
+
+        assert!(scripts <= FEW, "{scripts} scripts for each of {WAITERS} clients");
+    }
 }
 
 #[tokio::test]
-async fn are_not_all_woken_by_a_release() {
-    const WAITERS: u64 = 40;
+async fn of_one_process_are_not_all_woken_by_a_release() {
+    for (hold, take) in
+        [(fair_mutex as Take, fair_mutex as Take), (permit, permit), (reader, writer)]
+    {
+        let redis = Redis::start().await;
+        let backend = backend(&redis).await;
+        let clients: Vec<_> = (0..WAITERS).map(|_| LockClient::new(backend.clone())).collect();
 
+        let scripts = scripts_per_client(&clients, &redis, hold, take).await;
+
+        assert!(scripts <= FEW, "{scripts} scripts for each of {WAITERS} clients");
+    }
+}
+
+/// Has clients take turns for as long as `until` takes, and counts the turns.
+async fn turns_while(url: &str, until: impl Future<Output = ()>) -> usize {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..4 {
+        let client = LockClient::new(connect(url).await.unwrap());
+        let turns = Arc::clone(&turns);
+        clients.spawn(async move {
+            loop {
+                let guard = lock(&client, "job").await;
+                turns.fetch_add(1, Ordering::Relaxed);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    until.await;
+    turns.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn look_within_the_reservation_where_there_is_no_push() {
     let redis = Redis::start().await;
-    let mut waiters = Vec::new();
-    let first = LockClient::new(backend(&redis).await);
-    let guard = lock(&first, "job").await;
-    for _ in 0..WAITERS {
-        let scripts = scripts_run(&redis).await;
-        let client = LockClient::new(backend(&redis).await);
-        waiters.push((waiting(&client, "job"), client));
-        until("it waits", async || scripts_run(&redis).await > scripts).await;
-    }
-    let before = scripts_run(&redis).await;
+    let backend = connect(&format!("{}?push=off", redis.url())).await.unwrap();
+    assert!(is_granted(&backend, &claim()).await);
 
-    guard.release().await.unwrap();
-    for (waiter, _) in &mut waiters {
-        timeout(SOON, waiter).await.expect("it is its turn").unwrap().release().await.unwrap();
+    for (ahead, claim) in [waits(), waits(), waits()].iter().enumerate() {
+        let look = refusal(&backend, claim).await.retry_after().expect("it is told when to look");
+        let most = Patience::RESERVATION / 10 * u32::try_from(ahead + 1).unwrap();
+        assert!(look <= most, "{look:?} behind {ahead}");
     }
+}
 
-    let scripts = scripts_run(&redis).await - before;
-    // If all were woken by each release, each would look as often as there are others before it.
-    let most = if tells_all(&redis).await { WAITERS * WAITERS } else { 10 * WAITERS };
-    assert!(scripts <= most, "{scripts} scripts for {WAITERS} hand-overs");
+#[tokio::test]
+async fn come_to_clients_that_do_not_see_the_queue() {
+    let redis = Redis::start().await;
+    let plain = async || {
+        for _ in 0..3 {
+            let set = ["SET", "lock:job", "plain", "NX", "PX", "20"];
+            until("it has a turn", async || redis.command(&set).await == "+OK").await;
+        }
+    };
+
+    let turns = turns_while(&redis.url(), plain()).await;
+
+    assert!(turns > 3, "{turns}");
 }

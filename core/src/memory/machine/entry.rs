@@ -7,6 +7,7 @@ use crate::claim::Claim;
 use crate::clock::Instant;
 use crate::holder::Holder;
 use crate::lease::{Lease, LeaseId};
+use crate::share::Share;
 
 /// One key: the leases in force, those who queue for it, and whether its holders are asked to finish.
 #[derive(Debug, Default)]
@@ -28,9 +29,9 @@ pub(super) struct Holding {
 #[derive(Debug)]
 struct Place {
     id: LeaseId,
-    units: u32,
+    share: Share,
     ends: Instant,
-    /// For how long it is waited for once the key is free; `None`: until it ends.
+    /// For how long it is waited for once there is room for it; `None`: until it ends.
     patience: Option<Duration>,
 }
 
@@ -71,7 +72,7 @@ impl Entry {
             return true;
         }
         let held = self.holdings.iter().map(|holding| holding.lease.share().units());
-        let before = self.before(claim.id()).map(|place| place.units);
+        let before = self.before(claim.id()).map(|place| place.share.units());
         let wanted = claim.share().units();
         let total: u64 = held.chain(before).chain([wanted]).map(u64::from).sum();
         total <= u64::from(claim.share().limit())
@@ -90,25 +91,30 @@ impl Entry {
         self.before(claim.id()).map(|place| place.ends).min()
     }
 
-    /// Keeps the claim's place in the queue, at the end if it has none, until then, and once the key is free no longer
+    /// Keeps the claim's place in the queue, at the end if it has none, until then, and once there is room for it no longer
     /// than for its `patience`.
     pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
         match self.queue.iter_mut().find(|place| place.id == claim.id()) {
             Some(place) => (place.ends, place.patience) = (ends, patience),
             None => {
-                let (id, units) = (claim.id(), claim.share().units());
-                self.queue.push(Place { id, units, ends, patience });
+                let (id, share) = (claim.id(), claim.share());
+                self.queue.push(Place { id, share, ends, patience });
             }
         }
     }
 
-    /// If the key is free, the first in the queue is waited for no longer than for its patience.
-    pub(super) fn reserve(&mut self, now: Instant) {
-        if self.is_held() {
-            return;
-        }
-        if let Some(Place { ends, patience: Some(patience), .. }) = self.queue.first_mut() {
-            *ends = (now + *patience).min(*ends);
+    /// Keeps the places for which there is room no longer than for their patience.
+    pub(super) fn call_up(&mut self, now: Instant) {
+        let held = self.holdings.iter().map(|holding| u64::from(holding.lease.share().units()));
+        let mut total: u64 = held.sum();
+        for place in &mut self.queue {
+            total += u64::from(place.share.units());
+            if total > u64::from(place.share.limit()) {
+                return;
+            }
+            if let Some(patience) = place.patience {
+                place.ends = (now + patience).min(place.ends);
+            }
         }
     }
 

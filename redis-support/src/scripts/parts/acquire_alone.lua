@@ -15,4 +15,9 @@ if not others then
     -- There is no lock without a token. What is wrong is said below.
     redis.call('DEL', KEYS[1])
   end
+elseif ARGV[5] ~= '0' then
+  local refusal = keep_place(KEYS[4], KEYS[6], ARGV[4], KEYS[8], tonumber(ARGV[5]), math.floor(micros / 1000))
+  if refusal then
+    return refusal
+  end
 end

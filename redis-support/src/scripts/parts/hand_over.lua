@@ -1,29 +1,35 @@
--- Makes the first in the queue the holder, if it is one that waits for a mutex and hears of it over its connection: then it need not ask.
--- It is told which attempt was its last, and how long ago that was, which is all that it needs to know of our clock. False if there is
--- nobody like that, or nothing was heard of it for so long that it may be dead: it asks for its place again before half of the time is over.
--- `keys`: lock, queue, places, news, fence. `front`: who is first and second.
-local function hand_over(keys, front, micros)
-  local first = front[1]
-  local known = redis.call('HGET', keys[3], first) or ''
-  local ends, asked, ttl, spare, channel, value = string.match(known, '^(%d+) %d+ %d+ (%d+) (%d+) (%d+) (%S+) (.+)$')
-  if not ends or 2 * (micros - asked) > 1000 * ends - asked then
-    return false
+-- Keeps the key for the first in the queue that hears of it over its connection, as its holder, for as long as a free key is kept for it:
+-- meanwhile it asks, and has its whole TTL. A claim that nothing listens for is passed by, and its place is given up. False if the first
+-- does not hear of such things, or the key is left to others: then the first is told that it is free.
+-- `keys`: lock, queue, places. Needs no command that fails when memory is full.
+local function hand_over(keys, now)
+  for _ = 1, 128 do
+    local first = redis.call('ZRANGE', keys[2], 0, 0)[1]
+    if not first then
+      return false
+    end
+    local ends, _, _, patience, rest = read_place(redis.call('HGET', keys[3], first))
+    if ends > now then
+      local channel, value = string.match(rest, '^ (%S+) (.+)$')
+      if not channel or channel == '-' or give_way(keys[2], keys[3], now) then
+        return false
+      end
+      local kept = redis.pcall('SET', keys[1], value, 'PX', digits(math.min(patience, ends - now)))
+      if type(kept) == 'table' and kept.err then
+        return false
+      end
+      local told = redis.pcall('PUBLISH', channel, first)
+      if type(told) ~= 'number' then
+        -- It may not be told.
+        return false
+      end
+      forget(keys[2], keys[3], {first})
+      if told > 0 then
+        return true
+      end
+    else
+      forget(keys[2], keys[3], {first})
+    end
   end
-  -- Fails when memory is full.
-  local numbered, token, more = pcall(number_grant, keys[5], micros, tonumber(spare))
-  if not numbered or not token then
-    return false
-  end
-  redis.call('SET', keys[1], value, 'PX', ttl)
-  local told = redis.pcall('PUBLISH', channel, table.concat({
-    digits(token), digits(more), ttl, asked, digits(micros - asked), first, keys[1],
-  }, ' '))
-  -- Its connection has ended, or we may not tell.
-  if type(told) ~= 'number' or told == 0 then
-    return false
-  end
-  redis.call('ZREM', keys[2], first)
-  redis.call('HDEL', keys[3], first)
-  tell(keys[4], {front[2]})
-  return true
+  return false
 end

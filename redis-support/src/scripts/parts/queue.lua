@@ -1,58 +1,84 @@
--- A queue is a sorted set of ids in the order of their coming, and a hash with what is known of each:
--- until when its place is kept, how many units it wants, and, if it did not ask to be first come first served at any cost, for
--- how many ms it is waited for once the key is free; and then, if it can be told that it was made the holder: when it asked (in us), the
--- TTL of its lease (in ms), how many spare tokens it wants, the channel that it listens to, and the value of its lock.
+-- A queue is a sorted set of ids in the order of their coming, and a hash with a place for each: when it ends (in ms), how many units
+-- its claim wants, the limit that the claim names, and for how many ms the claim is waited for once there is room for it (0: until the
+-- place ends). The place of a claim for a mutex goes on with the channel that its client listens to (`-`: none) and the value of the lock.
 
--- Places that one attempt looks at. Those further back wait until they have come nearer.
+-- Living places that one attempt reads. Claims further back wait until they have come nearer.
 local LOOKAHEAD = 128
+-- Ended places that one attempt clears, nearly: some milliseconds of the server's time.
+local CLEARED = 4096
+-- Every attempt reads so many of the first places: by them it tells when to look again.
+local FIRST = 4
+
+-- What a place says. One that is missing has ended.
+local function read_place(known)
+  local ends, wants, limit, patience, rest = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')
+  return tonumber(ends or 0), tonumber(wants), tonumber(limit), tonumber(patience), rest
+end
+
+-- Takes these out of the queue, and tells whether any of them stood there. Nothing is left of an empty queue.
+-- Uses no command that fails when memory is full.
+local function forget(queue, places, ids)
+  local stood = redis.call('ZREM', queue, unpack(ids)) > 0
+  if stood and redis.call('EXISTS', queue) == 0 then
+    redis.call('DEL', places)
+  elseif stood then
+    redis.call('HDEL', places, unpack(ids))
+  end
+  return stood
+end
 
 -- The place of `id` from the front, or false. One that has ended is given up first.
 local function place_of(queue, places, id, now)
-  local place = redis.call('ZRANK', queue, id)
-  if not place then
+  local rank = redis.call('ZRANK', queue, id)
+  if rank and read_place(redis.call('HGET', places, id)) <= now then
+    forget(queue, places, {id})
     return false
   end
-  if tonumber(string.match(redis.call('HGET', places, id) or '0', '^%d+')) <= now then
-    redis.call('ZREM', queue, id)
-    redis.call('HDEL', places, id)
-    return false
-  end
-  return place
+  return rank
 end
 
--- How many units are wanted by those before the place `rank`, or by all if that is false, and in how many ms the first of their places
--- ends by itself. Clears places that have ended.
-local function wanted_before(queue, places, rank, now)
+-- Reads the places before `rank`, or all if that is false, from the front: the first few, and more until they want more than `room`
+-- units. Clears those that have ended. Returns how many units the others want, in how many ms the first of them ends, how many of them there are, and how many
+-- were cleared.
+local function wanted_before(queue, places, rank, room, now)
   local count = rank or redis.call('ZCARD', queue)
-  if count == 0 then
-    return 0, nil
-  end
-  local ids = redis.call('ZRANGE', queue, 0, math.min(count, LOOKAHEAD) - 1)
-  local known = redis.call('HMGET', places, unpack(ids))
-  local units, first, gone = 0, nil, {}
-  for i, other in ipairs(ids) do
-    local ends, wanted = string.match(known[i] or '', '^(%d+) (%d+)')
-    ends = tonumber(ends or 0)
-    if ends > now then
-      units = units + tonumber(wanted)
-      first = math.min(first or ends, ends)
-    else
-      gone[#gone + 1] = other
+  local wanted, first, living, cleared = 0, nil, 0, 0
+  local chunk = FIRST
+  while living < count and (chunk == FIRST or wanted <= room) do
+    local ids = redis.call('ZRANGE', queue, living, living + math.min(chunk, count - living) - 1)
+    if not ids[1] then
+      break
+    end
+    local gone = {}
+    for i, known in ipairs(redis.call('HMGET', places, unpack(ids))) do
+      local ends, wants = read_place(known)
+      if ends > now then
+        living = living + 1
+        wanted = wanted + wants
+        first = math.min(first or ends, ends)
+      else
+        gone[#gone + 1] = ids[i]
+      end
+    end
+    if gone[1] then
+      forget(queue, places, gone)
+      count = count - #gone
+      cleared = cleared + #gone
+    end
+    chunk = math.min(4 * chunk, 1024)
+    if living > LOOKAHEAD then
+      wanted = math.huge
+    elseif cleared >= CLEARED and living < count then
+      -- There are more: it is to look again at once.
+      wanted, first = math.huge, now
     end
   end
-  if #gone > 0 then
-    redis.call('ZREM', queue, unpack(gone))
-    redis.call('HDEL', places, unpack(gone))
-  end
-  if count > LOOKAHEAD then
-    units = math.huge
-  end
-  return units, first and first - now
+  return wanted, first and first - now, living, cleared
 end
 
--- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; tells which it is
--- from the front.
-local function queue_up(queue, places, id, rank, wants, place, micros)
+-- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; returns which it
+-- is from the front. `terms`: what the place says besides.
+local function queue_up(queue, places, id, rank, terms, place, micros)
   local is_new = false
   if not rank then
     rank = redis.call('ZCARD', queue)
@@ -60,7 +86,7 @@ local function queue_up(queue, places, id, rank, wants, place, micros)
     local last = not is_new and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
     redis.call('ZADD', queue, digits(math.max(last + 1, micros)), id)
   end
-  redis.call('HSET', places, id, digits(math.floor(micros / 1000) + place) .. ' ' .. wants)
+  redis.call('HSET', places, id, digits(math.floor(micros / 1000) + place) .. ' ' .. terms)
   if is_new or redis.call('PTTL', queue) < place then
     -- For longer than it must be, so that this is not done each time.
     redis.call('PEXPIRE', queue, digits(2 * place))

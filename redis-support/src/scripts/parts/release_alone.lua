@@ -1,6 +1,5 @@
 -- Nobody waits for it: decided before anything else is set up, which takes longer than this.
 local is_held = redis.call('GET', KEYS[1]) == ARGV[1]
-local front = is_held and KEYS[2] and redis.call('ZRANGE', KEYS[2], 0, 1)
-if front and not front[1] then
+if is_held and KEYS[2] and redis.call('EXISTS', KEYS[2]) == 0 then
   return redis.call('DEL', KEYS[1])
 end

@@ -1,24 +1,49 @@
--- Who queues for a mutex has a key of its own, which is deleted when it is first: only then does it hear of the lock itself. So a
--- release wakes no crowd.
+-- A claim in the queue has a key of its own, which is deleted when the claim is to look again: so a release wakes no crowd.
 
--- Deletes the keys of these.
+-- Places that are called up at once: a release calls the first of them, and each claim that is served calls further ones.
+local WINDOW = 8
+
+-- Deletes the keys of these claims.
 local function tell(news, ids)
+  local keys = {}
   for n, id in ipairs(ids) do
-    ids[n] = news .. '#' .. id
+    keys[n] = news .. '#' .. id
   end
-  if ids[1] then
-    -- Where keys are moved about it may fail, and they look by themselves.
-    redis.pcall('DEL', unpack(ids))
+  if keys[1] then
+    -- Where keys are moved about it may fail, and the claims look by themselves.
+    redis.pcall('DEL', unpack(keys))
   end
 end
 
--- The key is free, and the first in the queue is waited for no longer than it said: for how many ms, if it said so.
-local function reserve(queue, places, now)
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  local known = first and redis.call('HGET', places, first) or ''
-  local ends, rest, time = string.match(known, '^(%d+)( %d+ (%d+).*)$')
-  if time and now + time < tonumber(ends) then
-    redis.pcall('HSET', places, first, digits(now + time) .. rest)
-    return tonumber(time)
+-- Calls up those in the queue for whom there is room beside `used` units, and `more` of those behind them, which look when a place
+-- before them ends. A claim with patience is waited for only that long from now on. Returns their ids, since the server does not tell a
+-- connection of its own changes, and in how many ms the first of them is waited for no more.
+-- Needs no command that fails when memory is full.
+local function call_up(queue, places, news, used, more, now)
+  local ids = redis.call('ZRANGE', queue, 0, WINDOW - 1)
+  local called, soonest = {}, nil
+  local all_known = ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
+  for i, id in ipairs(ids) do
+    local ends, wants, limit, patience, rest = read_place(all_known[i])
+    used = used + (wants or math.huge)
+    if used > (limit or 0) then
+      if more == 0 then
+        break
+      end
+      more = more - 1
+    elseif patience > 0 and now + patience < ends then
+      ends = now + patience
+      local terms = table.concat({digits(ends), wants, limit, patience}, ' ')
+      redis.pcall('HSET', places, id, terms .. rest)
+    end
+    called[#called + 1] = id
+    soonest = math.min(soonest or ends, ends)
   end
+  tell(news, called)
+  return called, soonest and soonest - now
+end
+
+-- A reply to an operation that may have called up claims.
+local function with_called(reply, called)
+  return called[1] and {reply, unpack(called)} or reply
 end

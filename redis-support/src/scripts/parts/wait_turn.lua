@@ -1,30 +1,26 @@
--- Refuses: keeps a place for who will wait, which has the place `rank` or none, and has the server tell it when to look again.
-local function wait_turn(rank, micros, refusal)
-  local id, place, patience = ARGV[4], tonumber(ARGV[5]), tonumber(ARGV[6])
-  if place == 0 then
-    return refusal
+-- Refuses `claim`: keeps a place for it if it waits, and has the server tell it when to look again. It has the place `rank`, or none.
+-- The first of those that wait for a mutex hears of the lock; all others have a key of their own.
+-- `refusal`: {0, ms until what is in the way ends by itself (negative: unknown), remaining TTL in ms (negative: for ever), a holder or
+-- false, what is known of it or false}. The reply goes on with for how many ms the claim has a place and how many are before it (both -1:
+-- it has none), and with the ids of those that were called up.
+local function wait_turn(claim, rank, micros, refusal, called)
+  local place, queued = claim.place, false
+  if place > 0 and claim.patience == 0 then
+    queued, rank = true, queue_up(KEYS[4], KEYS[6], claim.id, rank, claim.terms, place, micros)
+  elseif place > 0 then
+    -- When memory is full there is no place, and those that would do without one poll.
+    queued, rank = pcall(queue_up, KEYS[4], KEYS[6], claim.id, rank, claim.terms, place, micros)
   end
-  if patience > 0 then
-    local known = '1 ' .. patience
-    if ARGV[7] then
-      known = table.concat({known, digits(micros), ARGV[2], ARGV[3], ARGV[7], ARGV[1]}, ' ')
+  refusal[6], refusal[7] = queued and place or -1, queued and rank or -1
+  if queued and (rank > 0 or not claim.hears_of_lock) then
+    -- It outlasts a few attempts, so that it need not be written each time.
+    if not redis.call('GET', claim.news) then
+      redis.pcall('SET', claim.news, '1', 'PX', 4 * place)
+      redis.call('GET', claim.news)
     end
-    local queued
-    queued, rank = pcall(queue_up, KEYS[4], KEYS[6], id, rank, known, place, micros)
-    if not queued then
-      -- When memory is full there is no place, and those who would do without one poll.
-      return refusal
-    end
-  else
-    rank = queue_up(KEYS[4], KEYS[6], id, rank, '1', place, micros)
   end
-  if rank > 0 then
-    redis.pcall('SET', KEYS[8], '1', 'NX', 'PX', place)
-    redis.call('GET', KEYS[8])
-  end
-  if patience > 0 then
-    refusal[5] = place
-    refusal[6] = ARGV[7] and micros
+  for _, id in ipairs(called) do
+    refusal[#refusal + 1] = id
   end
   return refusal
 end
