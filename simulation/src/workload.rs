@@ -24,8 +24,8 @@ const PERMITS: u32 = 3;
 /// The readers that a reader-writer lock admits, to the judge: more than a simulation has.
 const READERS: u64 = 1_000;
 
-/// How late a call may return after its wait is over: a timer's step, and the time that a caller takes to leave the line.
-const LATE: Duration = Duration::from_millis(150);
+/// How late a call may return after its wait is over: the time that a caller takes to leave the line, and two steps of a timer.
+const LATE: Duration = Duration::from_millis(52);
 
 /// The options that all clients of a simulation share.
 #[derive(Clone, Debug)]
@@ -206,6 +206,10 @@ impl Task {
                 }
             }
             was_lost = !is_held;
+        }
+        if was_lost {
+            // A reply that is late must not revive it.
+            self.pause(600).await;
         }
         if was_lost && taken.is_held() {
             self.world.judge.violate("V4: a lost lease is held again".to_owned());

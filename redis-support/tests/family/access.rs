@@ -67,10 +67,14 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
         let lease = Lease::new(&LockKey::new("units").unwrap(), Duration::from_millis(ttl));
         lease.with_share(Share::Units { units: 1, limit: 1 })
     };
-    let (held, waits) = (units(60_000), units(60_000));
+    let (held, waits, leaves) = (units(60_000), units(60_000), units(60_000));
     backend.try_acquire(&Claim::new(held.clone())).await?;
-    let queued = Claim::new(waits.clone()).with_patience(Patience::Queues(Duration::from_secs(60)));
-    backend.try_acquire(&queued).await?;
+    for waiter in [&waits, &leaves] {
+        let queued = Claim::new(waiter.clone());
+        let queued = queued.with_patience(Patience::Queues(Duration::from_secs(60)));
+        backend.try_acquire(&queued).await?;
+    }
+    backend.release(&leaves).await?;
     backend.try_acquire(&Claim::new(units(60_000))).await?;
     backend.inspect(held.key()).await?;
     backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
