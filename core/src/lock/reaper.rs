@@ -275,7 +275,9 @@ impl Reaper {
             }
             let has_room = releases.len() < MAX_IN_FLIGHT;
             let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
+            // In one order, as the watchdog.
             tokio::select! {
+                biased;
                 Some(()) = releases.next() => {}
                 () = &mut changed => {}
                 () = self.clock.sleep_until(look_at) => {}

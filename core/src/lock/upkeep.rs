@@ -63,7 +63,9 @@ impl Upkeep {
         let (watchdog, reaper) = (Arc::clone(&self.watchdog), Arc::clone(&self.reaper));
         let backend = Arc::clone(&self.backend);
         async move {
+            // Both are polled whenever one of them is woken, in this order.
             tokio::select! {
+                biased;
                 () = watchdog.run(&*backend, &reaper) => {}
                 () = reaper.run(&*backend) => {}
             }

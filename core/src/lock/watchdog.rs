@@ -104,7 +104,9 @@ impl Watchdog {
                 }
             }
             let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
+            // In one order, so that equal schedules have equal runs: each turn of the loop looks at everything.
             tokio::select! {
+                biased;
                 Some(renewed) = batches.next() => under_way -= renewed,
                 () = self.clock.sleep_until(wakes_at) => {}
                 () = &mut heard => {}
