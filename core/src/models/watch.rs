@@ -1,6 +1,5 @@
 //! The watch: no event between a look and the wait is missed, and no key stays when its last watch has gone.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -9,10 +8,11 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{in_all_orders, in_many_orders, join, key};
-use crate::backend::{Grant, Offer};
-use crate::lease::LeaseId;
+use crate::backend::CalledBy;
+use crate::claim::{Claim, Patience};
+use crate::lease::{Lease, LeaseId};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::watch::{KeyWatch, KeyWatches};
+use crate::watch::KeyWatches;
 
 #[test]
 fn event_between_look_and_wait_wakes_the_watcher() {
@@ -96,26 +96,29 @@ fn nothing_is_left_of_a_key_after_its_last_watch() {
 }
 
 #[test]
-fn offer_reaches_its_claim_once() {
+fn call_between_look_and_wait_wakes_the_claim() {
     in_many_orders(|| {
-        let (watches, id) = (KeyWatches::default(), LeaseId::new());
-        let takers = [0; 2].map(|_| {
-            let watch = watches.watch(&key());
-            thread::spawn(move || take_offer(watch, id))
-        });
+        let (scene, claim) = (Scene::new(), claim());
+        let mut watch = scene.watches.watch_claim(&claim);
+        watch.heed(CalledBy::Name);
+        let (calls, others) = (scene.calls(claim.id()), scene.causes_events(1));
 
-        let grant = Grant::new(NonZeroU64::MIN);
-        watches.offer("k", &id.secret(), Offer::new(grant, 1, Duration::ZERO));
+        while scene.events() < CALLED {
+            block_on(watch.changed());
+        }
 
-        let taken = join(takers);
-        assert_eq!(taken.into_iter().filter(|is_taken| *is_taken).count(), 1);
+        drop(watch);
+        join([calls, others]);
+        assert_eq!(scene.watches.watched_keys(), 0);
     });
 }
 
-/// Whether the offer that the news announces was still there.
-fn take_offer(mut watch: KeyWatch, id: LeaseId) -> bool {
-    block_on(watch.changed());
-    watch.take_offer(id).is_some()
+/// More than the events of a model: a claim has been called.
+const CALLED: u32 = 100;
+
+/// The claim of a caller that waits.
+fn claim() -> Claim {
+    Claim::new(Lease::new(&key(), Duration::from_secs(30))).with_patience(Patience::Waits)
 }
 
 #[derive(Clone, Default)]
@@ -141,6 +144,15 @@ impl Scene {
                 scene.events.fetch_add(1, Ordering::SeqCst);
                 scene.watches.notify("k");
             }
+        })
+    }
+
+    /// Calls a claim by name.
+    fn calls(&self, id: LeaseId) -> thread::JoinHandle<()> {
+        let scene = self.clone();
+        thread::spawn(move || {
+            scene.events.fetch_add(CALLED, Ordering::SeqCst);
+            scene.watches.call(&id.secret());
         })
     }
 
