@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::incident::Incident;
 
-/// What one simulation came to.
+/// The outcome of one simulation.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub(crate) seed: u64,

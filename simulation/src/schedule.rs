@@ -11,7 +11,7 @@ pub(crate) struct Schedule {
     seed: u64,
 }
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stream {
     Incidents,

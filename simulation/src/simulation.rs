@@ -21,7 +21,7 @@ use crate::workload::{KEYS, Profile, Task};
 /// Tasks of each process.
 const TASKS: usize = 2;
 
-/// The work of all tasks takes less, whatever happens to them.
+/// The work of all tasks takes less, with all faults that may happen to them.
 const WORK_LIMIT: Duration = Duration::from_secs(600);
 
 /// After faults have ended, a client has released everything within this time.

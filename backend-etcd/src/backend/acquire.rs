@@ -123,7 +123,7 @@ impl EtcdBackend {
         Ok(waits.map(|contention| self.in_line(claim, contention, kept_for)))
     }
 
-    /// What a claim that stands in line is told.
+    /// The answer to a claim that stands in line.
     fn in_line(&self, claim: &Claim, contention: Contention, kept_for: Duration) -> Contention {
         let contention = contention.with_place(kept_for);
         if self.news.tells(claim.lease()) {

@@ -115,7 +115,7 @@ impl Lookout {
         }
     }
 
-    /// No watch is in force any more: those who wait look for themselves.
+    /// No watch is in force any more: the waiters look for themselves.
     fn lose_sight(&self) {
         locked(&self.asking).in_force.clear();
         self.watches.values().for_each(|watch| self.told.tell(&watch.tell));

@@ -36,7 +36,7 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
     queue: Mutex<Queue>,
-    /// Notified of what all tasks are to see, since that of any runtime may be idle.
+    /// Notified of changes that all tasks must see, since the task of any runtime may be idle.
     changed: Notify,
     /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
     /// rather than on none.

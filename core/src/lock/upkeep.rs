@@ -1,4 +1,4 @@
-//! What keeps leases going after the call that took them: a task on each runtime that locks, with watchdog and reaper.
+//! The upkeep of leases after the call that took them: a task on each runtime that locks, with watchdog and reaper.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
 use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 
-/// What a client, its clones and its guards share. When the last of them goes, the tasks end.
+/// The state that a client, its clones and its guards share. When the last of them goes, the tasks end.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     backend: Arc<dyn LockBackend>,
@@ -88,7 +88,7 @@ impl Upkeep {
         &*self.clock
     }
 
-    /// For what does not keep the client going.
+    /// A clock for parts that do not keep the client going.
     pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }

@@ -85,7 +85,7 @@ impl Watchdog {
         lock(&self.schedule).holds.values().cloned().collect()
     }
 
-    /// The task, of which each runtime has one: whichever runs first renews what is due. It ends only by being dropped.
+    /// The task, of which each runtime has one: the one that runs first renews the leases that are due. It ends only by being dropped.
     ///
     /// It leaves to `reaper` each lost lease that the store may keep alive together with others.
     pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {

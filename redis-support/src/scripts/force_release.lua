@@ -22,7 +22,7 @@ end
 
 -- Those who held units are told through the key by which they are asked for them.
 redis.pcall('SET', KEYS[6], '1')
--- There may be many holders, and to free what is kept of them takes a while.
+-- To free the records of many holders takes a while.
 redis.call('UNLINK', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
 call_up(KEYS[7], KEYS[8], KEYS[5], 0, 1, now)
 return reply

@@ -64,7 +64,7 @@ pub(crate) struct Waiter {
     pub(super) sender: oneshot::Sender<Next>,
 }
 
-/// What a caller wants.
+/// The wish of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) share: Share,

@@ -9,7 +9,7 @@ local CLEARED = 4096
 -- Every attempt reads so many of the first places: by them it tells when to look again.
 local FIRST = 4
 
--- What a place says. One that is missing has ended.
+-- Reads a place. A missing place has ended.
 local function read_place(known)
   local ends, wants, limit, patience, rest = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')
   return tonumber(ends or 0), tonumber(wants), tonumber(limit), tonumber(patience), rest
