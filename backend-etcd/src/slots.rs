@@ -2,8 +2,8 @@
 //!
 //! A key that is deleted stays in etcd's index until it is compacted, and looking through a range passes all of them. So keys are
 //! used again and again, as in the recipe of etcd's own `concurrency` package, where each client has one per lock; here one
-//! for each lease that it has or wants of the lock at the same time. A lease that finds the lock free lies where each such lease lies,
-//! whatever its client. The value tells one lease from the next.
+//! for each lease that it has or wants of the lock at the same time. Leases that find the lock free share one key, also
+//! those of different clients. The value tells one lease from the next.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

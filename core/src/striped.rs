@@ -316,7 +316,7 @@ impl Refusals {
         self.failed.remove(&segment);
     }
 
-    /// What they come to. A segment that failed may have been free, so its error is the outcome, whatever the others answered.
+    /// The outcome for the caller. A segment that failed may have been free, so its error counts more than the refusals of the others.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
         match self.failed.into_values().next() {
             Some(failed) => Err(failed.error),

@@ -27,7 +27,7 @@ pub enum Reply {
     Other,
 }
 
-/// What an operation came to, and the ids of the claims that it called up. `Debug` keeps the ids to itself.
+/// The outcome of an operation, and the ids of the claims that it called up. `Debug` keeps the ids to itself.
 pub(crate) struct Told<T> {
     pub(crate) outcome: T,
     pub(crate) called: Vec<String>,

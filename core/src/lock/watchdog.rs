@@ -170,7 +170,7 @@ impl Watchdog {
 
     /// Renews a batch, and tells how many leases it was.
     ///
-    /// Those whose reply is too late for them alone fall due again by themselves meanwhile.
+    /// A lease whose own time limit is shorter than that of the batch falls due again meanwhile.
     async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
         let of = batch.len();
         let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));

@@ -137,7 +137,7 @@ impl MultiGuard {
             guard.lost().map(|lost| lost.map(|reason| (key, reason))).boxed()
         };
         let mut parts: Vec<_> = self.guards.iter().map(part).collect();
-        // Every part at every poll: each reads the clock, whatever the reason for the poll.
+        // Each poll polls every part, since each part reads the clock.
         poll_fn(move |cx| {
             let mut lost = None;
             parts.retain_mut(|part| match part.poll_unpin(cx) {

@@ -53,7 +53,7 @@ impl Renewing {
         self.company
     }
 
-    /// Those of one class wait for a reply for about as long.
+    /// The class of its time limit: renewals of one class wait for a reply for about as long.
     pub(crate) fn class(&self) -> u32 {
         deadline::attempt_class(self.ttl)
     }

@@ -109,7 +109,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     let before = next(&queue, &key, Share::Whole, wait(), &clock).await;
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
-    // Of a holder that has left, only a waiter that met it knows.
+    // Only a waiter that met the holder knows of a holder that has left.
     let holds = asking.granted(Share::Whole);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());

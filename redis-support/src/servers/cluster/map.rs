@@ -40,7 +40,7 @@ pub(super) struct OutOfDate<C: Client> {
     /// From the new one.
     pub(super) is_different: bool,
     _ranges: Vec<Range<C>>,
-    /// Those that have no slots any more.
+    /// The servers that have no slots any more.
     _servers: Vec<Arc<Server<C>>>,
 }
 
