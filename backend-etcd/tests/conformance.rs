@@ -157,21 +157,6 @@ const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::R
 const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-/// With several members, requests and watches move from one to another.
-const OF_MEMBERS: Groups =
-    Groups::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
-
-/// A mutex that is another kind of lock in the store differs in the entries of one lease.
-const OF_OTHER_KINDS: Groups = Groups::Named(&[
-    "expiry",
-    "fencing",
-    "mutual_exclusion",
-    "release",
-    "renewal",
-    "retry",
-    "waiting",
-]);
-
 harness!(
     OneMember,
     "etcd",
@@ -188,7 +173,7 @@ harness!(
     EtcdBackend,
     std::convert::identity,
     FAILS,
-    OF_MEMBERS
+    Groups::OF_TOPOLOGY
 );
 harness!(
     Permit,
@@ -197,7 +182,7 @@ harness!(
     AsMutex<EtcdBackend>,
     AsMutex::semaphore,
     FAILS,
-    OF_OTHER_KINDS
+    Groups::OF_KIND
 );
 harness!(
     WriteLock,
@@ -206,7 +191,7 @@ harness!(
     AsMutex<EtcdBackend>,
     AsMutex::write_lock,
     FAILS,
-    OF_OTHER_KINDS
+    Groups::OF_KIND
 );
 
 suite!(OneMember);

@@ -8,16 +8,14 @@ use leasehold_conformance::{Disturbance, Groups, Harness, Need, suite};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_fred::FredBackend as Backend;
 
-use family::{
-    Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, OF_SENTINEL, Sentinels, Servers as _, Single,
-};
+use family::{Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
 harness!(OneRedis, "fred", Single, Backend, identity, FAILS_AND_ADVANCES);
-harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, OF_SENTINEL);
+harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
 harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
 
 suite!(OneRedis);

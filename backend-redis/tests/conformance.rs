@@ -9,9 +9,7 @@ use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
-use family::{
-    Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, OF_SENTINEL, Sentinels, Servers as _, Single,
-};
+use family::{Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
@@ -20,19 +18,8 @@ mod family;
 /// Without hand-over, all holders of one process ask the store.
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
-/// A mutex that is another kind of lock in the store differs in the scripts of one lease.
-const OF_OTHER_KINDS: Groups = Groups::Named(&[
-    "expiry",
-    "fencing",
-    "mutual_exclusion",
-    "release",
-    "renewal",
-    "retry",
-    "waiting",
-]);
-
 harness!(OneRedis, "redis", Single, Backend, identity, FAILS_AND_ADVANCES);
-harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, OF_SENTINEL);
+harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
 harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
 harness!(
     Asked,
@@ -51,7 +38,7 @@ harness!(
     AsMutex<Backend>,
     AsMutex::semaphore,
     FAILS,
-    OF_OTHER_KINDS
+    Groups::OF_KIND
 );
 harness!(
     WriteLock,
@@ -60,7 +47,7 @@ harness!(
     AsMutex<Backend>,
     AsMutex::write_lock,
     FAILS,
-    OF_OTHER_KINDS
+    Groups::OF_KIND
 );
 
 suite!(OneRedis);

@@ -95,6 +95,23 @@ pub enum Groups {
 }
 
 impl Groups {
+    /// The groups for servers of the same store that a client finds in another way, or several of them: requests and watches
+    /// move from one server to another.
+    pub const OF_TOPOLOGY: Self =
+        Self::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
+
+    /// The groups for mutexes that are another kind of lock in the same store ([`AsMutex`](crate::AsMutex)): the store's operations
+    /// on one lease differ.
+    pub const OF_KIND: Self = Self::Named(&[
+        "expiry",
+        "fencing",
+        "mutual_exclusion",
+        "release",
+        "renewal",
+        "retry",
+        "waiting",
+    ]);
+
     /// Whether the selection has the group with this name.
     pub fn contains(self, group: &str) -> bool {
         match self {

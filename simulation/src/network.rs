@@ -12,8 +12,8 @@ use fastrand::Rng;
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::Outcome;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, ForcedRelease,
-    Inspection, KeyWatch, KeyWatches, Lease, LockBackend, LockKey, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, ForcedRelease, Inspection,
+    KeyWatch, KeyWatches, Lease, LockBackend, LockKey, MemoryBackend, Release, Renewal, Revocation,
 };
 use tokio::sync::oneshot;
 use tokio::time::{self, sleep, timeout};
@@ -375,14 +375,8 @@ fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
 #[async_trait]
 impl LockBackend for Link {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("simulation", Fencing::Strict)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::Push)
-            .with(Feature::Queue)
-            .with(Feature::Revocation)
-            .with(Feature::Together)
-            .with(Feature::Units)
+        // Those of the state machine that both stores run.
+        MemoryBackend::new().capabilities()
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {

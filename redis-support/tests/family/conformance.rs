@@ -19,10 +19,6 @@ use rights::{DOCUMENTED, OF_CLUSTERS};
 #[path = "rights.rs"]
 mod rights;
 
-/// With sentinels, the primary is looked up and its connections are made anew. After that it is one server.
-pub(crate) const OF_SENTINEL: Groups =
-    Groups::Named(&["fencing", "lost", "mutual_exclusion", "renewal", "waiting"]);
-
 /// A cluster spreads keys over servers: their names, and all scripts that name several keys, meet it.
 pub(crate) const OF_CLUSTER: Groups = Groups::Named(&[
     "bad_input",
