@@ -26,34 +26,22 @@ fn client(news: News) -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_theft_with_news_is_told_to_a_release_at_the_same_moment() {
-    let (client, _faults) = client(News::True);
-    let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
+async fn a_theft_is_told_to_a_release() {
+    // At the same moment if there is news of it, and otherwise once the store's confirmation is old.
+    for (news, after) in [(News::True, Duration::ZERO), (News::Muted, WITHOUT_NEWS)] {
+        let (client, _faults) = client(news);
+        let mutex = client.mutex("k").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
 
-    client.backend().steal(mutex.key(), TTL).await.unwrap();
-    let released = guard.release().await;
+        client.backend().steal(mutex.key(), TTL).await.unwrap();
+        tokio::time::sleep(after).await;
+        let released = guard.release().await;
 
-    assert_eq!(released.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert!(next.now_or_never().is_none(), "the thief holds it");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_theft_without_news_is_told_to_a_release() {
-    let (client, _faults) = client(News::Muted);
-    let mutex = client.mutex("k").unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(mutex.lock());
-    assert!((&mut next).now_or_never().is_none());
-
-    client.backend().steal(mutex.key(), TTL).await.unwrap();
-    tokio::time::sleep(WITHOUT_NEWS).await;
-    let released = guard.release().await;
-
-    assert_eq!(released.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert!(next.now_or_never().is_none(), "the thief holds it");
+        assert_eq!(released.unwrap_err().kind(), ErrorKind::LeaseLost, "{news:?}");
+        assert!(next.now_or_never().is_none(), "the thief holds it");
+    }
 }
 
 #[tokio::test(start_paused = true)]
