@@ -38,7 +38,7 @@ impl LeaseId {
         Self { random: Uuid::new_v4(), count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// The id as text without blanks, for the store and for nobody else.
+    /// The id as text without blanks, for the store alone.
     pub fn secret(&self) -> String {
         let mut text = String::with_capacity(2 * size_of::<Self>() + 1);
         self.write_secret(&mut text);
@@ -51,14 +51,14 @@ impl LeaseId {
         write!(text, "-{:x}", self.count).expect("a string takes whatever is written");
     }
 
-    /// Reads what [`secret`](Self::secret) writes; `None` for all other text.
-    pub fn from_secret(text: &str) -> Option<Self> {
+    /// Reads the text of [`secret`](Self::secret); `None` if the text is no id.
+    pub(crate) fn from_secret(text: &str) -> Option<Self> {
         let (random, count) = text.split_once('-')?;
         let random = Uuid::try_parse(random).ok()?;
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
-    /// What logs and people may see of it.
+    /// The part of it that logs and people may see.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.secret().as_bytes())
     }
