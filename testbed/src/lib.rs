@@ -5,6 +5,7 @@
 //! `scripts/test` installs what is needed.
 
 mod certificates;
+mod clock;
 mod etcd;
 mod patience;
 mod port;
@@ -14,6 +15,7 @@ mod redis;
 mod until;
 
 pub use certificates::Certificates;
+pub use clock::{Pace, ServerClock};
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use patience::patiently;
 pub use port::free_port;

@@ -25,13 +25,17 @@ impl Process {
         args: impl IntoIterator<Item = A>,
         log: &Path,
     ) -> io::Result<Self> {
+        Self::spawn(Command::new(program).args(args), log)
+    }
+
+    /// Starts `command`; what it prints goes to the file `log`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Process::start`].
+    pub fn spawn(command: &mut Command, log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         Ok(Self { child })
     }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::certificates::{Certificates, TlsClients};
+use crate::clock::{Pace, ServerClock};
 use crate::port::free_port;
 use server::Server;
 use settings::NodeOptions;
@@ -23,6 +24,7 @@ pub use sentinel::{RedisSentinel, SentinelOptions};
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     node: NodeOptions,
+    clock: Option<Pace>,
 }
 
 impl RedisOptions {
@@ -66,6 +68,13 @@ impl RedisOptions {
         self
     }
 
+    /// Gives the server a wall clock of its own, [`Redis::clock`]. One server only, on Linux.
+    #[must_use]
+    pub fn clock(mut self, pace: Pace) -> Self {
+        self.clock = Some(pace);
+        self
+    }
+
     /// Starts the server and waits until it answers.
     ///
     /// # Panics
@@ -74,7 +83,8 @@ impl RedisOptions {
     /// `LEASEHOLD_REDIS_SERVER` names another program, such as a `valkey-server`.
     pub async fn start(self) -> Redis {
         for _ in 0..10 {
-            let mut redis = Redis::new(self.node.clone()).expect("a temporary folder can be made");
+            let mut redis =
+                Redis::new(self.node.clone(), self.clock).expect("a temporary folder can be made");
             if redis.try_launch().await {
                 return redis;
             }
@@ -106,11 +116,11 @@ impl Redis {
         RedisOptions::new().start().await
     }
 
-    fn new(options: NodeOptions) -> io::Result<Self> {
+    fn new(options: NodeOptions, clock: Option<Pace>) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-redis-").tempdir()?;
         let certificates = options.tls.map(|_| Certificates::create(folder.path(), &["localhost"]));
         let tls_port = options.tls.map(|_| free_port());
-        let server = Server::new(folder.path().to_owned(), None);
+        let server = Server::new(folder.path().to_owned(), None).with_clock(clock);
         Ok(Self { options, server, folder, port: free_port(), tls_port, certificates })
     }
 
@@ -141,6 +151,15 @@ impl Redis {
     /// If it was started without TLS.
     pub fn certificates(&self) -> &Certificates {
         self.certificates.as_ref().expect("it was started with TLS")
+    }
+
+    /// Its wall clock.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without one of its own.
+    pub fn clock(&self) -> &ServerClock {
+        self.server.clock().expect("it was started with a clock of its own")
     }
 
     /// Its folder, with what it saves.

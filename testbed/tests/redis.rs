@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testbed::{Redis, RedisOptions};
+use leasehold_testbed::{Pace, Redis, RedisOptions};
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -78,4 +78,50 @@ async fn access_rules_and_tls_are_in_force() {
     assert!(redis.command(&["PING"]).await.starts_with("-NOAUTH"));
     assert!(redis.tls_url().starts_with("rediss://localhost:"));
     assert!(redis.certificates().authority().exists());
+}
+
+/// The server's wall clock, in microseconds.
+async fn time(redis: &Redis) -> u64 {
+    let reply = redis
+        .command(&["EVAL", "local t = redis.call('TIME') return t[1] * 1e6 + t[2]", "0"])
+        .await;
+    reply.strip_prefix(':').unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_clock_that_stands_still_goes_only_as_it_is_set() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let begun = time(&redis).await;
+    redis.command(&["SET", "k", "v", "PX", "3600000"]).await;
+    for tick in 1..=1_000 {
+        redis.clock().advance(Duration::from_millis(1));
+        assert_eq!(time(&redis).await, begun + tick * 1_000);
+    }
+    assert_eq!(redis.command(&["PTTL", "k"]).await, ":3599000");
+
+    redis.clock().advance(HOUR - Duration::from_secs(1));
+    assert_eq!(redis.command(&["GET", "k"]).await, "$1\r\nv", "it ends in its last millisecond");
+    redis.clock().advance(Duration::from_millis(1));
+    assert_eq!(redis.command(&["GET", "k"]).await, "$-1");
+
+    redis.clock().set_back(HOUR + Duration::from_millis(1));
+    assert_eq!(time(&redis).await, begun);
+}
+
+#[tokio::test]
+async fn a_clock_that_runs_is_ahead_of_that_of_the_machine() {
+    let redis = RedisOptions::new().clock(Pace::Running).start().await;
+    redis.clock().advance(Duration::from_secs(3_600));
+
+    let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    let shown = Duration::from_micros(time(&redis).await);
+    let after = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+
+    let ahead = shown - Duration::from_secs(3_600);
+    assert!(
+        before - Duration::from_micros(1) <= ahead && ahead <= after,
+        "{before:?} {ahead:?} {after:?}"
+    );
 }

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::clock::{Pace, ServerClock};
 use crate::process::Process;
 
 /// A server takes 15 ms to start. On a machine that is busy with a build, some seconds.
@@ -47,6 +48,7 @@ fn program() -> String {
 pub(super) struct Server {
     folder: PathBuf,
     login: Option<Login>,
+    clock: Option<ServerClock>,
     process: Option<Process>,
     paused: AtomicBool,
 }
@@ -54,7 +56,17 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(folder: PathBuf, login: Option<Login>) -> Self {
         fs::create_dir_all(&folder).expect("temporary folders can be written");
-        Self { folder, login, process: None, paused: AtomicBool::new(false) }
+        Self { folder, login, clock: None, process: None, paused: AtomicBool::new(false) }
+    }
+
+    /// Gives it a clock of its own.
+    pub(super) fn with_clock(mut self, pace: Option<Pace>) -> Self {
+        self.clock = pace.map(|pace| ServerClock::new(&self.folder, pace));
+        self
+    }
+
+    pub(super) fn clock(&self) -> Option<&ServerClock> {
+        self.clock.as_ref()
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -73,7 +85,12 @@ impl Server {
     pub(super) fn spawn(&mut self, args: Vec<String>) {
         self.kill();
         let program = program();
-        let process = Process::start(&program, args, &self.log())
+        let mut command = Command::new(&program);
+        command.args(args);
+        if let Some(clock) = &self.clock {
+            clock.rule(&mut command);
+        }
+        let process = Process::spawn(&mut command, &self.log())
             .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
         self.process = Some(process);
     }
