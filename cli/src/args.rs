@@ -25,14 +25,16 @@ pub(crate) enum Command {
 /// Where the locks are.
 #[derive(ClapArgs, Debug)]
 pub(crate) struct Backend {
-    /// The store: `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
+    /// The store. Without one: a file in this user's state folder, for locks on this machine.
+    ///
+    /// `sqlite:/path/to/file`, `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
     /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
     /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
     /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
-    pub(crate) url: String,
+    pub(crate) url: Option<String>,
 }
 
 /// Runs a command while holding a lock.
@@ -79,6 +81,12 @@ pub(crate) struct Run {
     /// Stand in one queue with all others that wait, on all machines: first come, first served.
     #[arg(long)]
     pub(crate) fair: bool,
+
+    /// How long the lock stays closed after it was obtained, however soon the command ends.
+    ///
+    /// With `--no-wait`, a job that cron starts on many machines runs once: take more than their clocks differ by.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) min_hold: Option<Duration>,
 
     /// How long the lock stays closed beyond the TTL if this process dies or is cut off.
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]

@@ -3,6 +3,7 @@
 mod args;
 mod cmd;
 mod exit;
+mod store;
 mod supervised;
 
 use std::process::ExitCode;

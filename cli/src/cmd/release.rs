@@ -9,7 +9,7 @@ use crate::exit::Failure;
 
 pub(crate) async fn run(args: Release) -> Result<ExitCode, Failure> {
     let key = super::key(&args.key)?;
-    let client = leasehold::connect(&args.backend.url).await?;
+    let client = args.backend.connect().await?;
     if args.ask {
         return ask(&client, &key).await;
     }

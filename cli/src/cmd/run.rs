@@ -24,7 +24,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(crate) async fn run(args: Run) -> Result<ExitCode, Failure> {
     let key = super::key(&args.key)?;
     let mut signals = Signals::catch()?;
-    let client = leasehold::connect(&args.backend.url).await?;
+    let client = args.backend.connect().await?;
     let lock = Lock::of(&client, &key, &args)?;
 
     let guard = tokio::select! {
@@ -116,7 +116,10 @@ enum Lock {
 
 impl Lock {
     fn of(client: &LockClient, key: &LockKey, args: &Run) -> Result<Self, Error> {
-        let options = client.options().ttl(args.ttl).fair(args.fair).lock_delay(args.lock_delay);
+        let mut options = client.options().ttl(args.ttl).fair(args.fair).lock_delay(args.lock_delay);
+        if let Some(time) = args.min_hold {
+            options = options.min_hold(time);
+        }
         if let Some(permits) = args.permits {
             let semaphore = client.semaphore(key, permits)?;
             return Ok(Self::Permit(semaphore.with_options(options)?));

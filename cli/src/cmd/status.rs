@@ -10,7 +10,7 @@ use crate::exit::Failure;
 
 pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
     let key = super::key(&args.key)?;
-    let client = leasehold::connect(&args.backend.url).await?;
+    let client = args.backend.connect().await?;
     let inspection = client.admin().inspect(&key).await?;
     if args.json {
         println!("{}", to_json(&key, &inspection));
