@@ -30,7 +30,7 @@ async fn open(file: &Path) -> Result<LockClient, Failure> {
     use leasehold::sqlite::{SqliteBackend, SqliteConfig};
 
     let is_new = !file.exists();
-    let backend = SqliteBackend::connect(SqliteConfig::new(file)).await?;
+    let backend = SqliteBackend::connect_with(SqliteConfig::new(file)?).await?;
     if is_new && stderr().is_terminal() {
         eprintln!(
             "leasehold: locks of this user on this machine are in {}; for others, name a store by --backend",
