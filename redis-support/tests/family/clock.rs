@@ -113,9 +113,9 @@ async fn a_jump_past_the_patience_of_a_queue_lets_others_in_and_a_jump_back_nobo
 
         let clock = redis.clock();
         if back {
-            clock.set_back(HOUR)
+            clock.set_back(HOUR);
         } else {
-            clock.advance(TTL * 2)
+            clock.advance(TTL * 2);
         }
         backend.release(&held).await.unwrap();
 
