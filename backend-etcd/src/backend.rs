@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::clock::Instant;
+use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
     KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
@@ -29,6 +29,7 @@ use crate::watch::News;
 #[derive(Clone)]
 pub struct EtcdBackend {
     layout: Layout,
+    clock: Arc<dyn Clock>,
     slots: Arc<Slots>,
     connection: Arc<Connection>,
     sessions: Arc<Sessions>,
@@ -75,12 +76,14 @@ impl EtcdBackend {
         if config.exposes_password() {
             tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
         }
+        let clock = Arc::clone(&config.clock);
         Self {
             layout: config.layout.clone(),
             slots: Arc::new(Slots::new()),
             connection: Arc::new(Connection::new(config)),
-            sessions: Arc::default(),
-            doubts: Arc::default(),
+            sessions: Arc::new(Sessions::new(Arc::clone(&clock))),
+            doubts: Arc::new(Doubts::new(Arc::clone(&clock))),
+            clock,
             news: Arc::new(News::new()),
         }
     }

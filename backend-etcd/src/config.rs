@@ -4,9 +4,11 @@ mod url;
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
+use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::error::BACKEND;
@@ -24,6 +26,7 @@ pub struct EtcdConfig {
     pub(crate) endpoints: Vec<String>,
     pub(crate) layout: Layout,
     pub(crate) timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
     options: ConnectOptions,
     has_password: bool,
 }
@@ -65,6 +68,7 @@ impl EtcdConfig {
             endpoints,
             layout: Layout::default(),
             timeout: Self::DEFAULT_TIMEOUT,
+            clock: Arc::new(SystemClock),
             options,
             has_password: false,
         })
@@ -93,6 +97,14 @@ impl EtcdConfig {
         }
         self.timeout = timeout;
         Ok(self)
+    }
+
+    /// The clock on which the backend counts how long its sessions are good: that of the
+    /// [client](leasehold_core::Builder::clock). Timeouts of the network are counted in real time. Default: [`SystemClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// What the client crate is told for each connection.

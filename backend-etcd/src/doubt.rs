@@ -5,10 +5,10 @@
 //! long as a transaction can be under way, and no transaction creates an entry that is so marked.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Lease, LeaseId};
 
 use crate::sync::locked;
@@ -18,8 +18,9 @@ use crate::sync::locked;
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// The entries in doubt, and until when they are worth remembering.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Doubts {
+    clock: Arc<dyn Clock>,
     entries: Mutex<HashMap<LeaseId, Instant>>,
 }
 
@@ -30,6 +31,10 @@ pub(crate) struct Creating<'a> {
 }
 
 impl Doubts {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, entries: Mutex::default() }
+    }
+
     /// Begins to create the entries of `leases`.
     pub(crate) fn creating<'a>(
         &'a self,
@@ -66,7 +71,7 @@ impl Drop for Creating<'_> {
         if self.leases.is_empty() {
             return;
         }
-        let now = SystemClock.now();
+        let now = self.doubts.clock.now();
         let mut entries = self.doubts.entries();
         // Whoever has not released by then has given up.
         entries.retain(|_, until| now < *until);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
@@ -35,8 +35,9 @@ const SPARES: usize = 8;
 ///
 /// So it is after an election. A leader that was stopped and goes on may have the leases ended that seem to have expired in its own books,
 /// though they were kept alive with the next leader meanwhile (etcd-io/etcd#15247). One that was begun after the election is not in them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sessions {
+    clock: Arc<dyn Clock>,
     /// By what they are for, and by TTL.
     current: StdMutex<HashMap<(Use, i64), Slot>>,
     /// All leases of etcd's that we began and that may not have ended yet.
@@ -107,6 +108,16 @@ pub(crate) fn seconds(ttl: Duration) -> i64 {
 }
 
 impl Sessions {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            current: StdMutex::default(),
+            known: StdMutex::default(),
+            spares: StdMutex::default(),
+            doubts: AtomicU64::default(),
+        }
+    }
+
     /// The session for leases with this TTL, to hang something on now.
     ///
     /// It may be less than fresh: then [`Self::renewed`] is to be called as well, and may be at the same time.
@@ -118,7 +129,7 @@ impl Sessions {
     ) -> Result<Session, Failure> {
         let slot = self.slot(of, ttl);
         let mut slot = in_time(connection, slot.lock()).await?;
-        let now = SystemClock.now();
+        let now = self.clock.now();
         match &*slot {
             Some(session) if session.has_left(now, 1, TIRED) && is_safe(connection, session) => {
                 Ok(*session)
@@ -129,7 +140,7 @@ impl Sessions {
 
     /// Whether an acquisition need not have it kept alive.
     pub(crate) fn is_fresh(&self, session: &Session) -> bool {
-        session.has_left(SystemClock.now(), FRESH - 1, FRESH)
+        session.has_left(self.clock.now(), FRESH - 1, FRESH)
     }
 
     /// The session for leases with this TTL, kept alive by a request sent no earlier than this call.
@@ -141,7 +152,7 @@ impl Sessions {
         of: Use,
         ttl: Duration,
     ) -> Result<Session, Failure> {
-        let since = SystemClock.now();
+        let since = self.clock.now();
         // Others that are called in the same turn, as for batches, share the request.
         yield_now().await;
         let slot = self.slot(of, ttl);
@@ -167,7 +178,7 @@ impl Sessions {
             && of != Use::Marks
             && session.doubts == doubts
             && session.elections == elections
-            && SystemClock.now() < session.good_until()
+            && self.clock.now() < session.good_until()
         {
             match self.keep(connection, of, ttl, session).await {
                 Ok(()) => return Ok(*session),
@@ -175,7 +186,7 @@ impl Sessions {
                 Err(failure) => return Err(failure),
             }
         }
-        let kept_at = SystemClock.now();
+        let kept_at = self.clock.now();
         let granted = grant(connection, ttl).await;
         // A server without space begins none, and still keeps what there is: better that something left behind lives on for a
         // while than that all the others end with it.
@@ -200,7 +211,7 @@ impl Sessions {
         ttl: Duration,
         session: &mut Session,
     ) -> Result<(), Failure> {
-        let kept_at = SystemClock.now();
+        let kept_at = self.clock.now();
         keep_alive(connection, session.id).await?;
         session.kept_at = kept_at;
         self.note(session.id, ttl, session.good_until(), of, session.elections);
@@ -232,7 +243,7 @@ impl Sessions {
                 return Ok(id);
             }
         }
-        let (begun_at, elections) = (SystemClock.now(), connection.elections());
+        let (begun_at, elections) = (self.clock.now(), connection.elections());
         let (id, granted) = grant(connection, ttl).await?;
         self.note(id, ttl, begun_at + granted, Use::Own, elections);
         Ok(id)
@@ -253,7 +264,7 @@ impl Sessions {
         if !locked(&self.known).get(&id).is_some_and(fits) {
             return Ok(false);
         }
-        let kept_at = SystemClock.now();
+        let kept_at = self.clock.now();
         match keep_alive(connection, id).await {
             Ok(()) => {
                 self.note(id, ttl, kept_at + ttl, Use::Own, elections);
@@ -309,7 +320,7 @@ impl Sessions {
     }
 
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, elections: u64) {
-        let now = SystemClock.now();
+        let now = self.clock.now();
         let mut known = locked(&self.known);
         // Twice the time, since the server may count from later on, as after an election.
         known.retain(|_, known| now < known.until);
@@ -317,7 +328,7 @@ impl Sessions {
     }
 
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
-        let now = SystemClock.now();
+        let now = self.clock.now();
         let mut current = locked(&self.current);
         // Of TTLs that nobody uses any more.
         current.retain(|_, slot| {

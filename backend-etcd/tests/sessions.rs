@@ -1,15 +1,17 @@
 //! What leases of ours hang on: etcd's leases, few of which serve many.
 
 use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use leasehold_core::clock::{self, Clock, Sleep};
 use leasehold_core::{
     Attempt, Claim, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions,
     Patience, Renewal, RenewalMode, Tenure,
 };
-use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
+use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
@@ -55,6 +57,42 @@ async fn keys(store: &Client) -> usize {
 async fn leases(store: &Client) -> Vec<i64> {
     let leases = store.lease_client().leases().await.unwrap();
     leases.leases().iter().map(|lease| lease.id()).collect()
+}
+
+/// A clock that goes as it is set.
+#[derive(Clone, Debug, Default)]
+struct SetClock(Arc<Mutex<Duration>>);
+
+impl Clock for SetClock {
+    fn now(&self) -> clock::Instant {
+        clock::Instant::from_zero(*self.0.lock().unwrap())
+    }
+
+    fn sleep_until(&self, _deadline: clock::Instant) -> Sleep {
+        unreachable!("the backend waits on real time only");
+    }
+}
+
+#[tokio::test]
+async fn sessions_age_on_the_clock_of_the_configuration() {
+    let etcd = Etcd::start().await;
+    let clock = SetClock::default();
+    let config = EtcdConfig::from_url(&etcd.url()).unwrap().clock(clock.clone());
+    let backend = EtcdBackend::connect_with(config).await.unwrap();
+    let grant = async |name: &str| {
+        let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
+        let attempt = backend.try_acquire(&Claim::new(lease)).await.unwrap();
+        assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+    };
+    let store = store(&etcd).await;
+    grant("first").await;
+    grant("second").await;
+    assert_eq!(leases(&store).await.len(), 1);
+
+    *clock.0.lock().unwrap() += LONG * 2;
+    grant("third").await;
+
+    assert_eq!(leases(&store).await.len(), 2, "the first session is over on this clock");
 }
 
 mod a_client {

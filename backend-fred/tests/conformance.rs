@@ -1,24 +1,41 @@
-//! The suite with this client crate: on one real Redis, on one that sentinels name and on a cluster.
+//! The suite with this client crate: on one real Redis in driven time and in real time, on one that sentinels name and on a cluster.
 
 use std::convert::identity;
 use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{Disturbance, Groups, Harness, Need, suite};
+use leasehold_conformance::{Disturbance, Groups, Harness, Need, Subject, Time, suite};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_fred::FredBackend as Backend;
 
-use family::{Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single};
+use family::{Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-harness!(OneRedis, "fred", Single, Backend, identity, FAILS_AND_ADVANCES);
+harness!(OneRedis, "fred", Driven, Backend, identity, &[]);
+harness!(
+    OneInRealTime,
+    "fred, real time",
+    Single,
+    Backend,
+    identity,
+    FAILS,
+    Groups::All,
+    LockOptions::new(),
+    OF_REAL_TIME
+);
 harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
 harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
 
 suite!(OneRedis);
+
+mod real_time {
+    use super::*;
+
+    suite!(OneInRealTime);
+}
 
 mod sentinel {
     use super::*;
@@ -37,6 +54,7 @@ fn what_runs_here_is_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<OneRedis>(PAGE);
+    assert_documented::<OneInRealTime>(PAGE);
     assert_documented::<Sentinel>(PAGE);
     assert_documented::<OnCluster>(PAGE);
 }

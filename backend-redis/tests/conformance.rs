@@ -1,15 +1,15 @@
-//! The suite with this client crate: on one real Redis, on one that sentinels name and on a cluster; also without hand-over in
+//! The suite with this client crate: on one real Redis in driven time and in real time, on one that sentinels name and on a cluster; also without hand-over in
 //! the process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
 use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, suite};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
-use family::{Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single};
+use family::{Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
@@ -18,7 +18,18 @@ mod family;
 /// Without hand-over, all holders of one process ask the store.
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
-harness!(OneRedis, "redis", Single, Backend, identity, FAILS_AND_ADVANCES);
+harness!(OneRedis, "redis", Driven, Backend, identity, &[]);
+harness!(
+    OneInRealTime,
+    "redis, real time",
+    Single,
+    Backend,
+    identity,
+    FAILS,
+    Groups::All,
+    LockOptions::new(),
+    OF_REAL_TIME
+);
 harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
 harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
 harness!(
@@ -34,23 +45,29 @@ harness!(
 harness!(
     Permit,
     "redis, semaphore(1)",
-    Single,
+    Driven,
     AsMutex<Backend>,
     AsMutex::semaphore,
-    FAILS,
+    &[],
     Groups::OF_KIND
 );
 harness!(
     WriteLock,
     "redis, write lock",
-    Single,
+    Driven,
     AsMutex<Backend>,
     AsMutex::write_lock,
-    FAILS,
+    &[],
     Groups::OF_KIND
 );
 
 suite!(OneRedis);
+
+mod real_time {
+    use super::*;
+
+    suite!(OneInRealTime);
+}
 
 mod sentinel {
     use super::*;
@@ -87,6 +104,7 @@ fn what_runs_here_is_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<OneRedis>(PAGE);
+    assert_documented::<OneInRealTime>(PAGE);
     assert_documented::<Sentinel>(PAGE);
     assert_documented::<OnCluster>(PAGE);
     assert_documented::<Asked>(PAGE);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
-use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::clock::Instant;
 use leasehold_core::{
     AttemptAll, CalledBy, Claim, Contention, Error, ErrorKind, Grant, Lease, Operation, Patience,
     Tenure,
@@ -75,7 +75,7 @@ impl EtcdBackend {
 
     /// One attempt to acquire all claims, or none; a single one that waits stands in line if it is refused.
     pub(super) async fn acquire(&self, claims: &[Claim]) -> Result<AttemptAll, Failure> {
-        let sent_at = SystemClock.now();
+        let sent_at = self.clock.now();
         self.doubt_strays(sent_at);
         let asked: Vec<Asked<'_>> = claims.iter().map(|claim| self.asked(claim, sent_at)).collect();
         if let [only] = &asked[..]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures_util::future::join_all;
-use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::clock::Instant;
 use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
 
 use super::acquire::put;
@@ -31,7 +31,7 @@ struct Found {
 impl EtcdBackend {
     /// Renews what those leases hang on, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let now = SystemClock.now();
+        let now = self.clock.now();
         self.doubt_strays(now);
         let sessions = self.renewed_sessions(leases).await;
         let chunks =

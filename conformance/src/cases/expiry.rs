@@ -24,6 +24,9 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harn
     grant(&backend, &scene.lease(&key)).await;
     let answered_at = scene.now();
 
+    // A lease that ends before that is found to have ended.
+    let shortly_before = sent_at + scene.ttl().saturating_sub(Duration::from_millis(100));
+    scene.pass(shortly_before.since(scene.now())).await;
     let next = scene.lease(&key);
     let taken_at = loop {
         let tried_at = scene.now();

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{Disturbance, Groups, Need};
+use leasehold_conformance::{Disturbance, Groups, Need, Subject, Time};
 use leasehold_core::{Description, ErrorKind, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
-    Weather, until_some,
+    ClusterOptions, FaultProxy, Pace, Redis, RedisCluster, RedisOptions, RedisSentinel,
+    SentinelOptions, Weather, until_some,
 };
 use tokio::sync::RwLock;
 
@@ -51,6 +51,9 @@ fn as_user(url: &str) -> String {
 /// Servers behind proxies.
 #[async_trait]
 pub(crate) trait Servers: Send + Sync + Sized + 'static {
+    /// Whose time they go by.
+    const TIME: Time = Time::Real;
+
     async fn start() -> Self;
 
     /// What clients are told.
@@ -70,6 +73,11 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 
     /// Kills those who have keys, and starts them again.
     async fn restart(&self);
+
+    /// Moves their clocks forward.
+    async fn advance(&self, by: Duration) {
+        unreachable!("these servers go by the machine's clock, which cannot be moved by {by:?}");
+    }
 }
 
 /// One server.
@@ -113,6 +121,50 @@ impl Servers for Single {
 
     async fn restart(&self) {
         self.redis.write().await.restart().await;
+    }
+}
+
+/// One server whose clock stands still until it is moved.
+pub(crate) struct Driven(Redis);
+
+#[async_trait]
+impl Servers for Driven {
+    const TIME: Time = Time::Driven;
+
+    async fn start() -> Self {
+        Self(RedisOptions::new().acl(user("")).clock(Pace::Still).start().await)
+    }
+
+    fn url(&self) -> String {
+        as_user(&self.0.url())
+    }
+
+    async fn command(&self, _key: &str, command: &[&str]) -> String {
+        self.0.command(command).await
+    }
+
+    fn set_weather(&self, _weather: Weather) {
+        unreachable!("there is no proxy");
+    }
+
+    async fn disconnect(&self) {
+        unreachable!("there is no proxy");
+    }
+
+    async fn pause(&self) {
+        self.0.pause();
+    }
+
+    async fn resume(&self) {
+        self.0.resume();
+    }
+
+    async fn restart(&self) {
+        unreachable!("a restart takes real time");
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.0.clock().advance(by);
     }
 }
 
@@ -217,8 +269,8 @@ impl Servers for Cluster {
 /// What all servers can stand.
 pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-pub(crate) const FAILS_AND_ADVANCES: &[Need] =
-    &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+/// The subjects of the cases that a server in driven time cannot stand.
+pub(crate) const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
 
 /// A backend that waits so long for replies. Servers that have just started may be slower than that.
 pub(crate) async fn connect<C: Client>(servers: &impl Servers, timeout: Duration) -> Backend<C> {
@@ -269,52 +321,11 @@ pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Hol
     Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
 }
 
-/// Moves all ends of leases and places, wherever they are written down.
-pub(crate) async fn advance(servers: &impl Servers, keys: &[LockKey], time: Duration) {
-    const ADVANCE: &str = "
-        local passed = tonumber(ARGV[1])
-        for i, key in ipairs(KEYS) do
-          local kind = redis.call('TYPE', key).ok
-          if string.find(key, '~held:') and kind == 'zset' then
-            for _, id in ipairs(redis.call('ZRANGE', key, 0, -1)) do
-              redis.call('ZINCRBY', key, -passed, id)
-            end
-          elseif string.find(key, '~places:') and kind == 'hash' then
-            local places = redis.call('HGETALL', key)
-            for j = 1, #places, 2 do
-              local ends, rest = string.match(places[j + 1], '^(%-?%d+)(.*)$')
-              redis.call('HSET', key, places[j], string.format('%.0f%s', ends - passed, rest))
-            end
-          end
-          local left = redis.call('PTTL', key)
-          if left > 0 then
-            -- What is not left any more, the server deletes at once.
-            redis.call('PEXPIRE', key, string.format('%.0f', left - passed))
-          end
-        end";
-
-    let passed = time.as_millis().to_string();
-    for key in keys {
-        let of = Places::of(key);
-        let mut command = vec!["EVAL", ADVANCE];
-        let keys = [&of.lock, &of.held, &of.units, &of.queue, &of.places, &of.revoke];
-        let count = keys.len().to_string();
-        command.push(&count);
-        command.extend(keys.map(String::as_str));
-        command.push(&passed);
-        let reply = servers.command(&of.lock, &command).await;
-        assert!(!reply.starts_with('-'), "{reply}");
-    }
-}
-
 /// Where the server has what belongs to a key.
 struct Places {
     lock: String,
     held: String,
     units: String,
-    queue: String,
-    places: String,
-    revoke: String,
 }
 
 impl Places {
@@ -328,9 +339,6 @@ impl Places {
             lock: inspect.keys().next().unwrap().to_owned(),
             held: find("held"),
             units: find("units"),
-            queue: find("queue"),
-            places: find("places"),
-            revoke: find("revoke"),
         }
     }
 }
@@ -351,6 +359,19 @@ macro_rules! harness {
         harness!($harness, $name, $servers, $backend, $made, $hooks, $groups, LockOptions::new());
     };
     ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr) => {
+        harness!(
+            $harness,
+            $name,
+            $servers,
+            $backend,
+            $made,
+            $hooks,
+            $groups,
+            $options,
+            Self::TIME.subjects()
+        );
+    };
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr, $subjects:expr) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
@@ -358,8 +379,10 @@ macro_rules! harness {
             type Backend = $backend;
 
             const NAME: &str = $name;
+            const TIME: Time = <$servers>::TIME;
             const HOOKS: &[Need] = $hooks;
             const GROUPS: Groups = $groups;
+            const SUBJECTS: &[Subject] = $subjects;
 
             async fn start() -> Self {
                 Self(<$servers>::start().await)
@@ -385,8 +408,8 @@ macro_rules! harness {
                 family::disturb(&self.0, disturbance).await;
             }
 
-            async fn advance(&self, keys: &[LockKey], time: Duration) {
-                family::advance(&self.0, keys, time).await;
+            async fn advance_store(&self, by: Duration) {
+                self.0.advance(by).await;
             }
         }
     };

@@ -5,6 +5,7 @@
 
 mod access;
 mod batches;
+mod clock;
 mod cluster;
 mod contention;
 mod failover;
