@@ -124,6 +124,6 @@ impl Database for Sqlite {
     }
 
     async fn close(&self) {
-        self.worker.close();
+        self.worker.close().await;
     }
 }

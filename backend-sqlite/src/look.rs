@@ -22,8 +22,9 @@ const WHILE_HOLDING: Duration = Duration::from_millis(100);
 /// How many times further apart looks are while the file is not to be had.
 const AFTER_A_FAILURE: f64 = 20.0;
 
-/// A look at many keys takes a while. It is followed by so many times that, without one.
-const REST: u32 = 4;
+/// For how long there is no look after one, for each key that was read: four times what that takes. Counted and not measured, since a
+/// look may also take long because other processes have the processor.
+const REST_PER_KEY: Duration = Duration::from_micros(40);
 
 /// Looks, and remembers what it has seen.
 #[derive(Debug, Default)]
@@ -39,8 +40,9 @@ pub(crate) struct Looker {
 /// The last look.
 #[derive(Debug)]
 struct Last {
-    began: Instant,
     ended: Instant,
+    /// How many keys it read.
+    keys: u32,
     /// By how much the next one is put off.
     stretch: f64,
 }
@@ -69,15 +71,13 @@ impl Looker {
             return None;
         };
         let Some(last) = &self.last else { return Some(Instant::now()) };
-        let rest = REST * last.ended.saturating_duration_since(last.began);
-        Some(last.ended + spacing.mul_f64(last.stretch).max(rest))
+        Some(last.ended + spacing.mul_f64(last.stretch).max(REST_PER_KEY * last.keys))
     }
 
     /// The file is not to be had for a look: those who wait ask by themselves, now and then.
     pub(crate) fn failed(&mut self) {
         self.forget();
-        let now = Instant::now();
-        self.last = Some(Last { began: now, ended: now, stretch: AFTER_A_FAILURE });
+        self.last = Some(Last { ended: Instant::now(), keys: 0, stretch: AFTER_A_FAILURE });
     }
 
     /// What was seen may have been of another file.
@@ -88,24 +88,25 @@ impl Looker {
 
     /// Looks at all keys that may have changed, and passes on what has.
     pub(crate) fn look(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
-        let began = Instant::now();
         // Before the file is read: what changes between is seen next time.
         let version = store.version()?;
         let is_changed = self.version.replace(version) != Some(version);
         let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();
         self.seen.retain(|key, _| keys.contains(key));
-        store.read(until, |tables, now| {
+        let keys = store.read(until, |tables, now| {
             if is_changed {
                 self.heed_alarms(tables)?;
             }
+            let mut read = 0;
             for key in &keys {
                 if is_changed || self.seen.get(key).is_none_or(|seen| seen.ends <= now.us) {
                     self.look_at_key(key, tables, now)?;
+                    read += 1;
                 }
             }
-            Ok(())
+            Ok(read)
         })?;
-        self.last = Some(Last { began, ended: Instant::now(), stretch: 1.0 + fastrand::f64() });
+        self.last = Some(Last { ended: Instant::now(), keys, stretch: 1.0 + fastrand::f64() });
         Ok(())
     }
 

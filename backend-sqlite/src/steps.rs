@@ -63,21 +63,19 @@ pub(crate) fn renew(
     renewals: &[Renew],
 ) -> Result<Vec<Renewed>, Stop> {
     let each = renewals.iter().map(|renewal| {
-        let Some((_, asked)) = tables.renewable(&renewal.lease, now.us)? else {
-            let is_held = tables.is_held_like(renewal, now.us)?;
-            return Ok(if is_held { Renewed::Taken } else { Renewed::Vanished });
-        };
-        tables.renew(renewal, now.us)?;
-        Ok(Renewed::Renewed { asked: asked > now.us, called: Vec::new() })
+        if let Some(asked) = tables.renew(renewal, now.us)? {
+            return Ok(Renewed::Renewed { asked: asked > now.us, called: Vec::new() });
+        }
+        let is_held = tables.is_held_like(renewal, now.us)?;
+        Ok(if is_held { Renewed::Taken } else { Renewed::Vanished })
     });
     each.collect()
 }
 
 pub(crate) fn release(tables: &Tables<'_>, now: Now, lease: &Named) -> Result<Released, Stop> {
-    tables.expire(&lease.key, now.us)?;
-    let was_held = tables.delete(lease)? == Some(true);
+    let was_held = tables.delete(lease, now.us)?;
     if was_held {
-        let mut entry = tables.look(lease.key.name(), now.us)?;
+        let mut entry = tables.expire(&lease.key, now.us)?;
         call_up(tables, &lease.key, &mut entry, now)?;
     }
     tables.clear(now.us)?;

@@ -1,18 +1,17 @@
 //! A connection to the file, and transactions on it.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{Error, ErrorKind};
-use leasehold_sql_support::Failure;
+use leasehold_sql_support::{Failure, Layout};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::config::SqliteConfig;
 use crate::error::{During, sqlite};
 use crate::file::{self, File};
 use crate::host::{Host, Now};
-use crate::tables::{LAYOUT, Stop, Tables, Texts};
+use crate::tables::{LAYOUT, Stop, Tables};
 
 /// How far the ceiling of tokens is raised at a time: one commit a minute waits for the disk.
 const CEILING_STEP: Duration = Duration::from_secs(60);
@@ -28,7 +27,7 @@ const STATEMENTS: usize = 64;
 pub(crate) struct Store {
     connection: Connection,
     file: File,
-    texts: Arc<Texts>,
+    layout: Layout,
     host: Host,
 }
 
@@ -36,7 +35,6 @@ impl Store {
     /// Opens the file and makes sure that it is of this machine and of its current run; creates what is missing.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
-        let texts = Arc::new(Texts::new(&config.layout));
         let (file, connection) = File::open(&config.path, |path| {
             patiently(until, || {
                 // Not by URI, and not created: the mode of a new file is ours to choose.
@@ -49,7 +47,7 @@ impl Store {
                 Ok(connection)
             })
         })?;
-        let store = Self { connection, file, texts, host };
+        let store = Self { connection, file, layout: config.layout.clone(), host };
         store.settle(until)?;
         Ok(store)
     }
@@ -139,7 +137,7 @@ impl Store {
         patiently(until, || {
             self.try_write(|tables, _| {
                 if !tables.exist()? {
-                    tables.connection.execute_batch(&tables.texts.create)?;
+                    tables.create()?;
                     return Ok(tables.settle(machine, boot)?);
                 }
                 let known = tables.host()?;
@@ -161,7 +159,7 @@ impl Store {
     }
 
     fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
-        Tables { connection, texts: &self.texts }
+        Tables::new(connection, &self.layout)
     }
 }
 

@@ -104,16 +104,29 @@ impl Worker {
         }
     }
 
-    /// Lets the thread end once it has done what was asked for up to now.
-    pub(crate) fn close(&self) {
-        self.line.lock().is_closed = true;
-        self.line.wake.notify_one();
+    /// Closes the file after all calls up to now, and refuses later ones.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: it is closed all the same.
+    pub(crate) async fn close(&self) {
+        let (sender, receiver) = oneshot::channel();
+        let closes = self.line.push(Lane::Then, |desk| {
+            desk.store = None;
+            // The caller may have gone.
+            let _ = sender.send(());
+        });
+        self.line.close();
+        if closes.is_ok() {
+            // However it ends: there is nothing to be said about it.
+            drop(timeout(self.timeout, receiver).await);
+        }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.close();
+        self.line.close();
     }
 }
 
@@ -144,6 +157,12 @@ impl Line {
         jobs.lanes[lane as usize].push_back(Box::new(job));
         self.wake.notify_one();
         Ok(())
+    }
+
+    /// Lets the thread end once it has done what was asked for up to now.
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.wake.notify_one();
     }
 
     /// Has the thread see that somebody watches.
