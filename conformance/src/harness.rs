@@ -67,6 +67,15 @@ pub trait Harness: Send + Sync + Sized + 'static {
         unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
     }
 
+    /// Asks the store for a reply at each call, as a witness of its stalls. A call returns within a second, also while the store is
+    /// [disturbed](Self::disturb).
+    ///
+    /// The suite calls it every few milliseconds while it measures time. By default, only the machine that runs the suite
+    /// is watched.
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(|| {})
+    }
+
     /// Makes all leases of `keys` older by `time`, as if it had passed in the store.
     ///
     /// Only called if [`HOOKS`](Self::HOOKS) lists [`Need::Advance`].
@@ -145,17 +154,24 @@ pub struct Timing {
     pub ttl: Duration,
     /// How late things may happen on a busy machine without being wrong; less than half a TTL.
     pub slack: Duration,
+    /// How late things may happen while nothing [stalls](crate::stalls).
+    pub prompt: Duration,
 }
 
 impl Timing {
-    /// TTL 8 s, slack 3 s.
+    /// TTL 8 s, slack 3 s, and 250 ms while nothing stalls: several hops between threads and processes, each of which waits for its turn.
     pub const fn new() -> Self {
-        Self { ttl: Duration::from_secs(8), slack: Duration::from_secs(3) }
+        Self {
+            ttl: Duration::from_secs(8),
+            slack: Duration::from_secs(3),
+            prompt: Duration::from_millis(250),
+        }
     }
 
     /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time no machine is busy.
     pub const fn exact() -> Self {
-        Self::new().with_slack(Duration::from_millis(50))
+        let slack = Duration::from_millis(50);
+        Self::new().with_slack(slack).with_prompt(slack)
     }
 
     /// Sets the TTL of most leases.
@@ -169,6 +185,13 @@ impl Timing {
     #[must_use]
     pub const fn with_slack(mut self, slack: Duration) -> Self {
         self.slack = slack;
+        self
+    }
+
+    /// Sets how late things may happen while nothing stalls.
+    #[must_use]
+    pub const fn with_prompt(mut self, prompt: Duration) -> Self {
+        self.prompt = prompt;
         self
     }
 }

@@ -47,6 +47,7 @@ mod scene;
 
 mod case;
 mod cases;
+mod log;
 mod model;
 mod run;
 
@@ -56,6 +57,7 @@ mod test;
 
 pub mod document;
 pub mod fairness;
+pub mod stalls;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};

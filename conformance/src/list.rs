@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Need, Subject};
 use crate::harness::Harness;
+use crate::stalls::Ending;
 use crate::{model, run};
 
 /// The subjects, as the list spells them.
@@ -39,7 +40,7 @@ macro_rules! cases {
                         stringify!($group),
                         subject::$subject,
                         &[$($(Need::$need),+)?],
-                        |scene| Box::pin(crate::cases::$group::$case(scene)),
+                        |scene| Box::pin(async { crate::cases::$group::$case(scene).await.into_measured() }),
                     ),
                 },)+)+
                 $(Case {

@@ -11,11 +11,12 @@ use tokio::time::timeout;
 use crate::case::{Need, Outcome, Skipped, Subject};
 use crate::harness::{Harness, Time};
 use crate::scene::Scene;
+use crate::stalls::{Measured, measure};
 
 /// No case takes longer, in TTLs: a store that never answers fails it.
 const CASE_TTLS: u32 = 60;
 
-type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
 /// Asks for all groups on all harnesses, and for the cases of the layers in real time, too.
 const EVERYTHING: &str = "LEASEHOLD_CONFORMANCE_ALL";
@@ -28,18 +29,20 @@ pub(crate) fn on_scene<H: Harness>(
 ) -> Outcome {
     require_selected::<H>(group, subject)?;
     require_hooks::<H>(needs)?;
-    runtime::<H>().block_on(async {
+    runtime::<H>().block_on(measure(async || {
         let scene = Scene::start().await;
-        require_features(&scene, needs).await?;
+        if let Err(skipped) = require_features(&scene, needs).await {
+            return Ok(Err(skipped));
+        }
         let limit = scene.ttl() * CASE_TTLS;
         let whole = async {
-            case(&scene).await;
+            case(&scene).await?;
             scene.epilogue().await;
+            Ok(Ok(()))
         };
-        let in_time = timeout(limit, whole).await;
-        assert!(in_time.is_ok(), "the case does not end, after {limit:?}");
-        Ok(())
-    })
+        let ended = timeout(limit, whole).await;
+        ended.unwrap_or_else(|_| panic!("the case does not end, after {limit:?}"))
+    }))
 }
 
 pub(crate) fn runtime<H: Harness>() -> Runtime {

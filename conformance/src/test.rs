@@ -1,11 +1,9 @@
 //! A case as a test.
 
-use std::fs::File;
-use std::io::Write;
-
 use crate::case::Skipped;
 use crate::harness::Harness;
 use crate::list::cases;
+use crate::log;
 
 /// Runs the case `group::name` on the store of `H`, and notes the outcome in the file that the
 /// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
@@ -23,9 +21,5 @@ pub fn run_case<H: Harness>(group: &str, name: &str) {
             format!("skipped: no {need}")
         }
     };
-    if let Some(path) = std::env::var_os("LEASEHOLD_CONFORMANCE_LOG") {
-        let line = format!("{}\t{}\t{outcome}\n", H::NAME, case.path());
-        let log = File::options().create(true).append(true).open(path);
-        log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log can be written");
-    }
+    log::write(&[H::NAME, &case.path(), &outcome]);
 }

@@ -10,6 +10,7 @@ mod patience;
 mod port;
 mod process;
 mod proxy;
+mod pulse;
 mod redis;
 mod until;
 

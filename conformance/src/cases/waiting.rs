@@ -9,6 +9,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::{begun, grant, longest, promptly, refusal, start_to_wait};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
+use crate::stalls::Measured;
 
 /// Starts to wait for a lock in another task, and returns once it waits.
 async fn waiter<H: Harness>(
@@ -118,7 +119,9 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(
     }
 }
 
-pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(
+    scene: &Scene<H>,
+) -> Measured {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -130,8 +133,9 @@ pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene:
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 
-    let next = tokio::time::timeout(promptly(scene), waiting).await.expect("it is woken").unwrap();
+    let next = scene.promptly("the waiter is woken", waiting).await?.unwrap();
     next.release().await.unwrap();
+    Ok(())
 }
 
 pub(crate) async fn who_waits_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {
