@@ -5,18 +5,25 @@ use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Disturbance, Groups, Harness, Need, suite};
-use leasehold_core::{Holder, LockKey, LockOptions};
+use leasehold_core::{Holder, LockKey};
 use leasehold_fred::FredBackend as Backend;
 
-use family::{Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single};
+use family::{
+    CLUSTER_LACKS, Cluster, FAILS, FAILS_AND_ADVANCES, OF_CLUSTER, Sentinels, Servers as _, Single,
+};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-harness!(OneRedis, "fred", Single, Backend, identity, FAILS_AND_ADVANCES);
-harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
-harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
+harness!(OneRedis, "fred", Single, Backend, identity, FAILS_AND_ADVANCES, {});
+harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, {
+    const GROUPS: Groups = Groups::OF_TOPOLOGY;
+});
+harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, {
+    const GROUPS: Groups = OF_CLUSTER;
+    const LACKS: &[Need] = CLUSTER_LACKS;
+});
 
 suite!(OneRedis);
 

@@ -1,11 +1,13 @@
 //! A case as a test.
 
+use std::time::Instant;
+
 use crate::case::Skipped;
 use crate::harness::Harness;
 use crate::list::cases;
 use crate::log;
 
-/// Runs the case `group::name` on the store of `H`, and notes the outcome in the file that the
+/// Runs the case `group::name` on the store of `H`, and notes the outcome, and how many milliseconds it took, in the file that the
 /// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
 ///
 /// # Panics
@@ -14,6 +16,7 @@ use crate::log;
 pub fn run_case<H: Harness>(group: &str, name: &str) {
     let case = cases::<H>().into_iter().find(|case| case.group == group && case.name == name);
     let case = case.unwrap_or_else(|| panic!("there is no case {group}::{name}"));
+    let started = Instant::now();
     let outcome = match case.run() {
         Ok(()) => "passed".to_owned(),
         Err(Skipped(need)) => {
@@ -21,5 +24,6 @@ pub fn run_case<H: Harness>(group: &str, name: &str) {
             format!("skipped: no {need}")
         }
     };
-    log::write(&[H::NAME, &case.path(), &outcome]);
+    let took = started.elapsed().as_millis().to_string();
+    log::write(&[H::NAME, &case.path(), &outcome, &took]);
 }

@@ -34,6 +34,9 @@ pub(crate) const OF_CLUSTER: Groups = Groups::Named(&[
     "waiting",
 ]);
 
+/// Several keys at once are for one server to grant.
+pub(crate) const CLUSTER_LACKS: &[Need] = &[Need::Together];
+
 /// All pass the suite with just the rights that are documented.
 fn user(more_rights: &str) -> String {
     format!("user locker on >secret {DOCUMENTED} {more_rights}")
@@ -70,6 +73,9 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 
     /// Kills those who have keys, and starts them again.
     async fn restart(&self);
+
+    /// Has a server reply at each call.
+    fn pulse(&self) -> Box<dyn FnMut() + Send>;
 }
 
 /// One server.
@@ -113,6 +119,10 @@ impl Servers for Single {
 
     async fn restart(&self) {
         self.redis.write().await.restart().await;
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse())
     }
 }
 
@@ -160,6 +170,10 @@ impl Servers for Sentinels {
 
     async fn restart(&self) {
         self.redis.write().await.restart(0).await;
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
     }
 }
 
@@ -211,6 +225,10 @@ impl Servers for Cluster {
         for node in 0..redis.nodes() {
             redis.restart(node).await;
         }
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
     }
 }
 
@@ -342,15 +360,9 @@ fn bulk(reply: &str) -> Option<String> {
     len.starts_with('$').then(|| text.to_owned())
 }
 
-/// Implements the harness on servers, for mutexes made in some way.
+/// Implements the harness on servers, for mutexes made in some way; with items that differ from the trait's.
 macro_rules! harness {
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr) => {
-        harness!($harness, $name, $servers, $backend, $made, $hooks, Groups::All);
-    };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr) => {
-        harness!($harness, $name, $servers, $backend, $made, $hooks, $groups, LockOptions::new());
-    };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr) => {
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
@@ -359,7 +371,8 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const HOOKS: &[Need] = $hooks;
-            const GROUPS: Groups = $groups;
+
+            $($item)*
 
             async fn start() -> Self {
                 Self(<$servers>::start().await)
@@ -377,12 +390,12 @@ macro_rules! harness {
                 family::witness(&self.0, key).await
             }
 
-            fn options(&self) -> LockOptions {
-                $options
-            }
-
             async fn disturb(&self, disturbance: Disturbance) {
                 family::disturb(&self.0, disturbance).await;
+            }
+
+            fn pulse(&self) -> Box<dyn FnMut() + Send> {
+                self.0.pulse()
             }
 
             async fn advance(&self, keys: &[LockKey], time: Duration) {
