@@ -292,6 +292,7 @@ mod tests {
         assert!(stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 9 / 10);
         drop(sender);
         while lock(stalls.0.as_ref().unwrap()).stalls.is_empty() {
+            assert!(started.elapsed() < PATIENCE, "the stall is not noted");
             thread::sleep(BEAT);
         }
         assert!(stalls.during(started.elapsed()).into_iter().max().unwrap() >= STALL * 9 / 10);
