@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::{
     Claim, Description, Error, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
     LossReason, Patience, Retry, Share, Tenure,
@@ -14,6 +15,9 @@ use tokio::time::{Instant, timeout};
 const SECRET: &str = "S3CR3T-CANARY";
 
 const LONG: Duration = Duration::from_secs(60);
+
+/// How late things may happen on a machine that does not stall.
+const PROMPT: Duration = Duration::from_millis(250);
 
 /// How long it may take to be told. Whoever is not told finds out much later.
 const SOON: Duration = Duration::from_secs(5);
@@ -334,19 +338,23 @@ mod rights {
 
     #[tokio::test]
     async fn that_are_taken_away_end_the_lock_by_its_deadline_and_deny_its_release() {
-        let etcd = with_users().start().await;
-        let client = client(&url(&etcd, "locker", SECRET), Duration::from_secs(3)).await;
-        let kept = client.mutex("kept").unwrap().lock().await.unwrap();
-        let released = client.mutex("released").unwrap().lock().await.unwrap();
+        measure(async || {
+            let etcd = with_users().start().await;
+            let client = client(&url(&etcd, "locker", SECRET), Duration::from_secs(3)).await;
+            let kept = client.mutex("kept").unwrap().lock().await.unwrap();
+            let released = client.mutex("released").unwrap().lock().await.unwrap();
 
-        etcd.ctl(&["role", "revoke-permission", "--prefix", "locker", "lock/"]).await;
+            etcd.ctl(&["role", "revoke-permission", "--prefix", "locker", "lock/"]).await;
 
-        let error = released.release().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        let (deadline, left) = (kept.deadline(), kept.remaining());
-        let lost = timeout(left + SOON, kept.lost()).await;
-        assert_eq!(lost.expect("it is lost by its deadline"), Some(LossReason::Expired));
-        assert_eq!(kept.deadline(), deadline, "it was renewed");
+            let error = released.release().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+            let (deadline, left) = (kept.deadline(), kept.remaining());
+            let lost = Stalls::watch().promptly("the loss", left + PROMPT, kept.lost()).await?;
+            assert_eq!(lost, Some(LossReason::Expired));
+            assert_eq!(kept.deadline(), deadline, "it was renewed");
+            Ok(())
+        })
+        .await;
     }
 
     #[tokio::test]
@@ -428,30 +436,34 @@ mod another_user {
 
     #[tokio::test]
     async fn that_keeps_our_lease_alive_hides_no_loss_and_keeps_nothing_closed() {
-        let etcd = with_users().start().await;
-        let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-        let behind = format!("etcd://locker:{SECRET}@{}", proxy.address());
-        let ttl = Duration::from_secs(3);
-        let (cut_off, waiter) =
-            (client(&behind, ttl).await, client(&url(&etcd, "locker", SECRET), ttl).await);
-        let guard = cut_off.mutex("job").unwrap().lock().await.unwrap();
-        let lease = lease_id(&etcd).await;
-        let mut foreign =
-            etcd.ctl_command(&["--user", "other:other", "lease", "keep-alive", &lease]);
-        let _foreign = foreign.stdout(std::process::Stdio::null()).spawn().unwrap();
+        measure(async || {
+            let etcd = with_users().start().await;
+            let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+            let behind = format!("etcd://locker:{SECRET}@{}", proxy.address());
+            let ttl = Duration::from_secs(3);
+            let (cut_off, waiter) =
+                (client(&behind, ttl).await, client(&url(&etcd, "locker", SECRET), ttl).await);
+            let guard = cut_off.mutex("job").unwrap().lock().await.unwrap();
+            let lease = lease_id(&etcd).await;
+            let mut foreign =
+                etcd.ctl_command(&["--user", "other:other", "lease", "keep-alive", &lease]);
+            let _foreign = foreign.stdout(std::process::Stdio::null()).spawn().unwrap();
 
-        proxy.set_weather(Weather::Reset);
-        let lost = timeout(ttl + SOON, guard.lost()).await;
-        assert_eq!(lost.expect("it is lost by its deadline"), Some(LossReason::Expired));
-        let start = Instant::now();
-        until("the lease would have ended", async || start.elapsed() > ttl).await;
-        let mutex = waiter.mutex("job").unwrap();
-        assert!(mutex.try_lock().await.unwrap().is_none(), "nobody kept it alive");
-        proxy.set_weather(Weather::Fair);
-        drop(guard);
+            proxy.set_weather(Weather::Reset);
+            let lost = Stalls::watch().promptly("the loss", ttl + PROMPT, guard.lost()).await?;
+            assert_eq!(lost, Some(LossReason::Expired));
+            let start = Instant::now();
+            until("the lease would have ended", async || start.elapsed() > ttl).await;
+            let mutex = waiter.mutex("job").unwrap();
+            assert!(mutex.try_lock().await.unwrap().is_none(), "nobody kept it alive");
+            proxy.set_weather(Weather::Fair);
+            drop(guard);
 
-        let freed = timeout(Duration::from_secs(3), mutex.lock()).await;
-        freed.expect("it is released").unwrap().release().await.unwrap();
+            let freed = timeout(Duration::from_secs(3), mutex.lock()).await;
+            freed.expect("it is released").unwrap().release().await.unwrap();
+            Ok(())
+        })
+        .await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The suite on real etcd, through proxies that can fail: one member and three, and with mutexes made of other kinds of lock.
 
+use std::convert::identity;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -75,6 +76,10 @@ impl Cluster {
         }
     }
 
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.etcd.try_lock().expect("one disturbance at a time").pulse())
+    }
+
     /// Hangs everything on leases that end so much earlier, or deletes what has ended.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
         let mut store = self.client.kv_client();
@@ -113,9 +118,9 @@ impl Cluster {
     }
 }
 
-/// Implements the harness on a [`Cluster`], for mutexes made in some way.
+/// Implements the harness on a [`Cluster`], for mutexes made in some way; with items that differ from the trait's.
 macro_rules! harness {
-    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, $hooks:expr, $groups:expr) => {
+    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, $hooks:expr, { $($item:item)* }) => {
         struct $harness(Cluster);
 
         #[async_trait]
@@ -124,7 +129,8 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const HOOKS: &[Need] = $hooks;
-            const GROUPS: Groups = $groups;
+
+            $($item)*
 
             async fn start() -> Self {
                 Self(Cluster::start($members).await)
@@ -146,6 +152,10 @@ macro_rules! harness {
                 self.0.disturb(disturbance).await;
             }
 
+            fn pulse(&self) -> Box<dyn FnMut() + Send> {
+                self.0.pulse()
+            }
+
             async fn advance(&self, keys: &[LockKey], time: Duration) {
                 self.0.advance(keys, time).await;
             }
@@ -157,42 +167,18 @@ const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::R
 const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(
-    OneMember,
-    "etcd",
-    1,
-    EtcdBackend,
-    std::convert::identity,
-    FAILS_AND_ADVANCES,
-    Groups::All
-);
-harness!(
-    ThreeMembers,
-    "etcd, three members",
-    3,
-    EtcdBackend,
-    std::convert::identity,
-    FAILS,
-    Groups::OF_TOPOLOGY
-);
-harness!(
-    Permit,
-    "etcd, semaphore(1)",
-    1,
-    AsMutex<EtcdBackend>,
-    AsMutex::semaphore,
-    FAILS,
-    Groups::OF_KIND
-);
-harness!(
-    WriteLock,
-    "etcd, write lock",
-    1,
-    AsMutex<EtcdBackend>,
-    AsMutex::write_lock,
-    FAILS,
-    Groups::OF_KIND
-);
+harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {});
+harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
+    const GROUPS: Groups = Groups::OF_TOPOLOGY;
+});
+harness!(Permit, "etcd, semaphore(1)", 1, AsMutex<EtcdBackend>, AsMutex::semaphore, FAILS, {
+    const GROUPS: Groups = Groups::OF_KIND;
+    const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
+});
+harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS, {
+    const GROUPS: Groups = Groups::OF_KIND;
+    const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
+});
 
 suite!(OneMember);
 

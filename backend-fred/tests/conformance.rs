@@ -5,29 +5,28 @@ use std::time::Duration;
 
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Disturbance, Groups, Harness, Need, Subject, Time, suite};
-use leasehold_core::{Holder, LockKey, LockOptions};
+use leasehold_core::{Holder, LockKey};
 use leasehold_fred::FredBackend as Backend;
 
-use family::{Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single};
+use family::{
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single,
+};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-harness!(OneRedis, "fred", Driven, Backend, identity, &[]);
-harness!(
-    OneInRealTime,
-    "fred, real time",
-    Single,
-    Backend,
-    identity,
-    FAILS,
-    Groups::All,
-    LockOptions::new(),
-    OF_REAL_TIME
-);
-harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
-harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
+harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
+harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAILS, {
+    const SUBJECTS: &[Subject] = OF_REAL_TIME;
+});
+harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, FAILS, {
+    const GROUPS: Groups = Groups::OF_TOPOLOGY;
+});
+harness!(OnCluster, "fred, Cluster", Cluster, Backend, identity, FAILS, {
+    const GROUPS: Groups = OF_CLUSTER;
+    const LACKS: &[Need] = CLUSTER_LACKS;
+});
 
 suite!(OneRedis);
 

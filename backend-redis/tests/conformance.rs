@@ -9,7 +9,9 @@ use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
-use family::{Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single};
+use family::{
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single,
+};
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
@@ -18,48 +20,32 @@ mod family;
 /// Without hand-over, all holders of one process ask the store.
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
-harness!(OneRedis, "redis", Driven, Backend, identity, &[]);
-harness!(
-    OneInRealTime,
-    "redis, real time",
-    Single,
-    Backend,
-    identity,
-    FAILS,
-    Groups::All,
-    LockOptions::new(),
-    OF_REAL_TIME
-);
-harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, Groups::OF_TOPOLOGY);
-harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, OF_CLUSTER);
-harness!(
-    Asked,
-    "redis, no hand-over",
-    Single,
-    Backend,
-    identity,
-    FAILS,
-    OF_ASKING,
-    LockOptions::new().hand_over(false)
-);
-harness!(
-    Permit,
-    "redis, semaphore(1)",
-    Driven,
-    AsMutex<Backend>,
-    AsMutex::semaphore,
-    &[],
-    Groups::OF_KIND
-);
-harness!(
-    WriteLock,
-    "redis, write lock",
-    Driven,
-    AsMutex<Backend>,
-    AsMutex::write_lock,
-    &[],
-    Groups::OF_KIND
-);
+harness!(OneRedis, "redis", Driven, Backend, identity, &[], {});
+harness!(OneInRealTime, "redis, real time", Single, Backend, identity, FAILS, {
+    const SUBJECTS: &[Subject] = OF_REAL_TIME;
+});
+harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, FAILS, {
+    const GROUPS: Groups = Groups::OF_TOPOLOGY;
+});
+harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, FAILS, {
+    const GROUPS: Groups = OF_CLUSTER;
+    const LACKS: &[Need] = CLUSTER_LACKS;
+});
+harness!(Asked, "redis, no hand-over", Single, Backend, identity, FAILS, {
+    const GROUPS: Groups = OF_ASKING;
+
+    fn options(&self) -> LockOptions {
+        LockOptions::new().hand_over(false)
+    }
+});
+harness!(Permit, "redis, semaphore(1)", Driven, AsMutex<Backend>, AsMutex::semaphore, &[], {
+    const GROUPS: Groups = Groups::OF_KIND;
+    const LACKS: &[Need] = AsMutex::<Backend>::LACKS;
+});
+harness!(WriteLock, "redis, write lock", Driven, AsMutex<Backend>, AsMutex::write_lock, &[], {
+    const GROUPS: Groups = Groups::OF_KIND;
+    const LACKS: &[Need] = AsMutex::<Backend>::LACKS;
+});
 
 suite!(OneRedis);
 

@@ -6,6 +6,8 @@ use leasehold_core::{
     LockBackend, LockKey, Release, Renewal, Revocation, Share,
 };
 
+use crate::case::Need;
+
 /// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
 ///
 /// It declares neither units nor a queue, nor several keys at once, which are for `B` itself to show.
@@ -22,6 +24,11 @@ use leasehold_core::{
 pub struct AsMutex<B> {
     inner: B,
     share: Share,
+}
+
+impl<B> AsMutex<B> {
+    /// The features that it never declares, for [`Harness::LACKS`](crate::Harness::LACKS).
+    pub const LACKS: &[Need] = &[Need::Queue, Need::Together, Need::Units];
 }
 
 impl<B: LockBackend> AsMutex<B> {

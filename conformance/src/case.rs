@@ -17,6 +17,8 @@ pub struct Case {
     pub numbers: &'static [u16],
     /// What a backend must declare, or a harness offer, for it to run.
     pub needs: &'static [Need],
+    /// The reason for which this store's harness skips it, as far as its constants tell.
+    pub skips: Option<Need>,
     pub(crate) run: fn() -> Outcome,
 }
 
@@ -36,7 +38,10 @@ impl Case {
     ///
     /// If the case fails.
     pub fn run(&self) -> Outcome {
-        (self.run)()
+        match self.skips {
+            Some(need) => Err(Skipped(need)),
+            None => (self.run)(),
+        }
     }
 }
 
@@ -46,7 +51,7 @@ impl Case {
 pub enum Subject {
     /// The layers above the contract: queue, retry, watchdog, guards. A store only adds latency, so these cases run on
     /// harnesses in [virtual time](crate::Time::Virtual), and elsewhere if `LEASEHOLD_CONFORMANCE_ALL` is set in the
-    /// environment.
+    /// environment of the compiler.
     Layers,
     /// The client and its store under load.
     Load,
@@ -59,6 +64,17 @@ pub enum Subject {
 impl Subject {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Layers, Self::Load, Self::Network, Self::Store];
+
+    pub(crate) const fn is_among(self, subjects: &[Self]) -> bool {
+        let mut rest = subjects;
+        while let [subject, others @ ..] = rest {
+            if self as u8 == *subject as u8 {
+                return true;
+            }
+            rest = others;
+        }
+        false
+    }
 }
 
 impl fmt::Display for Subject {
@@ -133,8 +149,19 @@ impl Need {
         Self::VirtualTime,
     ];
 
+    pub(crate) const fn is_among(self, needs: &[Self]) -> bool {
+        let mut rest = needs;
+        while let [need, others @ ..] = rest {
+            if self as u8 == *need as u8 {
+                return true;
+            }
+            rest = others;
+        }
+        false
+    }
+
     /// The backend's feature that it is; `None` if it is a harness's hook.
-    pub fn feature(self) -> Option<Feature> {
+    pub const fn feature(self) -> Option<Feature> {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),
             Self::Inspect => Some(Feature::Inspect),

@@ -35,6 +35,8 @@ impl Store {
             Groups::All => Vec::new(),
             Groups::Named(names) => names.iter().map(ToString::to_string).collect(),
         };
+        let has_all_the_same = H::LACKS.iter().find(|need| has(need));
+        assert_eq!(has_all_the_same, None, "{} does not lack it", H::NAME);
         let has = Need::ALL.into_iter().filter(has).collect();
         Self { name: H::NAME.to_owned(), has, groups, subjects: H::SUBJECTS.to_vec() }
     }

@@ -25,10 +25,15 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// What may be [done to the store](Self::disturb), and whether [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
+    /// The features that the backend does not declare. A case that needs one of them is not compiled for it.
+    ///
+    /// Without this, each such case starts a store and asks the backend.
+    const LACKS: &[Need] = &[];
+
     /// The groups of cases that run by default.
     ///
     /// A backend with several harnesses runs all groups on one of them, and on each of the others the groups that can tell
-    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment runs all groups on every harness.
+    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment of the compiler has all groups run on every harness.
     const GROUPS: Groups = Groups::All;
 
     /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
@@ -87,6 +92,15 @@ pub trait Harness: Send + Sync + Sized + 'static {
     async fn flush_news(&self) {
         let nobodys = LockKey::new("conformance/nobody's").expect("it is short and plain");
         self.witness(&nobodys).await;
+    }
+
+    /// Asks the store for a reply at each call, as a witness of its stalls. A call returns within a second, also while the store is
+    /// [disturbed](Self::disturb).
+    ///
+    /// The suite calls it every few milliseconds while it measures time. By default, only the machine that runs the suite
+    /// is watched.
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(|| {})
     }
 
     /// Makes all leases of `keys` older by `time`, as if it had passed in the store.
@@ -159,11 +173,25 @@ impl Groups {
     ]);
 
     /// Whether the selection has the group with this name.
-    pub fn contains(self, group: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::Named(names) => names.contains(&group),
+    pub const fn contains(self, group: &str) -> bool {
+        let Self::Named(names) = self else { return true };
+        let mut rest = names;
+        while let [name, others @ ..] = rest {
+            if is_same(name.as_bytes(), group.as_bytes()) {
+                return true;
+            }
+            rest = others;
         }
+        false
+    }
+}
+
+/// `==`, for constants.
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    match (one, other) {
+        ([], []) => true,
+        ([a, one @ ..], [b, other @ ..]) => *a == *b && is_same(one, other),
+        _ => false,
     }
 }
 
@@ -191,17 +219,24 @@ pub struct Timing {
     pub ttl: Duration,
     /// How late things may happen on a busy machine without being wrong; less than half a TTL.
     pub slack: Duration,
+    /// How late things may happen while nothing [stalls](crate::stalls).
+    pub prompt: Duration,
 }
 
 impl Timing {
-    /// TTL 8 s, slack 3 s.
+    /// TTL 8 s, slack 3 s, and 250 ms while nothing stalls: several hops between threads and processes, each of which waits for its turn.
     pub const fn new() -> Self {
-        Self { ttl: Duration::from_secs(8), slack: Duration::from_secs(3) }
+        Self {
+            ttl: Duration::from_secs(8),
+            slack: Duration::from_secs(3),
+            prompt: Duration::from_millis(250),
+        }
     }
 
     /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time and in driven time no machine is busy.
     pub const fn exact() -> Self {
-        Self::new().with_slack(Duration::from_millis(50))
+        let slack = Duration::from_millis(50);
+        Self::new().with_slack(slack).with_prompt(slack)
     }
 
     /// Sets the TTL of most leases.
@@ -215,6 +250,13 @@ impl Timing {
     #[must_use]
     pub const fn with_slack(mut self, slack: Duration) -> Self {
         self.slack = slack;
+        self
+    }
+
+    /// Sets how late things may happen while nothing stalls.
+    #[must_use]
+    pub const fn with_prompt(mut self, prompt: Duration) -> Self {
+        self.prompt = prompt;
         self
     }
 }

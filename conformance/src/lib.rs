@@ -33,8 +33,8 @@
 //! ```
 //!
 //! Each case has a [`Subject`]. In real time, `suite!` runs the cases of the store, the network and the load, and leaves out those
-//! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in the environment it runs
-//! all of them.
+//! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in the environment of the
+//! compiler it runs all of them.
 //!
 //! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
 //! never passed. [`report`] runs the same list and gives the outcome as data.
@@ -48,6 +48,7 @@ mod scene;
 
 mod case;
 mod cases;
+mod log;
 mod model;
 mod run;
 
@@ -57,6 +58,7 @@ mod test;
 
 pub mod document;
 pub mod fairness;
+pub mod stalls;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};

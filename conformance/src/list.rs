@@ -2,6 +2,7 @@
 
 use crate::case::{Case, Need, Subject};
 use crate::harness::Harness;
+use crate::stalls::Ending;
 use crate::{model, run};
 
 /// The subjects, as the list spells them.
@@ -35,12 +36,26 @@ macro_rules! cases {
                     subject: subject::$subject,
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
-                    run: || run::on_scene::<H>(
+                    skips: run::skips::<H>(
                         stringify!($group),
                         subject::$subject,
                         &[$($(Need::$need),+)?],
-                        |scene| Box::pin(crate::cases::$group::$case(scene)),
                     ),
+                    run: || {
+                        // A case that is skipped is not compiled for this store.
+                        if const {
+                            let needs = &[$($(Need::$need),+)?];
+                            run::skips::<H>(stringify!($group), subject::$subject, needs).is_none()
+                        } {
+                            run::on_scene::<H>(&[$($(Need::$need),+)?], |scene| {
+                                Box::pin(async {
+                                    crate::cases::$group::$case(scene).await.into_measured()
+                                })
+                            })
+                        } else {
+                            unreachable!("it is skipped")
+                        }
+                    },
                 },)+)+
                 $(Case {
                     group: "model",
@@ -48,6 +63,7 @@ macro_rules! cases {
                     subject: Subject::Store,
                     numbers: &[],
                     needs: model::$needs,
+                    skips: run::skips::<H>("model", Subject::Store, model::$needs),
                     run: model::$model::<H>,
                 },)+
             ]

@@ -13,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-use crate::case::{Need, Outcome, Subject};
+use crate::case::{Need, Outcome};
 use crate::driven::Observed;
 use crate::harness::Harness;
 use crate::run;
@@ -143,8 +143,6 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
 fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
     let needs = if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS };
-    run::require_selected::<H>("model", Subject::Store)?;
-    run::require_hooks::<H>(needs)?;
     let runtime = run::runtime::<H>();
     let (scene, backend) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;

@@ -1,16 +1,21 @@
 //! What a case acts on: one store, clients of it, keys of its own.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use leasehold_core::clock::{Clock, Instant, SystemClock, TokioClock};
 use leasehold_core::fault::{FaultBackend, Faults};
-use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockKey, LockOptions};
+use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Harness, Time};
+use crate::stalls::{Measured, Stalls};
+
+/// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
+const LOOKS: u32 = 400;
 
 /// A store and what a case needs around it.
 #[derive(Debug)]
@@ -21,6 +26,9 @@ pub struct Scene<H> {
     driven: Option<DrivenClock>,
     calls: Calls,
     keys: Mutex<Vec<LockKey>>,
+    stalls: OnceLock<Stalls>,
+    /// Whether the store is disturbed so that it answers nobody: not a stall.
+    silent: Arc<AtomicBool>,
 }
 
 impl<H: Harness> Scene<H> {
@@ -31,8 +39,15 @@ impl<H: Harness> Scene<H> {
             (_, Some(driven)) => Arc::new(driven.clone()),
             (_, None) => Arc::new(SystemClock),
         };
-        let (calls, keys) = (Calls::default(), Mutex::default());
-        Self { harness: H::start().await, clock, driven, calls, keys }
+        Self {
+            harness: H::start().await,
+            clock,
+            driven,
+            calls: Calls::default(),
+            keys: Mutex::default(),
+            stalls: OnceLock::new(),
+            silent: Arc::default(),
+        }
     }
 
     /// Runs `case`, and drives its time if that is the suite's.
@@ -117,6 +132,65 @@ impl<H: Harness> Scene<H> {
         self.harness.timing().slack
     }
 
+    /// How late things may happen while nothing stalls.
+    pub fn prompt(&self) -> Duration {
+        self.harness.timing().prompt
+    }
+
+    /// Watches the machine and the store from the first call on, for the verdicts of a case that measures time.
+    ///
+    /// In virtual time nothing stalls.
+    pub fn stalls(&self) -> &Stalls {
+        self.stalls.get_or_init(|| match H::TIME {
+            Time::Real => Stalls::watch_with(self.pulse()),
+            Time::Virtual => Stalls::none(),
+        })
+    }
+
+    fn pulse(&self) -> impl FnMut() + Send + use<H> {
+        let (mut pulse, silent) = (self.harness.pulse(), Arc::clone(&self.silent));
+        move || {
+            if !silent.load(Ordering::Relaxed) {
+                pulse();
+            }
+        }
+    }
+
+    /// Waits for an event that is due now, and judges when it comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`](crate::stalls::Void) if it comes late, and stalls explain that.
+    ///
+    /// # Panics
+    ///
+    /// If it comes later than that, or not at all.
+    pub async fn promptly<T>(&self, event: &str, future: impl Future<Output = T>) -> Measured<T> {
+        self.stalls().promptly(event, self.prompt(), future).await
+    }
+
+    /// Judges whether all of `guards` were kept by renewals for the last `time`, throughout which [`stalls`](Self::stalls) watched.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`](crate::stalls::Void) if one is lost, and the machine stalled for as long as may cost a lease: a sixth of a TTL.
+    ///
+    /// # Panics
+    ///
+    /// If one is lost without that.
+    pub fn kept<'a>(
+        &self,
+        guards: impl IntoIterator<Item = &'a LockGuard>,
+        time: Duration,
+    ) -> Measured {
+        let lost = guards.into_iter().filter(|guard| !guard.is_held()).count();
+        if lost > 0 {
+            self.stalls().steady("leases are kept", time, self.ttl() / 6)?;
+        }
+        assert_eq!(lost, 0, "lost leases");
+        Ok(())
+    }
+
     /// A lease to be asked for without the layers.
     pub fn lease(&self, key: &LockKey) -> Lease {
         Lease::new(key, self.ttl())
@@ -169,6 +243,7 @@ impl<H: Harness> Scene<H> {
 
     /// Does something to the store.
     pub async fn disturb(&self, disturbance: Disturbance) {
+        self.silent.store(disturbance == Disturbance::Pause, Ordering::Relaxed);
         self.busy(self.harness.disturb(disturbance)).await;
     }
 
@@ -181,7 +256,7 @@ impl<H: Harness> Scene<H> {
         let give_up = self.now() + within + self.slack();
         while !condition().await {
             assert!(self.now() < give_up, "not within {within:?}: {what}");
-            self.pass(Duration::from_millis(2)).await;
+            self.pass(self.ttl() / LOOKS).await;
         }
     }
 

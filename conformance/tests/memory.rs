@@ -23,6 +23,8 @@ impl Harness for Memory {
     type Backend = MemoryBackend;
 
     const NAME: &str = "memory";
+    // In virtual time, the others run all of them.
+    const GROUPS: Groups = Groups::Named(&["fencing", "mutual_exclusion", "renewal", "waiting"]);
 
     async fn start() -> Self {
         Self(MemoryBackend::new())
@@ -118,9 +120,9 @@ mod driven_time {
     suite!(Far);
 }
 
-/// A harness in virtual time, whose clients are made of the store by an expression.
+/// A harness in virtual time, whose clients are made of the store by an expression; with items that differ from the trait's.
 macro_rules! harness {
-    ($module:ident, $harness:ident, $name:literal, $backend:ty, $made:expr, $hooks:expr, $options:expr) => {
+    ($module:ident, $harness:ident, $name:literal, $backend:ty, $made:expr, { $($item:item)* }) => {
         struct $harness(MemoryBackend);
 
         #[async_trait]
@@ -129,7 +131,8 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const TIME: Time = Time::Virtual;
-            const HOOKS: &[Need] = $hooks;
+
+            $($item)*
 
             async fn start() -> Self {
                 Self(MemoryBackend::with_clock(TokioClock::new()))
@@ -141,10 +144,6 @@ macro_rules! harness {
 
             async fn witness(&self, key: &LockKey) -> Option<Holder> {
                 witness(&self.0, key).await
-            }
-
-            fn options(&self) -> LockOptions {
-                $options
             }
 
             async fn advance(&self, _keys: &[LockKey], time: Duration) {
@@ -164,43 +163,21 @@ type Dyn = Arc<dyn LockBackend>;
 type Faulty = FaultBackend<MemoryBackend>;
 type Other = AsMutex<MemoryBackend>;
 
-harness!(erased, Erased, "memory, dyn", Dyn, Arc::new, &[Need::Advance], LockOptions::new());
-harness!(
-    decorated,
-    Decorated,
-    "memory, faults",
-    Faulty,
-    FaultBackend::new,
-    &[],
-    LockOptions::new()
-);
-harness!(
-    no_hand_over,
-    Asked,
-    "memory, no hand-over",
-    MemoryBackend,
-    identity,
-    &[],
-    LockOptions::new().hand_over(false)
-);
-harness!(
-    permit,
-    Permit,
-    "memory, semaphore(1)",
-    Other,
-    AsMutex::semaphore,
-    &[],
-    LockOptions::new()
-);
-harness!(
-    write_lock,
-    WriteLock,
-    "memory, write lock",
-    Other,
-    AsMutex::write_lock,
-    &[],
-    LockOptions::new()
-);
+harness!(erased, Erased, "memory, dyn", Dyn, Arc::new, {
+    const HOOKS: &[Need] = &[Need::Advance];
+});
+harness!(decorated, Decorated, "memory, faults", Faulty, FaultBackend::new, {});
+harness!(no_hand_over, Asked, "memory, no hand-over", MemoryBackend, identity, {
+    fn options(&self) -> LockOptions {
+        LockOptions::new().hand_over(false)
+    }
+});
+harness!(permit, Permit, "memory, semaphore(1)", Other, AsMutex::semaphore, {
+    const LACKS: &[Need] = Other::LACKS;
+});
+harness!(write_lock, WriteLock, "memory, write lock", Other, AsMutex::write_lock, {
+    const LACKS: &[Need] = Other::LACKS;
+});
 
 #[test]
 fn what_runs_here_is_documented() {

@@ -7,6 +7,7 @@ mod member;
 mod options;
 mod program;
 
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::certificates::Certificates;
 use crate::proxy::FaultProxy;
+use crate::pulse::{TIMEOUT, pulse};
 use crate::until_some;
 use member::{Member, Stage};
 use program::Program;
@@ -160,6 +162,18 @@ impl Etcd {
             }
         };
         timeout(ELECTION_WAIT, elected).await.expect("a leader is elected")
+    }
+
+    /// Has the first member reply at each call, as a witness of its stalls. A call returns within half a second in any case.
+    pub fn pulse(&self) -> impl FnMut() + Send + use<> {
+        let address = self.endpoints().remove(0);
+        let connect = move || {
+            let connection = TcpStream::connect(&address)?;
+            connection.set_nodelay(true)?;
+            connection.set_read_timeout(Some(TIMEOUT))?;
+            Ok(connection)
+        };
+        pulse(connect, "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
     }
 
     async fn leaders(&self) -> Vec<usize> {

@@ -11,6 +11,7 @@ mod patience;
 mod port;
 mod process;
 mod proxy;
+mod pulse;
 mod redis;
 mod until;
 

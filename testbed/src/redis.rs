@@ -226,6 +226,11 @@ impl Redis {
         self.server.calls(commands).await
     }
 
+    /// Has the server reply at each call, as a witness of its stalls. A call returns within half a second in any case.
+    pub fn pulse(&self) -> impl FnMut() + Send + use<> {
+        self.server.pulse()
+    }
+
     async fn try_launch(&mut self) -> bool {
         let tls = self.tls_port.zip(self.certificates.as_ref());
         let mut args = self.options.server_args(self.folder.path(), self.port, tls);

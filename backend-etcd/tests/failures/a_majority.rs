@@ -24,24 +24,28 @@ async fn that_is_away_for_a_while_is_waited_for() {
 
 #[tokio::test]
 async fn that_is_away_for_longer_than_the_ttl_ends_the_lock_for_good() {
-    let etcd = three_members().await;
-    let ttl = Duration::from_secs(3);
-    let (holder, other) = (client(&etcd.url(), ttl).await, client(&etcd.url(), ttl).await);
-    let guard = lock(&holder, "job").await;
+    measure(async || {
+        let etcd = three_members().await;
+        let ttl = Duration::from_secs(3);
+        let (holder, other) = (client(&etcd.url(), ttl).await, client(&etcd.url(), ttl).await);
+        let guard = lock(&holder, "job").await;
 
-    etcd.pause_member(0);
-    etcd.pause_member(1);
-    let left = guard.remaining();
-    let lost = timeout(left + SOON, guard.lost()).await.expect("it is lost by its deadline");
-    assert_eq!(lost, Some(LossReason::Expired));
-    etcd.resume();
+        etcd.pause_member(0);
+        etcd.pause_member(1);
+        let by_its_deadline = guard.remaining() + PROMPT;
+        let lost = Stalls::watch().promptly("the loss", by_its_deadline, guard.lost()).await?;
+        assert_eq!(lost, Some(LossReason::Expired));
+        etcd.resume();
 
-    let next = timeout(Duration::from_secs(15), lock(&other, "job")).await;
-    let next = next.expect("it is free again");
-    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
-    assert!(next.token() > guard.token());
-    renewed(&next).await;
-    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert!(next.is_held());
-    next.release().await.unwrap();
+        let next = timeout(Duration::from_secs(15), lock(&other, "job")).await;
+        let next = next.expect("it is free again");
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+        assert!(next.token() > guard.token());
+        renewed(&next).await;
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
+        assert!(next.is_held());
+        next.release().await.unwrap();
+        Ok(())
+    })
+    .await;
 }

@@ -16,17 +16,22 @@ fn lazily(url: &str) -> EtcdBackend {
 
 #[tokio::test]
 async fn that_is_down_is_an_error_at_once_and_every_time() {
-    let url = format!("etcd://127.0.0.1:{}", free_port());
-    let refused = EtcdBackend::connect(&url).await.unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    measure(async || {
+        let stalls = Stalls::watch();
+        let url = format!("etcd://127.0.0.1:{}", free_port());
+        let refused = EtcdBackend::connect(&url).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
 
-    let backend = lazily(&url);
-    for _ in 0..20 {
-        let start = Instant::now();
-        let error = acquire(&backend, "job").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(start.elapsed() < Duration::from_millis(900), "it took {:?}", start.elapsed());
-    }
+        let backend = lazily(&url);
+        for _ in 0..20 {
+            let start = Instant::now();
+            let error = acquire(&backend, "job").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            stalls.in_time("an error at once", start.elapsed(), PROMPT)?;
+        }
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -41,21 +46,25 @@ async fn that_was_never_there_is_passed_over() {
 
 #[tokio::test]
 async fn that_swallows_connections_is_an_error_in_time_for_all_callers() {
-    // A listener that never accepts: the kernel completes connections until its backlog is full.
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let backend = lazily(&format!("etcd://{}", silent.local_addr().unwrap()));
+    measure(async || {
+        // A listener that never accepts: the kernel completes connections until its backlog is full.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let backend = lazily(&format!("etcd://{}", silent.local_addr().unwrap()));
 
-    let mut calls = JoinSet::new();
-    for n in 0..50 {
-        let backend = backend.clone();
-        calls.spawn(async move { acquire(&backend, &n.to_string()).await.unwrap_err() });
-    }
+        let mut calls = JoinSet::new();
+        for n in 0..50 {
+            let backend = backend.clone();
+            calls.spawn(async move { acquire(&backend, &n.to_string()).await.unwrap_err() });
+        }
 
-    // One who was just about to give up may try once more.
-    let errors = timeout(Duration::from_millis(2_900), calls.join_all()).await;
-    for error in errors.expect("nobody waits for all the others") {
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    }
+        // One who was just about to give up may try once more.
+        let bound = Duration::from_secs(2) + PROMPT;
+        for error in Stalls::watch().promptly("errors for all", bound, calls.join_all()).await? {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        }
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test]

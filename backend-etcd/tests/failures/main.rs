@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::{
     Attempt, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
     LockKey, LockOptions, LossReason, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
@@ -28,6 +29,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 const LONG: Duration = Duration::from_secs(60);
+
+/// How late things may happen on a machine that does not stall.
+const PROMPT: Duration = Duration::from_millis(250);
 
 /// How long it may take to be told. Whoever is not told finds out much later.
 const SOON: Duration = Duration::from_secs(5);

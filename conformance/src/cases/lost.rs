@@ -10,6 +10,7 @@ use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
 use super::{begun, until_held};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
+use crate::stalls::Measured;
 
 pub(crate) async fn a_loss_shows_in_every_way<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
@@ -43,9 +44,12 @@ impl Drop for SetOnDrop {
     }
 }
 
-pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(
+    scene: &Scene<H>,
+) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
+    let stalls = scene.stalls();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     scene.disturb(Disturbance::BlackHole).await;
     let deadline = guard.deadline();
@@ -54,14 +58,18 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(scene
 
     assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
-    assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
+    stalls.in_time("the loss is signalled", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
     drop(guard);
+    Ok(())
 }
 
-pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(
+    scene: &Scene<H>,
+) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
+    let stalls = scene.stalls();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     scene.disturb(Disturbance::Pause).await;
     let deadline = guard.deadline();
@@ -70,7 +78,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(scene: 
 
     assert_eq!(reason, Some(LossReason::Expired));
     let late = scene.now().since(deadline);
-    assert!(late <= scene.slack(), "the loss was signalled {late:?} after the deadline");
+    stalls.in_time("the loss is signalled", late, scene.prompt())?;
     scene.disturb(Disturbance::Heal).await;
     scene.pass(scene.ttl()).await;
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired), "it is revived");
@@ -78,6 +86,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(scene: 
     // The store answers again, and so does the client.
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     guard.release().await.unwrap();
+    Ok(())
 }
 
 pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scene: &Scene<H>) {

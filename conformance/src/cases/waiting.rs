@@ -10,6 +10,7 @@ use super::{begun, grant, longest, promptly, refusal, start_to_wait};
 use crate::driven::Observed;
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
+use crate::stalls::Measured;
 
 /// Starts to wait for a lock in another task, and returns once it waits.
 async fn waiter<H: Harness>(
@@ -119,7 +120,9 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(
     }
 }
 
-pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(
+    scene: &Scene<H>,
+) -> Measured {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -131,8 +134,9 @@ pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene:
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 
-    let next = scene.within(promptly(scene), waiting).await.expect("it is woken").unwrap();
+    let next = scene.promptly("the waiter is woken", waiting).await?.unwrap();
     next.release().await.unwrap();
+    Ok(())
 }
 
 pub(crate) async fn who_waits_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {

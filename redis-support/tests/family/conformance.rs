@@ -34,6 +34,9 @@ pub(crate) const OF_CLUSTER: Groups = Groups::Named(&[
     "waiting",
 ]);
 
+/// Several keys at once are for one server to grant.
+pub(crate) const CLUSTER_LACKS: &[Need] = &[Need::Together];
+
 /// All pass the suite with just the rights that are documented.
 fn user(more_rights: &str) -> String {
     format!("user locker on >secret {DOCUMENTED} {more_rights}")
@@ -78,6 +81,11 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
     async fn advance(&self, by: Duration) {
         unreachable!("these servers go by the machine's clock, which cannot be moved by {by:?}");
     }
+
+    /// Has a server reply at each call.
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(|| {})
+    }
 }
 
 /// One server.
@@ -121,6 +129,10 @@ impl Servers for Single {
 
     async fn restart(&self) {
         self.redis.write().await.restart().await;
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse())
     }
 }
 
@@ -213,6 +225,10 @@ impl Servers for Sentinels {
     async fn restart(&self) {
         self.redis.write().await.restart(0).await;
     }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
+    }
 }
 
 /// Three primaries.
@@ -263,6 +279,10 @@ impl Servers for Cluster {
         for node in 0..redis.nodes() {
             redis.restart(node).await;
         }
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
     }
 }
 
@@ -350,28 +370,9 @@ fn bulk(reply: &str) -> Option<String> {
     len.starts_with('$').then(|| text.to_owned())
 }
 
-/// Implements the harness on servers, for mutexes made in some way.
+/// Implements the harness on servers, for mutexes made in some way; with items that differ from the trait's.
 macro_rules! harness {
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr) => {
-        harness!($harness, $name, $servers, $backend, $made, $hooks, Groups::All);
-    };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr) => {
-        harness!($harness, $name, $servers, $backend, $made, $hooks, $groups, LockOptions::new());
-    };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr) => {
-        harness!(
-            $harness,
-            $name,
-            $servers,
-            $backend,
-            $made,
-            $hooks,
-            $groups,
-            $options,
-            Self::TIME.subjects()
-        );
-    };
-    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, $groups:expr, $options:expr, $subjects:expr) => {
+    ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
@@ -381,8 +382,8 @@ macro_rules! harness {
             const NAME: &str = $name;
             const TIME: Time = <$servers>::TIME;
             const HOOKS: &[Need] = $hooks;
-            const GROUPS: Groups = $groups;
-            const SUBJECTS: &[Subject] = $subjects;
+
+            $($item)*
 
             async fn start() -> Self {
                 Self(<$servers>::start().await)
@@ -400,16 +401,16 @@ macro_rules! harness {
                 family::witness(&self.0, key).await
             }
 
-            fn options(&self) -> LockOptions {
-                $options
-            }
-
             async fn disturb(&self, disturbance: Disturbance) {
                 family::disturb(&self.0, disturbance).await;
             }
 
             async fn advance_store(&self, by: Duration) {
                 self.0.advance(by).await;
+            }
+
+            fn pulse(&self) -> Box<dyn FnMut() + Send> {
+                self.0.pulse()
             }
         }
     };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::{
     Attempt, Claim, Description, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
     LockKey, LockOptions, LossReason, Release, RenewalMode, Retry,
@@ -98,17 +99,23 @@ async fn a_foreign_lock_without_a_ttl_is_waited_for_too() {
 
 #[tokio::test]
 async fn expiry_wakes_who_waits() {
-    let redis = Redis::start().await;
-    let client = client(&redis).await;
-    let mutex = client.mutex("job").unwrap().with_options(client.options().retry(told())).unwrap();
+    measure(async || {
+        let redis = Redis::start().await;
+        let client = client(&redis).await;
+        let mutex =
+            client.mutex("job").unwrap().with_options(client.options().retry(told())).unwrap();
 
-    let start = Instant::now();
-    redis.command(&["SET", "lock:job", "theirs", "PX", "300"]).await;
-    let guard = mutex.lock().await.unwrap();
+        let (stalls, start) = (Stalls::watch(), Instant::now());
+        redis.command(&["SET", "lock:job", "theirs", "PX", "300"]).await;
+        let guard = mutex.lock().await.unwrap();
 
-    let waited = start.elapsed();
-    assert!(waited >= Duration::from_millis(290) && waited < Duration::from_millis(300) + SOON);
-    guard.release().await.unwrap();
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_millis(290), "{waited:?}");
+        stalls.in_time("it is woken", waited, Duration::from_millis(550))?;
+        guard.release().await.unwrap();
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -170,6 +170,11 @@ impl RedisCluster {
         until("all nodes agree", async || self.is_settled().await).await;
     }
 
+    /// Has a node reply at each call, as a witness of its stalls. A call returns within half a second in any case.
+    pub fn pulse(&self, i: usize) -> impl FnMut() + Send + use<> {
+        self.members[i].node.server.pulse()
+    }
+
     /// Stops a node in its tracks: connections stay open, nothing is answered.
     pub fn pause(&self, i: usize) {
         self.members[i].node.server.pause();

@@ -136,6 +136,11 @@ impl RedisSentinel {
         }
     }
 
+    /// Has a server reply at each call, as a witness of its stalls. A call returns within half a second in any case.
+    pub fn pulse(&self, i: usize) -> impl FnMut() + Send + use<> {
+        self.nodes[i].server.pulse()
+    }
+
     /// Stops a server in its tracks: connections stay open, nothing is answered.
     pub fn pause(&self, i: usize) {
         self.nodes[i].server.pause();

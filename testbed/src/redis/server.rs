@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::{Pace, ServerClock};
 use crate::process::Process;
+use crate::pulse::{TIMEOUT, pulse};
 
 /// A server takes 15 ms to start. On a machine that is busy with a build, some seconds.
 pub(super) const START_WAIT: Duration = Duration::from_secs(30);
@@ -75,6 +76,16 @@ impl Server {
 
     pub(super) fn socket(&self) -> PathBuf {
         self.folder.join("redis.sock")
+    }
+
+    pub(super) fn pulse(&self) -> impl FnMut() + Send + use<> {
+        let socket = self.socket();
+        let connect = move || {
+            let connection = std::os::unix::net::UnixStream::connect(&socket)?;
+            connection.set_read_timeout(Some(TIMEOUT))?;
+            Ok(connection)
+        };
+        pulse(connect, "PING\r\n")
     }
 
     /// Starts the process, or starts it again.

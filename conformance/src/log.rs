@@ -1,0 +1,13 @@
+//! The log of a run, in a file that all tests share.
+
+use std::env;
+use std::fs::File;
+use std::io::Write;
+
+/// Appends a line to the file that the environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
+pub(crate) fn write(cells: &[&str]) {
+    let Some(path) = env::var_os("LEASEHOLD_CONFORMANCE_LOG") else { return };
+    let line = cells.join("\t") + "\n";
+    let log = File::options().create(true).append(true).open(path);
+    log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the log can be written");
+}

@@ -1,0 +1,402 @@
+//! Verdicts about time that a machine which stalls cannot spoil.
+//!
+//! A thread notes when the machine does not let it run. A verdict about time compares with that: an event in time has
+//! passed, an event later than the stalls explain has failed, and any other measurement is [`Void`] and taken again.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use leasehold_conformance::stalls::{Stalls, measure};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! measure(async || {
+//!     let (stalls, started) = (Stalls::watch(), Instant::now());
+//!
+//!     tokio::time::sleep(Duration::from_millis(20)).await;
+//!
+//!     stalls.in_time("a short sleep", started.elapsed(), Duration::from_millis(100))
+//! })
+//! .await;
+//! # }
+//! ```
+
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::log;
+
+/// Short beside the bounds of verdicts, long beside the work of a beat: a watched test costs half a percent of a core.
+const BEAT: Duration = Duration::from_millis(5);
+
+/// A sleep that ends this much late is none the worse for that: timers are coarse.
+const USUAL: Duration = Duration::from_millis(1);
+
+/// An event later than this will not come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// More would hide an unfit machine, and a flaw that shows at times.
+const MEASUREMENTS: usize = 3;
+
+/// The stalls of a machine, for as long as it is watched.
+///
+/// A thread of its own sleeps for 5 ms at a time, and notes how late it wakes. It ends with this.
+#[derive(Debug)]
+pub struct Stalls(Option<Arc<Mutex<Beats>>>);
+
+#[derive(Debug)]
+struct Beats {
+    started: Instant,
+    last: Instant,
+    /// When each stall ended, and how long it was.
+    stalls: Vec<(Instant, Duration)>,
+}
+
+/// A measurement that says nothing: the machine stalled meanwhile.
+#[must_use = "a void measurement is to be taken again"]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Void {
+    measured: String,
+    stalled: Duration,
+}
+
+/// The end of a measurement that did not fail.
+pub type Measured<T = ()> = Result<T, Void>;
+
+/// The ways in which a case may end without a failure: only those that measure time may be void.
+pub(crate) trait Ending {
+    fn into_measured(self) -> Measured;
+}
+
+impl Ending for () {
+    fn into_measured(self) -> Measured {
+        Ok(())
+    }
+}
+
+impl Ending for Measured {
+    fn into_measured(self) -> Measured {
+        self
+    }
+}
+
+impl Stalls {
+    /// Watches the machine.
+    ///
+    /// # Panics
+    ///
+    /// If a thread cannot be started.
+    pub fn watch() -> Self {
+        Self::watch_with(|| {})
+    }
+
+    /// The same, and has the thread call `pulse` after each sleep. A pulse asks a server for a reply, so that the stalls of the server count,
+    /// too.
+    ///
+    /// # Panics
+    ///
+    /// If a thread cannot be started.
+    pub fn watch_with(mut pulse: impl FnMut() + Send + 'static) -> Self {
+        let now = Instant::now();
+        let beats = Beats { started: now, last: now, stalls: Vec::new() };
+        let beats = Arc::new(Mutex::new(beats));
+        let watched = Arc::downgrade(&beats);
+        let watch = move || {
+            while beat(&watched) {
+                thread::sleep(BEAT);
+                pulse();
+            }
+        };
+        let watch = thread::Builder::new().name("stalls".to_owned()).spawn(watch);
+        watch.expect("a thread can be started");
+        Self(Some(beats))
+    }
+
+    /// Watches nothing: in virtual time nothing stalls.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Judges an event that came just now, `took` after it was due, and was to come within `bound`.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`] if it came late, and the machine stalled for that long since it was due.
+    ///
+    /// # Panics
+    ///
+    /// If it came later than that, or was due before the machine was watched.
+    pub fn in_time(&self, event: impl fmt::Display, took: Duration, bound: Duration) -> Measured {
+        let late = took.saturating_sub(bound);
+        let stalled = self.during(took).iter().sum();
+        if late.is_zero() {
+            return Ok(());
+        }
+        assert!(
+            late <= stalled,
+            "{event}: after {took:?} and not {bound:?}, {stalled:?} of stalls"
+        );
+        Err(Void { measured: event.to_string(), stalled })
+    }
+
+    /// Waits for an event that is due now and is to come within `bound`, and judges when it comes.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`] if it came late, and the machine stalled for that long meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// If it came later than that, or did not come within ten seconds more.
+    pub async fn promptly<T>(
+        &self,
+        event: impl fmt::Display,
+        bound: Duration,
+        future: impl Future<Output = T>,
+    ) -> Measured<T> {
+        let due = Instant::now();
+        let came = timeout(bound + PATIENCE, future).await;
+        self.in_time(&event, due.elapsed(), bound)?;
+        Ok(came.unwrap_or_else(|_| panic!("{event}: not at all")))
+    }
+
+    /// Says whether the machine was fit to keep something alive, such as a lease, for the last `time`: it did not stall for longer
+    /// than `limit` at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Void`] if it did.
+    ///
+    /// # Panics
+    ///
+    /// If the machine was not watched for that time.
+    pub fn steady(&self, event: impl fmt::Display, time: Duration, limit: Duration) -> Measured {
+        let stalled = self.during(time).into_iter().max().unwrap_or_default();
+        if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
+    }
+
+    /// The stalls that ended during the last `time`, and the one that goes on.
+    fn during(&self, time: Duration) -> Vec<Duration> {
+        let Some(beats) = &self.0 else { return Vec::new() };
+        let (now, beats) = (Instant::now(), lock(beats));
+        let watched = now - beats.started;
+        assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
+        let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time);
+        ended.map(|(_, stall)| *stall).chain(beats.stall(now)).collect()
+    }
+}
+
+/// Notes that the thread runs; `false` if nothing is watched any more.
+fn beat(watched: &Weak<Mutex<Beats>>) -> bool {
+    let Some(beats) = watched.upgrade() else { return false };
+    let (now, mut beats) = (Instant::now(), lock(&beats));
+    let stall = beats.stall(now);
+    beats.stalls.extend(stall.map(|stall| (now, stall)));
+    beats.last = now;
+    true
+}
+
+impl Beats {
+    /// How late the next beat is.
+    fn stall(&self, now: Instant) -> Option<Duration> {
+        let late = now.saturating_duration_since(self.last).saturating_sub(BEAT);
+        (late > USUAL).then_some(late)
+    }
+}
+
+fn lock(beats: &Mutex<Beats>) -> MutexGuard<'_, Beats> {
+    beats.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes a measurement, and takes it again if it is void, three times at most.
+///
+/// A verdict is never asked for twice: a measurement that fails panics. Each void one is told of on standard error, and in the file that the
+/// environment variable `LEASEHOLD_CONFORMANCE_LOG` names, if it does.
+///
+/// # Panics
+///
+/// If the measurement does, or is void each time: the machine is unfit.
+pub async fn measure<T>(measurement: impl AsyncFn() -> Measured<T>) -> T {
+    let mut voids = Vec::new();
+    while voids.len() < MEASUREMENTS {
+        match measurement().await {
+            Ok(measured) => return measured,
+            Err(void) => voids.push(log_void(void)),
+        }
+    }
+    panic!("the machine is unfit to measure time: {voids:?}")
+}
+
+fn log_void(void: Void) -> Void {
+    let test = thread::current().name().unwrap_or_default().to_owned();
+    eprintln!("{void}");
+    log::write(&["-", &test, &void.to_string()]);
+    void
+}
+
+impl fmt::Display for Void {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "void: {}: the machine stalled for {:?}", self.measured, self.stalled)
+    }
+}
+
+impl Error for Void {}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::panic::AssertUnwindSafe;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const BOUND: Duration = Duration::from_millis(250);
+    const STALL: Duration = Duration::from_millis(300);
+
+    /// A machine that is watched for a minute and had one stall, which ended so long ago.
+    fn stalled(ago: Duration) -> Stalls {
+        let now = Instant::now();
+        let started = now - Duration::from_secs(60);
+        let beats = Beats { started, last: now, stalls: vec![(now - ago, STALL)] };
+        Stalls(Some(Arc::new(Mutex::new(beats))))
+    }
+
+    fn fails(verdict: impl FnOnce() -> Measured) -> bool {
+        std::panic::catch_unwind(AssertUnwindSafe(verdict)).is_err()
+    }
+
+    #[test]
+    fn a_thread_that_wakes_late_has_stalled() {
+        let now = Instant::now();
+        let beats = Beats { started: now, last: now, stalls: Vec::new() };
+
+        assert_eq!(beats.stall(now + BEAT), None);
+        assert_eq!(beats.stall(now + BEAT + USUAL), None);
+        assert_eq!(beats.stall(now + BEAT + STALL), Some(STALL));
+    }
+
+    #[test]
+    fn a_stall_is_seen_while_it_lasts_and_afterwards() {
+        let (sender, goes_on) = std::sync::mpsc::channel::<()>();
+        let started = Instant::now();
+        let stalls = Stalls::watch_with(move || goes_on.recv().unwrap_or_default());
+
+        // Its pulse keeps the thread from running on.
+        thread::sleep(STALL);
+        assert!(stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 9 / 10);
+        drop(sender);
+        while lock(stalls.0.as_ref().unwrap()).stalls.is_empty() {
+            assert!(started.elapsed() < PATIENCE, "the stall is not noted");
+            thread::sleep(BEAT);
+        }
+        assert!(stalls.during(started.elapsed()).into_iter().max().unwrap() >= STALL * 9 / 10);
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_watch() {
+        let (sender, ended) = std::sync::mpsc::channel::<()>();
+
+        drop(Stalls::watch_with(move || {
+            let _ = &sender;
+        }));
+
+        ended.recv().unwrap_err();
+    }
+
+    #[test]
+    fn an_event_in_time_passes_in_spite_of_stalls() {
+        assert_eq!(stalled(Duration::ZERO).in_time("it", BOUND, BOUND), Ok(()));
+    }
+
+    #[test]
+    fn an_event_as_late_as_the_stalls_says_nothing() {
+        let void = stalled(Duration::ZERO).in_time("it", BOUND + STALL, BOUND).unwrap_err();
+
+        assert!(void.to_string().contains("it: the machine stalled for 300"), "{void}");
+    }
+
+    #[test]
+    fn an_event_later_than_the_stalls_fails() {
+        let stalls = stalled(Duration::ZERO);
+
+        assert!(fails(|| stalls.in_time("it", BOUND + STALL * 2, BOUND)));
+    }
+
+    #[test]
+    fn a_stall_before_the_event_was_due_explains_nothing() {
+        let stalls = stalled(BOUND * 2);
+
+        assert!(fails(|| stalls.in_time("it", BOUND * 2, BOUND)));
+    }
+
+    #[test]
+    fn an_event_that_was_due_before_the_watch_fails() {
+        let stalls = Stalls::watch();
+
+        assert!(fails(|| stalls.in_time("it", BOUND * 2, BOUND)));
+    }
+
+    #[test]
+    fn a_long_stall_spoils_a_steady_time() {
+        let stalls = stalled(BOUND);
+
+        assert_eq!(stalls.steady("it", BOUND * 2, STALL), Ok(()));
+        assert_eq!(stalls.steady("it", BOUND / 2, STALL / 2), Ok(()), "it stalled before");
+        assert!(stalls.steady("it", BOUND * 2, STALL / 2).is_err());
+    }
+
+    #[test]
+    fn in_virtual_time_nothing_stalls() {
+        assert_eq!(Stalls::none().in_time("it", BOUND, BOUND), Ok(()));
+        assert!(fails(|| Stalls::none().in_time("it", BOUND * 2, BOUND)));
+    }
+
+    fn void() -> Void {
+        Void { measured: "it".to_owned(), stalled: STALL }
+    }
+
+    #[tokio::test]
+    async fn a_void_measurement_is_taken_again() {
+        let taken = Cell::new(0);
+
+        let third = measure(async || match taken.replace(taken.get() + 1) {
+            2 => Ok("third"),
+            _ => Err(void()),
+        });
+
+        assert_eq!(third.await, "third");
+    }
+
+    #[tokio::test]
+    async fn three_void_measurements_are_a_failure() {
+        let taken = Cell::new(0);
+
+        let measured = measure(async || {
+            taken.set(taken.get() + 1);
+            Err::<(), _>(void())
+        });
+        let failure = AssertUnwindSafe(measured).catch_unwind().await.unwrap_err();
+
+        assert!(failure.downcast_ref::<String>().unwrap().contains("unfit"));
+        assert_eq!(taken.get(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_verdict_is_never_asked_for_twice() {
+        let taken = Cell::new(0);
+
+        let measured = measure(async || {
+            taken.set(taken.get() + 1);
+            stalled(Duration::ZERO).in_time("it", BOUND + STALL * 2, BOUND)
+        });
+        AssertUnwindSafe(measured).catch_unwind().await.unwrap_err();
+
+        assert_eq!(taken.get(), 1);
+    }
+}

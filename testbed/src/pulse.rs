@@ -1,0 +1,92 @@
+//! A request that a server answers at once, again and again.
+
+use std::io::{self, Read, Write};
+use std::time::Duration;
+
+/// No reply by then, no reply at all: the server is paused or gone.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Asks a server at each call, over one connection, and returns once it answers: a witness of its stalls.
+///
+/// The connections that `connect` makes give up after [`TIMEOUT`]. The call after that connects anew.
+pub(crate) fn pulse<C: Read + Write + Send>(
+    connect: impl Fn() -> io::Result<C> + Send,
+    request: &'static str,
+) -> impl FnMut() + Send {
+    let mut connection = None;
+    move || {
+        let open = connection.take().map_or_else(&connect, Ok);
+        connection = open.and_then(|open| ask(open, request)).ok();
+    }
+}
+
+fn ask<C: Read + Write>(mut connection: C, request: &str) -> io::Result<C> {
+    connection.write_all(request.as_bytes())?;
+    let mut reply = [0; 1_024];
+    // Any reply will do: a refusal, too, is one of a server that runs.
+    match connection.read(&mut reply)? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(connection),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{Etcd, Redis};
+
+    #[tokio::test]
+    async fn a_pulse_is_as_late_as_its_server() {
+        let (redis, etcd) = (Redis::start().await, Etcd::start().await);
+
+        assert_as_late(redis.pulse(), || redis.pause(), || redis.resume());
+        assert_as_late(etcd.pulse(), || etcd.pause(), || etcd.resume());
+    }
+
+    fn assert_as_late(mut pulse: impl FnMut(), pause: impl Fn(), resume: impl Fn() + Sync) {
+        pulse();
+        pause();
+        let paused_at = Instant::now();
+
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(TIMEOUT / 5);
+                resume();
+            });
+            pulse();
+        });
+
+        assert!(paused_at.elapsed() >= TIMEOUT / 5, "{:?}", paused_at.elapsed());
+    }
+
+    #[tokio::test]
+    async fn a_pulse_gives_up_a_server_that_is_silent() {
+        let redis = Redis::start().await;
+        let mut pulse = redis.pulse();
+        pulse();
+        redis.pause();
+
+        let asked_at = Instant::now();
+        pulse();
+
+        assert!(asked_at.elapsed() >= TIMEOUT && asked_at.elapsed() < TIMEOUT * 10);
+    }
+
+    #[tokio::test]
+    async fn a_pulse_goes_on_with_a_server_that_is_started_again() {
+        let mut redis = Redis::start().await;
+        let mut pulse = redis.pulse();
+        pulse();
+
+        redis.kill();
+        pulse();
+        redis.restart().await;
+        let before = redis.calls(&["ping"]).await;
+        pulse();
+
+        assert_eq!(redis.calls(&["ping"]).await, before + 1);
+    }
+}
