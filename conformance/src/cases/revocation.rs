@@ -7,13 +7,13 @@ use leasehold_core::{
 };
 use tokio::time::timeout;
 
-use super::{grant, pass_the_end};
+use super::{grant, pass_the_end, told_within};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
-/// Waits until the holder has learnt that it is asked back, `within` that time and slack.
-async fn learns<H: Harness>(scene: &Scene<H>, guard: &LockGuard, within: Duration) {
-    let told = timeout(within + scene.slack(), guard.revocation_requested()).await;
+/// Waits until the holder has learnt that it is asked back.
+async fn learns(guard: &LockGuard, within: Duration) {
+    let told = timeout(within, guard.revocation_requested()).await;
     assert!(told.is_ok(), "it was not told within {within:?}");
     assert!(guard.is_revocation_requested());
 }
@@ -31,7 +31,7 @@ pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on<H: Harn
     let asked = other.request_revocation(&key).await.unwrap();
 
     assert_eq!(asked, Revocation::Requested);
-    learns(scene, &guard, scene.ttl()).await;
+    learns(&guard, scene.ttl()).await;
     scene.pass(scene.ttl() * 2).await;
     assert_eq!(guard.state(), LeaseState::Held, "nothing else happens to it");
     assert!(guard.is_revocation_requested(), "a request is never withdrawn");
@@ -46,7 +46,7 @@ pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells<H: Harness>(s
 
     other.request_revocation(&key).await.unwrap();
 
-    learns(scene, &guard, Duration::ZERO).await;
+    learns(&guard, told_within(scene, scene.ttl() * 60)).await;
     guard.release().await.unwrap();
 }
 
@@ -56,7 +56,7 @@ pub(crate) async fn the_next_holder_is_not_asked<H: Harness>(scene: &Scene<H>) {
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
     other.request_revocation(&key).await.unwrap();
-    learns(scene, &guard, scene.ttl()).await;
+    learns(&guard, scene.ttl()).await;
     guard.release().await.unwrap();
 
     let next = mutex.lock().await.unwrap();
@@ -138,7 +138,7 @@ pub(crate) async fn all_who_share_a_key_are_told_at_once_where_the_store_tells<H
     one.request_revocation(&key).await.unwrap();
 
     for guard in guards {
-        learns(scene, &guard, Duration::ZERO).await;
+        learns(&guard, told_within(scene, scene.ttl() * 60)).await;
         guard.release().await.unwrap();
     }
 }
@@ -155,7 +155,7 @@ pub(crate) async fn all_who_share_a_key_are_asked<H: Harness>(scene: &Scene<H>) 
     one.request_revocation(&key).await.unwrap();
 
     for guard in &guards {
-        learns(scene, guard, scene.ttl()).await;
+        learns(guard, scene.ttl()).await;
     }
     for guard in guards {
         guard.release().await.unwrap();
