@@ -143,6 +143,28 @@ mod a_client {
     }
 
     #[tokio::test]
+    async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
+        let etcd = Etcd::start().await;
+        let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+        let ttl_of = async |name: &str| {
+            let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
+            match backend.try_acquire(&Claim::new(lease)).await.unwrap() {
+                Attempt::Granted(grant) => grant.ttl(),
+                Attempt::Held(contention) => panic!("{contention:?}"),
+            }
+        };
+        ttl_of("first").await;
+        let begun = Instant::now();
+
+        // What is left of the client's lease is enough, so that it is not renewed for a lock more.
+        sleep(Duration::from_secs(1)).await;
+        let passed = begun.elapsed();
+        let left = ttl_of("second").await.expect("less than was asked for");
+
+        assert!(left <= LONG - passed, "{left:?} of {LONG:?}, {passed:?} later");
+    }
+
+    #[tokio::test]
     async fn that_goes_away_frees_everything() {
         let etcd = Etcd::start().await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;

@@ -10,7 +10,8 @@ use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
 use family::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _, Single,
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _,
+    Single,
 };
 
 #[macro_use]

@@ -50,6 +50,7 @@ impl Database for Sqlite {
             .with(Feature::Push)
             .with(Feature::Queue)
             .with(Feature::Revocation)
+            .with(Feature::SpareTokens)
             .with(Feature::Together)
             .with(Feature::Units)
     }

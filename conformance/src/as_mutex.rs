@@ -10,7 +10,8 @@ use crate::case::Need;
 
 /// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
 ///
-/// It declares neither units nor a queue, nor several keys at once, which are for `B` itself to show.
+/// It declares neither units nor a queue, nor several keys at once, which are for `B` itself to show; and no spare tokens, which
+/// are for mutexes.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -54,8 +55,9 @@ impl<B: LockBackend> AsMutex<B> {
 #[async_trait]
 impl<B: LockBackend> LockBackend for AsMutex<B> {
     fn capabilities(&self) -> Capabilities {
-        let capabilities = self.inner.capabilities();
-        capabilities.without(Feature::Queue).without(Feature::Together).without(Feature::Units)
+        let of_mutexes_alone =
+            [Feature::Queue, Feature::SpareTokens, Feature::Together, Feature::Units];
+        of_mutexes_alone.into_iter().fold(self.inner.capabilities(), Capabilities::without)
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {

@@ -122,6 +122,8 @@ pub enum Need {
     Selection,
     /// [`Feature::Revocation`].
     Revocation,
+    /// [`Feature::SpareTokens`].
+    SpareTokens,
     /// [`Feature::Together`].
     Together,
     /// [`Feature::Units`].
@@ -132,7 +134,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
@@ -144,6 +146,7 @@ impl Need {
         Self::Restart,
         Self::Revocation,
         Self::Selection,
+        Self::SpareTokens,
         Self::Together,
         Self::Units,
         Self::VirtualTime,
@@ -168,6 +171,7 @@ impl Need {
             Self::Push => Some(Feature::Push),
             Self::Queue => Some(Feature::Queue),
             Self::Revocation => Some(Feature::Revocation),
+            Self::SpareTokens => Some(Feature::SpareTokens),
             Self::Together => Some(Feature::Together),
             Self::Units => Some(Feature::Units),
             Self::Advance

@@ -107,7 +107,7 @@ cases! { $
         many_tasks_never_overlap: load [1];
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
-        a_refusal_tells_who_holds_it_and_for_how_long: store [];
+        a_refusal_tells_who_holds_it_and_for_how_long: store [] needs Inspect;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
@@ -197,14 +197,14 @@ cases! { $
         joined_calls_of_one_owner_share_the_lock: layers [];
     }
     hand_over {
-        a_lease_passes_to_the_next_task_without_a_request: store [];
+        a_lease_passes_to_the_next_task_without_a_request: store [] needs SpareTokens;
         spare_tokens_are_nobody_elses: store [];
         who_leaves_with_the_lease_in_hand_passes_it_on: layers [];
         the_last_who_leaves_gives_the_lease_back: layers [];
         a_lost_lease_is_not_passed_on: layers [] needs ForceRelease;
         a_loss_is_only_the_present_holders: layers [] needs ForceRelease;
         other_processes_get_their_turn: store [];
-        processes_that_want_it_all_the_time_get_fair_shares: store [];
+        processes_that_want_it_all_the_time_get_fair_shares: store [] needs Queue;
         a_former_owner_does_not_enter_again: layers [];
         without_it_every_holder_asks_the_store: layers [];
         who_wants_another_lease_asks_the_store: layers [];
@@ -312,7 +312,7 @@ cases! { $
         a_renewal_gives_units_back_and_takes_none: store [] needs Units;
         a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits: store [] needs Units;
         a_release_wakes_who_waits: store [70] needs Units, Push;
-        a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units;
+        a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units, Inspect;
         who_is_served_has_left_the_queue: store [] needs Units, Queue;
         clients_may_name_different_limits: store [119] needs Units;
         impossible_numbers_are_refused_at_once: store [120] needs Units;

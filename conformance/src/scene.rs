@@ -139,11 +139,11 @@ impl<H: Harness> Scene<H> {
 
     /// Watches the machine and the store from the first call on, for the verdicts of a case that measures time.
     ///
-    /// In virtual time nothing stalls.
+    /// In virtual time and in driven time nothing stalls.
     pub fn stalls(&self) -> &Stalls {
         self.stalls.get_or_init(|| match H::TIME {
             Time::Real => Stalls::watch_with(self.pulse()),
-            Time::Virtual => Stalls::none(),
+            Time::Driven | Time::Virtual => Stalls::none(),
         })
     }
 

@@ -44,6 +44,7 @@ enum Flaw {
     ExpiresEarly,
     ForgetsItsOwnGrant,
     ForgetsPlaces,
+    ForgetsWaiters,
     GrantsSomeOfSeveral,
     GrantsWaitersBriefly,
     HangsWhenContended,
@@ -63,10 +64,12 @@ enum Flaw {
     ProlongsOthers,
     RenewsInto,
     RenewsNothing,
+    ReservesNoTokens,
     ReleasesNothing,
     SaysReleasedTwice,
     SaysRenewedWhenTaken,
     TellsAnotherHolder,
+    TellsNoHolder,
 }
 
 impl Notes {
@@ -128,6 +131,10 @@ impl Liar {
                 as_lease(lease.clone().with_ttl(lease.ttl() / 10))
             }
             (Flaw::ForgetsPlaces, ..) => Claim::new(lease.clone()),
+            (Flaw::ForgetsWaiters, _, Patience::Waits) => {
+                claim.clone().with_patience(Patience::Leaves)
+            }
+            (Flaw::ReservesNoTokens, ..) => claim.clone().with_spare_tokens(0),
             (Flaw::KeepsPlacesForEver, _, Patience::Queues(place)) => {
                 claim.clone().with_patience(Patience::Queues(place * 1_000))
             }
@@ -238,6 +245,9 @@ impl LockBackend for Liar {
                 let nobody = Holder::new(LeaseId::new().fingerprint());
                 let nobody = nobody.with_remaining(Some(Duration::from_secs(1)));
                 Ok(Attempt::Held(Contention::new().with_holder(nobody)))
+            }
+            Attempt::Held(_) if self.has(Flaw::TellsNoHolder) => {
+                Ok(Attempt::Held(Contention::new()))
             }
             held @ Attempt::Held(_) => Ok(held),
         }
@@ -370,7 +380,7 @@ fn failures(flaw: Flaw) -> Vec<String> {
 }
 
 /// Each flaw, and a case that must catch it.
-const FLAWS: [(Flaw, &str); 30] = [
+const FLAWS: [(Flaw, &str); 33] = [
     (Flaw::AcquiresWhatIsHeld, "mutual_exclusion::many_clients_never_overlap"),
     (Flaw::AddsUnitsAtRenewals, "semaphore::a_renewal_gives_units_back_and_takes_none"),
     (Flaw::AsksTheNextHolderToo, "revocation::the_next_holder_is_not_asked"),
@@ -381,6 +391,7 @@ const FLAWS: [(Flaw, &str); 30] = [
         "mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition",
     ),
     (Flaw::ForgetsPlaces, "fair::who_comes_first_is_served_first"),
+    (Flaw::ForgetsWaiters, "hand_over::processes_that_want_it_all_the_time_get_fair_shares"),
     (Flaw::GrantsSomeOfSeveral, "together::all_keys_are_granted_or_none"),
     (Flaw::GrantsWaitersBriefly, "waiting::what_was_waited_for_lasts_like_any_other"),
     (Flaw::HangsWhenContended, "mutual_exclusion::a_held_lock_is_refused_at_once"),
@@ -401,10 +412,12 @@ const FLAWS: [(Flaw, &str); 30] = [
     (Flaw::ReleasesNothing, "release::a_released_lock_is_free_and_a_second_release_is_nothing"),
     (Flaw::RenewsInto, "renewal::a_renewal_puts_the_full_ttl_in_force"),
     (Flaw::RenewsNothing, "renewal::a_lock_is_kept_for_many_ttls"),
+    (Flaw::ReservesNoTokens, "hand_over::a_lease_passes_to_the_next_task_without_a_request"),
     (Flaw::SaysReleasedTwice, "release::a_released_lock_is_free_and_a_second_release_is_nothing"),
     (
         Flaw::SaysRenewedWhenTaken,
         "renewal::a_definite_no_is_a_loss_at_once_and_the_end_of_renewals",
     ),
     (Flaw::TellsAnotherHolder, "mutual_exclusion::a_refusal_tells_who_holds_it_and_for_how_long"),
+    (Flaw::TellsNoHolder, "semaphore::a_refusal_tells_of_the_lease_that_ends_first"),
 ];

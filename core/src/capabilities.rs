@@ -45,17 +45,20 @@ pub enum Fencing {
 pub enum Feature {
     /// [`LockBackend::force_release`](crate::LockBackend::force_release) works.
     ForceRelease,
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect) works.
+    /// [`LockBackend::inspect`](crate::LockBackend::inspect) works, and a refusal names a [holder](crate::Contention::with_holder).
     Inspect,
     /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
     Push,
-    /// Claims that [queue](crate::Patience::Queues) are granted first come, first served: fair locks.
+    /// Claims that [queue](crate::Patience::Queues) are granted first come, first served: fair locks. Claims that only
+    /// [wait](crate::Patience::Waits) get a place as well, so that processes have fair shares.
     Queue,
     /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
     Revocation,
     /// Leases that are [kept](crate::Tenure::Kept) share one time to live per client and TTL: to renew all of
     /// them together costs as much as to renew one.
     Sessions,
+    /// Grants reserve [tokens](crate::Grant::with_spare_tokens) for those to whom a lease is passed on; a key's first grant need not.
+    SpareTokens,
     /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
     Together,
     /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
@@ -73,6 +76,7 @@ impl Feature {
             Self::Queue => "queue",
             Self::Revocation => "revocation",
             Self::Sessions => "sessions",
+            Self::SpareTokens => "spare tokens",
             Self::Together => "together",
             Self::Units => "units",
         }

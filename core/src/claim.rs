@@ -23,8 +23,8 @@ pub struct Claim {
 pub enum Patience {
     /// It goes away if it is refused: a store keeps no place for it.
     Leaves,
-    /// It comes back until it is served or gives up. A store may give it a [place](crate::Contention::with_place) in its
-    /// queue of its own accord.
+    /// It comes back until it is served or gives up. A store with a [queue](crate::Feature::Queue) gives it a
+    /// [place](crate::Contention::with_place) there of its own accord.
     Waits,
     /// It comes back, and stands in the store's queue meanwhile: nobody who comes after it passes it.
     ///

@@ -98,6 +98,7 @@ impl LockBackend for MemoryBackend {
             .with(Feature::Push)
             .with(Feature::Queue)
             .with(Feature::Revocation)
+            .with(Feature::SpareTokens)
             .with(Feature::Together)
             .with(Feature::Units)
     }

@@ -1,11 +1,15 @@
-//! A lease that was stolen, and the next caller of the process that would take it over.
+//! The next caller of the process, and leases that it does and does not take over.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{FaultBackend, Faults, News};
-use leasehold_core::{ErrorKind, LockClient, LockOptions, MemoryBackend, Operation};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient,
+    LockOptions, MemoryBackend, Operation, Release, Renewal,
+};
 
 const TTL: Duration = ms(30_000);
 
@@ -25,10 +29,36 @@ fn client(news: News) -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
     (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
 }
 
+/// A store that reserves two tokens for those who take a lease over.
+#[derive(Debug)]
+struct Sparing(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Sparing {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.0.try_acquire(&claim.clone().with_spare_tokens(2)).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.0.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.0.release(lease).await
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_theft_is_told_to_a_release() {
-    // At the same moment if there is news of it, and otherwise once the store's confirmation is old.
-    for (news, after) in [(News::True, Duration::ZERO), (News::Muted, WITHOUT_NEWS)] {
+    // From the same moment on if there is news of it, also once the watchdog has heard that; and otherwise once the store's
+    // confirmation is old.
+    for (news, after) in
+        [(News::True, Duration::ZERO), (News::True, ms(1)), (News::Muted, WITHOUT_NEWS)]
+    {
         let (client, _faults) = client(news);
         let mutex = client.mutex("k").unwrap();
         let guard = mutex.lock().await.unwrap();
@@ -75,6 +105,99 @@ async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
 
         assert_eq!(faults.calls(Operation::Acquire) == 1, is_passed_on, "{news:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_asked_back_goes_back_to_the_store() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    client.request_revocation("k").await.unwrap();
+    assert!(guard.revocation_requested().await);
+    guard.release().await.unwrap();
+    let next = next.await.unwrap();
+
+    assert_eq!((faults.calls(Operation::Release), faults.calls(Operation::Acquire)), (1, 2));
+    assert!(!next.is_revocation_requested());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_past_half_of_its_ttl_goes_back_to_the_store() {
+    for (past, is_passed_on) in [(Duration::ZERO, true), (ms(1), false)] {
+        let (client, faults) = client(News::True);
+        // Renewed, the lease would be as good as new.
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+        let mutex = client.mutex("k").unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
+
+        tokio::time::sleep(guard.remaining() - TTL / 2 + past).await;
+        assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Held, 1));
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+
+        assert_eq!(faults.calls(Operation::Acquire) == 1, is_passed_on, "{past:?} past half");
+        assert!(next.remaining() >= TTL / 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_unsure_goes_back_to_the_store() {
+    let (client, faults) = client(News::True);
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    assert_eq!(guard.unsure().await, LeaseState::Unsure);
+    guard.release().await.unwrap();
+    let _next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
+    let clock = TokioClock::new();
+    let backend = FaultBackend::new(Sparing(MemoryBackend::with_clock(clock)));
+    let faults = backend.faults().clone();
+    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let mut guard = mutex.lock().await.unwrap();
+    let mut asked = Vec::new();
+
+    for _ in 0..6 {
+        let mut next = Box::pin(mutex.lock());
+        assert!((&mut next).now_or_never().is_none());
+        let token = guard.token().clone();
+        guard.release().await.unwrap();
+        guard = next.await.unwrap();
+        assert!(token < *guard.token());
+        asked.push(faults.calls(Operation::Acquire));
+    }
+
+    assert_eq!(asked, [1, 1, 2, 2, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_another_ttl_goes_back_to_the_store() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    guard.extend(TTL * 2).await.unwrap();
+    guard.release().await.unwrap();
+    let next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2);
+    assert!(next.remaining() < TTL);
 }
 
 #[tokio::test(start_paused = true)]

@@ -162,6 +162,7 @@ impl<C: Client> LockBackend for Backend<C> {
             .with(Feature::Inspect)
             .with(Feature::Queue)
             .with(Feature::Revocation)
+            .with(Feature::SpareTokens)
             .with(Feature::Units);
         if self.0.servers.has_all_keys_together() {
             capabilities = capabilities.with(Feature::Together);

@@ -116,7 +116,8 @@ enum Lock {
 
 impl Lock {
     fn of(client: &LockClient, key: &LockKey, args: &Run) -> Result<Self, Error> {
-        let mut options = client.options().ttl(args.ttl).fair(args.fair).lock_delay(args.lock_delay);
+        let mut options =
+            client.options().ttl(args.ttl).fair(args.fair).lock_delay(args.lock_delay);
         if let Some(time) = args.min_hold {
             options = options.min_hold(time);
         }

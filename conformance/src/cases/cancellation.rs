@@ -9,6 +9,7 @@ use futures_util::future::poll_fn;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, Operation, Retry};
 
+use super::promptly;
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -39,7 +40,7 @@ pub(super) async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Outp
 }
 
 pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
-    let client = scene.client().await;
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     for polls in 0..MANY {
         let key = scene.key();
         let mutex = client.mutex(&key).unwrap();
@@ -48,7 +49,7 @@ pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene
 
         let done = completed.is_some();
         drop(completed);
-        scene.until_free(&key, scene.ttl()).await;
+        scene.until_free(&key, Duration::ZERO).await;
         if done {
             return;
         }
@@ -72,7 +73,7 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene
     }
 
     guard.release().await.unwrap();
-    let next = mutex.try_lock_for(scene.ttl()).await.unwrap();
+    let next = mutex.try_lock_for(promptly(scene)).await.unwrap();
     next.expect("those who left are in nobody's way").release().await.unwrap();
 }
 
@@ -141,7 +142,7 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next<H: Harness>(scene: &S
     guard.release().await.unwrap();
     drop(second);
 
-    let third = scene.within(scene.ttl() * 2, third).await.expect("it is served").unwrap();
+    let third = scene.within(promptly(scene), third).await.expect("it is served").unwrap();
     third.release().await.unwrap();
 }
 
@@ -149,16 +150,25 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing<H: 
     scene: &Scene<H>,
 ) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
-    for _ in 0..300 {
-        let patience = Duration::from_micros(fastrand::u64(0..1_500));
+    let (mut granted, mut cut_off) = (0, 0);
+    // Before the reply, at the same time, and long after.
+    for patience in [0, 2, 3, 100].into_iter().cycle().take(200) {
+        faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(2)), 1);
 
-        tokio::select! {
-            guard = mutex.lock() => guard.unwrap().release().await.unwrap(),
-            () = scene.blink(patience) => scene.until_free(&key, Duration::ZERO).await,
+        match scene.within(Duration::from_millis(patience), mutex.lock()).await {
+            Some(guard) => {
+                guard.unwrap().release().await.unwrap();
+                granted += 1;
+            }
+            None => {
+                scene.until_free(&key, Duration::ZERO).await;
+                cut_off += 1;
+            }
         }
     }
+    assert!(granted > 0 && cut_off > 0, "{granted} were granted, {cut_off} cut off");
 }
 
 pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(scene: &Scene<H>) {
@@ -175,8 +185,8 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(sc
 
     guard.release().await.unwrap();
 
-    let next = mutex.try_lock_for(scene.ttl()).await.unwrap().unwrap();
-    next.release().await.unwrap();
+    let next = mutex.try_lock_for(promptly(scene)).await.unwrap();
+    next.expect("nothing is in its way").release().await.unwrap();
 }
 
 pub(crate) async fn an_aborted_task_releases_what_it_held<H: Harness>(scene: &Scene<H>) {
@@ -198,7 +208,7 @@ pub(crate) async fn an_aborted_task_releases_what_it_held<H: Harness>(scene: &Sc
 }
 
 pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene: &Scene<H>) {
-    let client = scene.client().await;
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
     let holder = scene.client().await;
     let guard = holder.mutex(&keys[0]).unwrap().lock().await.unwrap();
@@ -211,7 +221,7 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene:
 
     for key in &keys[1..] {
         let guard =
-            client.mutex(key).unwrap().try_lock_for(scene.ttl() * 2).await.unwrap().unwrap();
+            client.mutex(key).unwrap().try_lock_for(promptly(scene)).await.unwrap().unwrap();
         assert_eq!(guard.key(), key);
         let holder = scene.witness(key).await.unwrap();
         assert!(format!("{guard:?}").contains(&holder.fingerprint().to_string()));
@@ -236,7 +246,8 @@ pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scen
     for operation in [Operation::Acquire, Operation::Renew, Operation::Release] {
         for fault in faults_to_suffer {
             let key = scene.key();
-            let (client, faults) = scene.faulty().await;
+            let long = scene.options().ttl(scene.ttl() * 20);
+            let (client, faults) = scene.faulty_with(long).await;
             faults.inject(operation, fault, 1);
 
             let mutex = client.mutex(&key).unwrap();
@@ -245,7 +256,7 @@ pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scen
                 drop(scene.within(scene.ttl() / 2, guard.release()).await);
             }
 
-            scene.until_free(&key, scene.ttl() * 2).await;
+            scene.until_free(&key, scene.ttl()).await;
         }
     }
 }

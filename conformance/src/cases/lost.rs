@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
 
-use super::{begun, until_held};
+use super::{begun, told_within, until_held};
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 use crate::stalls::Measured;
@@ -107,28 +107,27 @@ pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scen
 pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells<H: Harness>(
     scene: &Scene<H>,
 ) {
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 30)).await;
+    let long = scene.ttl() * 30;
+    let client = scene.client_with(scene.options().ttl(long)).await;
     let operator = scene.client().await;
     // Also after a renewal, which has to keep the store telling.
     for renewals in 0..2 {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
         for _ in 0..renewals {
-            guard.extend(scene.ttl() * 30).await.unwrap();
+            guard.extend(long).await.unwrap();
         }
 
         operator.admin().force_release(&key, "conformance").await.unwrap();
-        let forced_at = scene.now();
-        guard.lost().await;
 
-        let told = scene.now().since(forced_at);
-        assert!(told <= scene.slack(), "told after {told:?}");
+        scene.within(told_within(scene, long), guard.lost()).await.expect("it is told");
     }
 }
 
 pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 30)).await;
+    let long = scene.ttl() * 30;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(long)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let operator = scene.client().await;
     faults.inject(Operation::Renew, Fault::DelayReply(scene.ttl() / 5), 1);
@@ -138,11 +137,10 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(s
         scene.pass(scene.ttl() / 10).await;
         operator.admin().force_release(&key, "conformance").await.unwrap();
     };
-    let (extended, ()) = tokio::join!(guard.extend(scene.ttl() * 30), theft);
+    let (extended, ()) = tokio::join!(guard.extend(long), theft);
     drop(extended);
 
-    let told = scene.within(scene.slack(), guard.lost()).await;
-    assert!(told.is_some(), "it is not told");
+    scene.within(told_within(scene, long), guard.lost()).await.expect("it is told");
 }
 
 pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {

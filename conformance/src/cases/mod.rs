@@ -35,7 +35,7 @@ use leasehold_core::{
 use tokio::task::JoinHandle;
 
 use crate::driven::Observed;
-use crate::harness::Harness;
+use crate::harness::{Harness, Time};
 use crate::scene::Scene;
 
 /// Attempts, and expects a grant.
@@ -74,9 +74,18 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// How late who waits may learn of what the store tells: without that, it looks after a third of the time that its place lasts.
+/// How late a client may learn of what the store tells. Without that, it finds out when it looks, which a lease or a place with this
+/// TTL makes it do after a third: a machine that is busy is late, and seldom as late as that.
+pub(crate) fn told_within<H: Harness>(scene: &Scene<H>, ttl: Duration) -> Duration {
+    match H::TIME {
+        Time::Real => ttl * 3 / 10,
+        Time::Driven | Time::Virtual => scene.slack(),
+    }
+}
+
+/// How late who waits may learn of what the store tells.
 pub(crate) fn promptly<H: Harness>(scene: &Scene<H>) -> Duration {
-    scene.slack().min(LockOptions::PLACE_TTL * 3 / 10)
+    told_within(scene, LockOptions::PLACE_TTL)
 }
 
 /// The longest that the store may keep a lease with this TTL that nobody renews.

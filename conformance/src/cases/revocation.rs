@@ -6,13 +6,13 @@ use leasehold_core::{
     Attempt, Claim, LeaseState, LockBackend, LockGuard, Patience, Renewal, Revocation, Share,
 };
 
-use super::{grant, pass_the_end};
+use super::{grant, pass_the_end, told_within};
 use crate::harness::Harness;
 use crate::scene::Scene;
 
-/// Waits until the holder has learnt that it is asked back, `within` that time and slack.
+/// Waits until the holder has learnt that it is asked back.
 async fn learns<H: Harness>(scene: &Scene<H>, guard: &LockGuard, within: Duration) {
-    let told = scene.within(within + scene.slack(), guard.revocation_requested()).await;
+    let told = scene.within(within, guard.revocation_requested()).await;
     assert!(told.is_some(), "it was not told within {within:?}");
     assert!(guard.is_revocation_requested());
 }
@@ -45,7 +45,7 @@ pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells<H: Harness>(s
 
     other.request_revocation(&key).await.unwrap();
 
-    learns(scene, &guard, Duration::ZERO).await;
+    learns(scene, &guard, told_within(scene, scene.ttl() * 60)).await;
     guard.release().await.unwrap();
 }
 
@@ -137,7 +137,7 @@ pub(crate) async fn all_who_share_a_key_are_told_at_once_where_the_store_tells<H
     one.request_revocation(&key).await.unwrap();
 
     for guard in guards {
-        learns(scene, &guard, Duration::ZERO).await;
+        learns(scene, &guard, told_within(scene, scene.ttl() * 60)).await;
         guard.release().await.unwrap();
     }
 }

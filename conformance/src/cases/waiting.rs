@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
 use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::{ErrorKind, LockBackend, LockClient, LockGuard, Mutex, Operation, Retry};
 use tokio::task::{JoinHandle, JoinSet};
@@ -95,6 +96,9 @@ pub(crate) async fn without_any_news_who_waits_polls<H: Harness>(scene: &Scene<H
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
 
+    scene.pass(pause * 10).await;
+    let attempts = faults.calls(Operation::Acquire);
+    assert!((11..=12).contains(&attempts), "{attempts} attempts in ten pauses");
     guard.release().await.unwrap();
     let released_at = scene.now();
     let guard = waiting.await.unwrap();
@@ -107,16 +111,32 @@ pub(crate) async fn without_any_news_who_waits_polls<H: Harness>(scene: &Scene<H
 pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
-    let (holder, other) = (scene.client_with(long.clone()).await, scene.client_with(long).await);
+    let holder = scene.client_with(long.clone()).await;
+    let (other, faults) = scene.faulty_with(long).await;
     let (ours, theirs) = (holder.mutex(&key).unwrap(), other.mutex(&key).unwrap());
-    for _ in 0..100 {
+    let soon = scene.ttl() / 80;
+    for round in 0..100 {
         let guard = ours.lock().await.unwrap();
 
-        // The release falls before, into, or after the other's first attempt.
-        let (released, locked) = tokio::join!(guard.release(), theirs.lock());
+        // The release falls before, into or after the other's first attempt, or overtakes the refusal.
+        let overtakes = round % 20 == 0;
+        if overtakes {
+            faults.inject(Operation::Acquire, Fault::DelayReply(soon * 2), 1);
+        }
+        let started_at = scene.now();
+        let release = async {
+            if overtakes {
+                scene.pass(soon).await;
+            }
+            guard.release().await.unwrap();
+        };
+        let lock = async { theirs.lock().await.unwrap() };
+        let next =
+            if round % 2 == 0 { join(lock, release).await.0 } else { join(release, lock).await.1 };
 
-        released.unwrap();
-        locked.unwrap().release().await.unwrap();
+        let waited = scene.now().since(started_at);
+        assert!(waited < soon * 2 + promptly(scene), "it missed the release for {waited:?}");
+        next.release().await.unwrap();
     }
 }
 

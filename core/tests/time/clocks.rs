@@ -131,3 +131,56 @@ async fn that_run_one_percent_slow_believe_no_longer_than_the_store() {
         pass(ms(1)).await;
     }
 }
+
+/// A suspended machine stops timers, and its clock goes on.
+#[tokio::test(start_paused = true)]
+async fn of_the_system_are_read_every_second_of_a_sleep() {
+    let mut sleep = SystemClock.sleep_until(SystemClock.now() + ms(3_600_000));
+    let mut reads = 0;
+    let sleep = poll_fn(|cx| {
+        reads += 1;
+        sleep.as_mut().poll(cx)
+    });
+
+    let ended = tokio::time::timeout(ms(10_500), sleep).await;
+
+    assert!(ended.is_err(), "an hour has not passed");
+    assert!((11..=12).contains(&reads), "{reads} in 10.5 s");
+}
+
+#[cfg(target_os = "linux")]
+mod of_linux {
+    use std::process::Command;
+
+    use super::*;
+
+    const THIS: &str = "clocks::of_linux::count_the_time_of_a_suspension";
+    const INSIDE: &str = "LEASEHOLD_TEST_WAS_SUSPENDED";
+
+    /// The time since boot, with suspensions, as the kernel tells it in hundredths of a second.
+    fn uptime() -> Instant {
+        let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
+        let seconds = uptime.split(' ').next().unwrap().parse().unwrap();
+        Instant::from_zero(Duration::from_secs_f64(seconds))
+    }
+
+    /// Runs a program as if the machine had been suspended for a day, where the kernel allows that.
+    fn suspended(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> bool {
+        let day = ["--user", "--map-root-user", "--time", "--boottime", "86400", "--"];
+        let mut unshare = Command::new("unshare");
+        let unshare = unshare.args(day).arg(program).args(args).env(INSIDE, "");
+        unshare.output().is_ok_and(|output| output.status.success())
+    }
+
+    #[test]
+    fn count_the_time_of_a_suspension() {
+        let (earliest, now, latest) = (uptime(), SystemClock.now(), uptime() + ms(10));
+        assert!(earliest <= now && now <= latest, "{now:?} is not in {earliest:?}..={latest:?}");
+
+        // A machine that was never suspended shows no difference between its clocks.
+        if std::env::var_os(INSIDE).is_none() && suspended("true", &[]) {
+            let this = std::env::current_exe().unwrap();
+            assert!(suspended(this, &["--exact", THIS]), "it stood still for a day");
+        }
+    }
+}

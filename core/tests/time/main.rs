@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::clock::{Clock, Instant, Sleep, SystemClock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::{
     Attempt, Capabilities, Claim, Error, ErrorKind, Grant, Lease, LeaseState, LockBackend,

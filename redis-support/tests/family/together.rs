@@ -9,6 +9,7 @@ use leasehold_core::{
 };
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
+use tokio::time::timeout;
 
 use super::connect;
 use super::steps::scripts_run;
@@ -77,6 +78,23 @@ async fn a_multi_lock_that_is_held_is_refused_by_one_request() {
 
     assert_eq!(scripts_run(&redis).await - before, 1);
     assert_eq!(names(&redis).await, ["lock:c"]);
+}
+
+#[tokio::test]
+async fn holders_are_told_at_once_that_they_are_asked_back() {
+    let redis = Redis::start().await;
+    let (backend, other) = (backend(&redis).await, backend(&redis).await);
+    let claims = claims(&KEYS);
+    let attempt = backend.try_acquire_all(&claims).await.unwrap();
+    assert!(matches!(attempt, AttemptAll::Granted(_)), "{attempt:?}");
+
+    for claim in &claims {
+        let mut news = backend.watch_lease(claim.lease());
+        other.request_revocation(claim.key()).await.unwrap();
+
+        timeout(LONG, news.changed()).await.expect("there is news of it");
+        assert_eq!(backend.renew(claim.lease()).await.unwrap(), Renewal::RevocationRequested);
+    }
 }
 
 #[tokio::test]

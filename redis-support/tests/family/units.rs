@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::clock::{Clock, Instant, Sleep, SystemClock};
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions, Patience,
-    Release, Renewal, Share,
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, Patience, Release, Renewal,
+    Share,
 };
 use leasehold_testbed::Redis;
 
@@ -236,43 +235,6 @@ async fn when_somebody_deletes_what_is_known_of_holders_nothing_counts_as_free()
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
     assert!(is_granted(&backend, &Claim::new(permits(3, 3))).await);
-}
-
-/// A clock that is some hours ahead.
-#[derive(Debug)]
-struct Ahead(Duration);
-
-impl Clock for Ahead {
-    fn now(&self) -> Instant {
-        SystemClock.now() + self.0
-    }
-
-    fn sleep_until(&self, deadline: Instant) -> Sleep {
-        SystemClock.sleep_until(deadline - self.0)
-    }
-}
-
-#[tokio::test]
-async fn the_clocks_of_clients_do_not_count() {
-    let redis = Redis::start().await;
-    let connect = async |hours: u64| {
-        let options = LockOptions::new().ttl(Duration::from_secs(2)).fair(true);
-        let builder = LockClient::builder(backend(&redis).await)
-            .clock(Ahead(Duration::from_secs(hours * 3_600)));
-        builder.options(options).build().unwrap()
-    };
-    let (fast, slow) = (connect(2).await, connect(0).await);
-    let (fast, slow) = (fast.semaphore("job", 1).unwrap(), slow.semaphore("job", 1).unwrap());
-
-    // Each sees the other's lease and place as what they are, and its own renewals reach the server.
-    for (first, second) in [(&fast, &slow), (&slow, &fast)] {
-        let guard = first.acquire(1).await.unwrap();
-        let wait = Duration::from_millis(2_500);
-        assert!(second.try_acquire_for(1, wait).await.unwrap().is_none(), "it is renewed");
-        let (queued, released) = tokio::join!(second.acquire(1), guard.release());
-        released.unwrap();
-        queued.unwrap().release().await.unwrap();
-    }
 }
 
 #[tokio::test]
