@@ -82,7 +82,7 @@ impl Looker {
 
     /// What was seen may have been of another file.
     pub(crate) fn forget(&mut self) {
-        (self.version, self.alarms) = (None, None);
+        self.version = None;
         self.seen.clear();
     }
 
@@ -130,7 +130,8 @@ impl Looker {
     /// Has those who hold look for themselves, if an operator did something.
     fn heed_alarms(&mut self, tables: &Tables<'_>) -> Result<(), Stop> {
         let alarms = tables.alarms()?;
-        if self.alarms.replace(alarms) != Some(alarms) {
+        // The first look comes before there is anything to hold.
+        if self.alarms.replace(alarms).is_some_and(|before| before != alarms) {
             for key in self.news.watched(Concerns::Holders) {
                 self.news.notify(key.as_str(), Concerns::Holders);
             }

@@ -234,8 +234,10 @@ impl Desk {
         let mut store = match self.store.take().filter(Store::is_sound) {
             Some(store) => store,
             None => {
+                let store = Store::open(&self.config, until)?;
                 self.looker.forget();
-                Store::open(&self.config, until)?
+                self.looker.look(&store, until)?;
+                store
             }
         };
         let done = work(&mut store, &mut self.looker);

@@ -1,7 +1,7 @@
 //! What the SQL backends of Leasehold share: all but the driver. [`Backend`] is the contract on any [`Database`].
 //!
-//! One call from top to bottom: `backend.rs` turns an operation into one typed [request](request), the [`Database`] executes it
-//! as *one transaction that it sends in one piece* and gives a typed [reply](reply), and `backend.rs` turns that into the outcome.
+//! One call from top to bottom: `backend.rs` turns an operation into one typed [request], the [`Database`] executes it
+//! as *one transaction that it sends in one piece* and gives a typed [reply], and `backend.rs` turns that into the outcome.
 //! `news.rs` passes on what other clients did. The rules that a transaction decides by are stated at [`Database`].
 //!
 //! # Layout
