@@ -27,11 +27,10 @@ pub(crate) enum Command {
 pub(crate) struct Backend {
     /// The store. Without one: a file in this user's state folder, for locks on this machine.
     ///
-    /// `sqlite:/path/to/file`, `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
+    /// `sqlite:/path/to/locks.db`, `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
     /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
     /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
-    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`; for this machine alone
-    /// `sqlite:/path/to/locks.db`.
+    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]

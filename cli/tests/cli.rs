@@ -8,14 +8,13 @@ use std::process::{Child, Command, Stdio};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use leasehold_conformance::stalls::{Measured, Stalls, measure};
+use leasehold_conformance::stalls::Stalls;
 use leasehold_testbed::{Redis, free_port};
 use tempfile::TempDir;
 
-use support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
-
-/// For a process to start, and for what it does at once, on a machine that does not stall.
-const PROMPT: Duration = Duration::from_millis(500);
+use support::{
+    PROMPT, Running, block_on, code, fails, file, leasehold_on, measured, run_on, text, until,
+};
 
 fn leasehold(redis: &Redis) -> Command {
     leasehold_on(&redis.url())
@@ -24,12 +23,6 @@ fn leasehold(redis: &Redis) -> Command {
 /// `leasehold run`, with the shell script `script` as its command.
 fn run(redis: &Redis, options: &[&str], script: &str) -> Command {
     run_on(&redis.url(), options, script)
-}
-
-/// Takes a measurement by [`measure`].
-fn measured(measurement: impl Fn() -> Measured) {
-    let measured = pin!(measure(async || measurement()));
-    assert!(measured.poll(&mut Context::from_waker(Waker::noop())).is_ready());
 }
 
 fn redis() -> Redis {
@@ -541,7 +534,8 @@ mod bad_usage {
     fn what_makes_no_sense_is_said_so() {
         let redis = redis();
         fails(&mut bare(), 64, "Usage");
-        fails(bare().args(["run", "job", "--", "true"]), 64, "--backend");
+        fails(bare().args(["run", "--backend", "", "job", "--", "true"]), 64, "LEASEHOLD_BACKEND");
+        fails(bare().args(["run", "--backend", "memory:", "job", "--", "true"]), 64, "memory");
         fails(leasehold(&redis).args(["run", "job"]), 64, "COMMAND");
         fails(leasehold(&redis).args(["run", "--", "true"]), 64, "KEY");
         fails(leasehold(&redis).args(["run", "", "--", "true"]), 64, "empty");

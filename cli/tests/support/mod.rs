@@ -1,14 +1,28 @@
 //! What all tests of the command need.
 
+#![allow(dead_code, reason = "each test file uses a part")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use leasehold_conformance::stalls::{Measured, measure};
 use leasehold_testbed::patiently;
 use tempfile::TempDir;
 
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// For a process to start, and for what it does at once, on a machine that does not stall.
+pub(crate) const PROMPT: Duration = Duration::from_millis(500);
+
+/// Takes a measurement by [`measure`].
+pub(crate) fn measured(measurement: impl Fn() -> Measured) {
+    let measured = pin!(measure(async || measurement()));
+    assert!(measured.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
 
 /// `leasehold`, with the store at `url`.
 pub(crate) fn leasehold_on(url: &str) -> Command {

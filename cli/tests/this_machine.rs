@@ -1,0 +1,122 @@
+//! The command without a named store: a file of the user's, for the processes of this machine.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_conformance::stalls::Stalls;
+use tempfile::TempDir;
+
+use support::{PROMPT, Running, code, fails, file, measured, text};
+
+/// The home folder of a user who has run nothing yet.
+struct Home(TempDir);
+
+impl Home {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn leasehold(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command.env_remove("LEASEHOLD_BACKEND").env_remove("XDG_STATE_HOME");
+        command.env("HOME", self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold();
+        command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
+        command
+    }
+
+    fn locks(&self) -> PathBuf {
+        self.0.path().join(".local/state/leasehold/locks.db")
+    }
+}
+
+#[test]
+fn the_first_command_creates_a_file_for_its_user_alone() {
+    let home = Home::new();
+
+    let output = home.run(&[], "echo $LEASEHOLD_TOKEN").output().unwrap();
+
+    assert_eq!((code(&output), text(&output.stderr)), (0, String::new()));
+    assert!(text(&output.stdout).trim().parse::<u64>().unwrap() > 1_000_000_000_000_000);
+    let mode = |path: PathBuf| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(home.locks()), 0o600);
+    assert_eq!(mode(home.locks().parent().unwrap().to_owned()), 0o700);
+}
+
+#[test]
+fn two_shells_exclude_each_other() {
+    let home = Home::new();
+    let go = file(&home.0, "go");
+    let script = format!("echo in; while [ ! -e {} ]; do sleep 0.01; done", go.display());
+    let mut first = Running::start(&mut home.run(&[], &script));
+    assert_eq!(first.line(), "in");
+
+    assert_eq!(code(&home.run(&["--no-wait"], "true").output().unwrap()), 75);
+    let status = home.leasehold().args(["status", "job"]).output().unwrap();
+    assert_eq!(code(&status), 0, "{}", text(&status.stdout));
+    let mut second = Running::start(&mut home.run(&[], "echo in"));
+    std::fs::write(go, "").unwrap();
+
+    assert_eq!(first.end().0, Some(0));
+    assert_eq!(second.line(), "in");
+    assert_eq!(second.end().0, Some(0));
+}
+
+#[test]
+fn a_killed_command_frees_its_key_within_the_ttl() {
+    measured(|| {
+        let home = Home::new();
+        let ttl = Duration::from_secs(2);
+        let mut first = Running::start(&mut home.run(&["--ttl", "2s"], "echo in; sleep 60"));
+        assert_eq!(first.line(), "in");
+
+        let (stalls, killed_at) = (Stalls::watch(), Instant::now());
+        first.signal("KILL");
+
+        let next = home.run(&[], "true").output().unwrap();
+        assert_eq!(code(&next), 0, "{}", text(&next.stderr));
+        stalls.in_time("the next command", killed_at.elapsed(), ttl + PROMPT)
+    });
+}
+
+#[test]
+fn a_job_that_is_over_keeps_the_lock_closed_for_its_minimum() {
+    let home = Home::new();
+    let log = file(&home.0, "log");
+    let script = format!("echo ran >> {}", log.display());
+    let options = ["--no-wait", "--min-hold", "1h"];
+
+    let codes: Vec<_> =
+        (0..3).map(|_| code(&home.run(&options, &script).output().unwrap())).collect();
+
+    assert_eq!(codes, [0, 75, 75], "as cron runs it on three machines");
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "ran\n");
+}
+
+#[test]
+fn the_state_folder_may_be_another_one() {
+    let (home, state) = (Home::new(), TempDir::new().unwrap());
+
+    let mut command = home.run(&[], "true");
+    assert_eq!(code(&command.env("XDG_STATE_HOME", state.path()).output().unwrap()), 0);
+
+    assert!(state.path().join("leasehold/locks.db").exists());
+    assert!(!home.locks().exists());
+}
+
+#[test]
+fn a_user_without_a_home_names_a_store() {
+    let home = Home::new();
+
+    let mut command = home.run(&[], "true");
+
+    fails(command.env_remove("HOME"), 64, "--backend");
+}
