@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{FaultBackend, Faults, News};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::{ErrorKind, LockClient, LockOptions, MemoryBackend, Operation};
 
 const TTL: Duration = ms(30_000);
@@ -75,6 +75,24 @@ async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
 
         assert_eq!(faults.calls(Operation::Acquire) == 1, is_passed_on, "{news:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_passed_on_before_its_news_is_known() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
+    client.request_revocation("k").await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1, "a renewal asks for the reason");
+    guard.release().await.unwrap();
+    let _next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2, "the lease went back to the store");
 }
 
 #[tokio::test(start_paused = true)]

@@ -349,7 +349,9 @@ impl Hold {
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
             let in_time = now < state.share_ends;
-            let is_contested = state.news || state.asked_back || state.watch.has_changed();
+            // A renewal under way may be the one that asks what the news is.
+            let has_news = state.news || state.renewing || state.watch.has_changed();
+            let is_contested = has_news || state.asked_back;
             let looks_at = deadline::news_due(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
