@@ -96,6 +96,21 @@ async fn a_lease_is_not_passed_on_before_its_news_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_asked_back_before_its_grant_is_known() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+    let mut asking = Box::pin(mutex.lock());
+    assert!((&mut asking).now_or_never().is_none(), "the next attempt follows a pause");
+
+    client.request_revocation("k").await.unwrap();
+    let guard = asking.await.unwrap();
+    tokio::time::timeout(ms(100), guard.revocation_requested()).await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leases_in_short_use_are_passed_on_without_news() {
     let (client, faults) = client(News::Muted);
     let mutex = client.mutex("k").unwrap();

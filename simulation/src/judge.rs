@@ -99,12 +99,11 @@ impl Judge {
         }
     }
 
-    /// Notes that news for the holders of a key has reached a client. Those who have no guard yet hear of it by a renewal.
+    /// Notes that news for the holders of a key has reached a client, which may not know yet that it is one of them.
     pub(crate) fn heard(&self, store: usize, key: &LockKey, client: usize, now: Duration) {
         let mut state = self.state();
         if let Some((_, lease)) = state.granted.get(&(store, key.clone())).copied()
             && state.revoked.contains(&lease)
-            && state.leases.contains_key(&lease)
         {
             state.heard.entry((client, lease)).or_insert(now);
         }
