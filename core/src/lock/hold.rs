@@ -121,6 +121,7 @@ impl Hold {
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
+            in_force: ttl,
             unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
