@@ -122,18 +122,16 @@ impl Task {
         let entered = self.world.now();
         let taken = self.world.judge.entered(taken, &terms, entered);
         let until = Instant::now() + Duration::from_millis(self.rng.u64(1..2_600));
-        let (mut was_lost, mut was_changed) = (false, false);
+        let mut was_lost = false;
         while Instant::now() < until && !was_lost {
             self.pause(120).await;
             self.world.judge.check(self.world.now());
             let lost = taken.guards().iter().find(|guard| !guard.is_held());
             if let Some(guard) = lost {
-                // A change that is given up may have been a renewal's last chance.
-                let terms = Terms { renews: terms.renews && !was_changed, ..terms.clone() };
                 self.world.judge.lost(guard, &terms, entered, self.world.now());
                 was_lost = true;
             }
-            was_changed |= self.use_leases(&taken, &terms).await;
+            self.use_leases(&taken, &terms).await;
             if self.rng.bool() && taken.guards().iter().any(LockGuard::is_revocation_requested) {
                 break;
             }
@@ -162,16 +160,14 @@ impl Task {
         }
     }
 
-    /// Works under the leases; whether some were to be changed.
-    async fn use_leases(&mut self, taken: &Taken, terms: &Terms) -> bool {
-        let mut was_changed = false;
+    /// Works under the leases, and changes some of them.
+    async fn use_leases(&mut self, taken: &Taken, terms: &Terms) {
         for guard in taken.guards() {
             if terms.is_fenced && terms.limit == Limit::Whole && guard.is_held() {
                 self.world.judge.write(guard, self.world.now());
             }
             if self.rng.u8(..8) == 0 {
                 self.extend(guard).await;
-                was_changed = true;
             }
         }
         if let Taken::Leader(leadership) = taken
@@ -179,9 +175,7 @@ impl Task {
         {
             let polls = self.rng.usize(..6);
             drop(dropped_after(polls, leadership.proclaim("still here")).await);
-            was_changed = true;
         }
-        was_changed
     }
 
     async fn extend(&mut self, guard: &LockGuard) {
