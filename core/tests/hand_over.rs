@@ -96,6 +96,23 @@ async fn a_lease_is_not_passed_on_before_its_news_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_passed_on_during_a_renewal_without_a_reason() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
+    tokio::time::sleep(TTL / 3 + ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1, "a renewal is under way");
+    guard.release().await.unwrap();
+    let _next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_asked_back_before_its_grant_is_known() {
     let (client, faults) = client(News::True);
     let mutex = client.mutex("k").unwrap();

@@ -138,6 +138,7 @@ impl Hold {
             renewing: false,
             attempt: 0,
             news: false,
+            asks_for_news: false,
             asked_back: false,
             turn,
             watch,
@@ -350,8 +351,8 @@ impl Hold {
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
             let in_time = now < state.share_ends;
-            // A renewal under way may be the one that asks what the news is.
-            let has_news = state.news || state.renewing || state.watch.has_changed();
+            let is_asking = state.renewing && state.asks_for_news;
+            let has_news = state.news || is_asking || state.watch.has_changed();
             let is_contested = has_news || state.asked_back;
             let looks_at = deadline::news_due(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;

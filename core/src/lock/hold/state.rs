@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) attempt: u32,
     /// There was news of the key since the last renewal began.
     pub(super) news: bool,
+    /// The last renewal began because there was news.
+    pub(super) asks_for_news: bool,
     /// Somebody asks the holder to finish early.
     pub(super) asked_back: bool,
     /// Our turn among the callers of this process, given up with the lease.
@@ -130,7 +132,7 @@ impl State {
     pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
         self.renewing = true;
         self.attempt = self.attempt.wrapping_add(1);
-        self.news = false;
+        self.asks_for_news = mem::take(&mut self.news);
         let pace = self.pace();
         self.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
         Attempt { number: self.attempt, pace }
