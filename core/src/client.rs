@@ -217,6 +217,12 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.shutdown(within).await
     }
 
+    /// How many entries each of its maps has. All are empty while its callers hold nothing and want nothing, and no release is owed.
+    #[cfg(feature = "_simulation")]
+    pub fn entries(&self) -> [(&'static str, usize); 4] {
+        self.engine.entries()
+    }
+
     /// What releases the guards that are dropped.
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {

@@ -341,6 +341,17 @@ impl Engine {
         self.upkeep.now()
     }
 
+    #[cfg(feature = "_simulation")]
+    pub(crate) fn entries(&self) -> [(&'static str, usize); 4] {
+        let upkeep = &self.upkeep;
+        [
+            ("lines", self.queue.len()),
+            ("leases", upkeep.watchdog().holds().len()),
+            ("owners", upkeep.holds().len()),
+            ("releases", upkeep.reaper().unsettled()),
+        ]
+    }
+
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
         self.upkeep.reaper()

@@ -248,7 +248,8 @@ impl Striped {
                     refusals.held = true;
                 }
                 Err(error) => {
-                    let again = error.is_retryable();
+                    // Others may take a while to leave their places after the end of the wait.
+                    let again = error.is_retryable() && clock.now() < wait.end();
                     let pause = refusals.fail(segment, error);
                     if again {
                         let at = clock.now() + pause;

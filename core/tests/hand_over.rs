@@ -201,6 +201,56 @@ async fn a_lease_of_another_ttl_goes_back_to_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_not_passed_on_before_its_news_is_known() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
+    client.request_revocation("k").await.unwrap();
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1, "a renewal asks for the reason");
+    guard.release().await.unwrap();
+    let _next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2, "the lease went back to the store");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_passed_on_during_a_renewal_without_a_reason() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut next = Box::pin(mutex.lock());
+    assert!((&mut next).now_or_never().is_none());
+
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(500)), 1);
+    tokio::time::sleep(TTL / 3 + ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1, "a renewal is under way");
+    guard.release().await.unwrap();
+    let _next = next.await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_asked_back_before_its_grant_is_known() {
+    let (client, faults) = client(News::True);
+    let mutex = client.mutex("k").unwrap();
+    faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+    let mut asking = Box::pin(mutex.lock());
+    assert!((&mut asking).now_or_never().is_none(), "the next attempt follows a pause");
+
+    client.request_revocation("k").await.unwrap();
+    let guard = asking.await.unwrap();
+    tokio::time::timeout(ms(100), guard.revocation_requested()).await.unwrap();
+
+    assert_eq!(faults.calls(Operation::Acquire), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leases_in_short_use_are_passed_on_without_news() {
     let (client, faults) = client(News::Muted);
     let mutex = client.mutex("k").unwrap();

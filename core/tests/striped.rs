@@ -244,6 +244,24 @@ mod one_that_failed {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn is_not_asked_for_after_the_wait() {
+        let scene = Scene::new();
+        let striped = segments(&scene, 3);
+        let mut held = hold_all(&scene, &striped).await;
+        held.remove(2).release().await.unwrap();
+        let refused = Fault::Fail(ErrorKind::Unavailable);
+        scene.faults.inject_on(&key("stock/2"), Operation::Acquire, refused, 100_000);
+        scene.faults.inject(Operation::Release, Fault::SwallowRequest, 100_000);
+        let before = scene.faults.calls(Operation::Acquire);
+
+        let locked = striped.try_lock_for(ms(1_000)).await;
+
+        assert_eq!(locked.unwrap_err().kind(), ErrorKind::Unavailable);
+        let attempts = scene.faults.calls(Operation::Acquire) - before;
+        assert!(attempts < 100, "{attempts} attempts in a second");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn is_waited_for_once_the_store_answers() {
         let scene = Scene::new();
         let striped = segments(&scene, 3);

@@ -1,41 +1,61 @@
-//! A client's clock.
+//! The clocks of clients and stores.
 
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant, Sleep};
 use tokio::time;
 
-/// A clock that runs at a rate of its own, off by some millionths.
+use crate::processor::Processor;
+
+/// The rate of a clock, off by some millionths.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DriftingClock {
-    zero: time::Instant,
+pub(crate) struct Rate {
     ppm: i64,
 }
 
-impl DriftingClock {
-    /// The largest drift within which the layers promise exclusion: 1 % of the TTL, less the rounding of rates.
-    pub(crate) const WITHIN: i64 = 9_900;
+impl Rate {
+    /// By how much each clock may be off if any two may differ by the promised 1 %, less the rounding of rates.
+    pub(crate) const WITHIN: i64 = 4_950;
 
-    pub(crate) fn new(zero: time::Instant, ppm: i64) -> Self {
-        Self { zero, ppm }
+    pub(crate) fn new(ppm: i64) -> Self {
+        Self { ppm }
     }
 
-    fn shown_after(&self, elapsed: Duration) -> Duration {
+    /// The time that the clock shows after some time.
+    pub(crate) fn shown_after(self, elapsed: Duration) -> Duration {
         scaled(elapsed, 1_000_000 + self.ppm, 1_000_000)
     }
 
-    fn elapsed_until(&self, shown: Duration) -> Duration {
+    fn elapsed_until(self, shown: Duration) -> Duration {
         scaled(shown, 1_000_000, 1_000_000 + self.ppm)
+    }
+}
+
+/// A client's clock. It goes on while the process is paused, and wakes no task of it.
+#[derive(Clone, Debug)]
+pub(crate) struct DriftingClock {
+    zero: time::Instant,
+    rate: Rate,
+    processor: Processor,
+}
+
+impl DriftingClock {
+    pub(crate) fn new(zero: time::Instant, rate: Rate, processor: Processor) -> Self {
+        Self { zero, rate, processor }
+    }
+
+    pub(crate) fn processor(&self) -> &Processor {
+        &self.processor
     }
 }
 
 impl Clock for DriftingClock {
     fn now(&self) -> Instant {
-        Instant::from_zero(self.shown_after(self.zero.elapsed()))
+        Instant::from_zero(self.rate.shown_after(self.zero.elapsed()))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
-        let clock = *self;
+        let clock = self.clone();
         Box::pin(async move {
             if deadline == Instant::FAR_FUTURE {
                 return std::future::pending().await;
@@ -46,7 +66,8 @@ impl Clock for DriftingClock {
                     return;
                 }
                 // Never so short that rounding makes the loop busy.
-                time::sleep(clock.elapsed_until(left).max(Duration::from_millis(1))).await;
+                let left = clock.rate.elapsed_until(left).max(Duration::from_millis(1));
+                clock.processor.sleep(left).await;
             }
         })
     }

@@ -1,9 +1,11 @@
-//! The faults that befall clients and store.
+//! The faults that befall clients and stores.
 
 use std::fmt;
 use std::time::Duration;
 
 use fastrand::Rng;
+
+use crate::workload::KEYS;
 
 /// A fault, from a moment on, for a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,7 +18,7 @@ pub struct Incident {
     pub fault: Fault,
 }
 
-/// A fault of a client, of its link to the store, or of the store.
+/// A fault of a client, of its link to a store, or of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -25,7 +27,7 @@ pub enum Fault {
         /// The client's number.
         client: usize,
     },
-    /// The client's process does not run, while its clock goes on. Its messages leave, and replies reach it, when it runs again.
+    /// The client's process does not run, while its clock goes on. Replies and news wait for it.
     Pause {
         /// The client's number.
         client: usize,
@@ -34,54 +36,66 @@ pub enum Fault {
     CutRequests {
         /// The client's number.
         client: usize,
+        /// The store's number.
+        store: usize,
     },
     /// Replies and news do not reach the client.
     CutReplies {
         /// The client's number.
         client: usize,
+        /// The store's number.
+        store: usize,
     },
     /// The store applies nothing. It applies requests that have arrived when the incident is over.
-    Freeze,
+    Freeze {
+        /// The store's number.
+        store: usize,
+    },
+    /// The store applies nothing that concerns one key, and later all of that.
+    Stall {
+        /// The store's number.
+        store: usize,
+        /// The key.
+        key: &'static str,
+    },
     /// The store refuses connections, and keeps its data.
-    Restart,
+    Restart {
+        /// The store's number.
+        store: usize,
+    },
     /// The store loses all leases and places at once. It keeps its counter of tokens.
-    Wipe,
+    Wipe {
+        /// The store's number.
+        store: usize,
+    },
     /// A replica takes over at once, without the writes of the last moments. Tokens go on above all earlier ones.
-    Failover,
-    /// An operator ends all leases of all keys at once.
+    Failover {
+        /// The store's number.
+        store: usize,
+    },
+    /// An operator ends all leases of all keys in all stores at once.
     ForcedRelease,
 }
 
 impl Incident {
-    /// Incidents begin within this time.
-    pub(crate) const SPAN: Duration = Duration::from_secs(12);
+    /// Incidents begin within this time, in milliseconds.
+    const SPAN: u64 = 12_000;
 
-    /// The incidents of a seed, in the order in which they begin.
-    pub(crate) fn draw(rng: &mut Rng, clients: usize) -> Vec<Self> {
-        let mut incidents: Vec<_> = (0..rng.usize(..8)).map(|_| Self::one(rng, clients)).collect();
+    /// The incidents of a seed, in the order in which they begin. In some simulations, keys that stall are the only ones.
+    pub(crate) fn draw(rng: &mut Rng, clients: usize, stores: usize) -> Vec<Self> {
+        let draw_fault = if rng.u8(..8) == 0 { Fault::draw_stall } else { Fault::draw };
+        let draws = 0..rng.usize(..8);
+        let mut incidents: Vec<_> =
+            draws.map(|_| Self::of(draw_fault(rng, clients, stores), rng)).collect();
         incidents.sort_by_key(|incident| incident.at);
         incidents
     }
 
-    fn one(rng: &mut Rng, clients: usize) -> Self {
-        let client = rng.usize(..clients);
-        let fault = match rng.u8(..16) {
-            0..3 => Fault::Pause { client },
-            3..5 => Fault::Crash { client },
-            5..8 => Fault::CutRequests { client },
-            8..11 => Fault::CutReplies { client },
-            11 => Fault::Freeze,
-            12 => Fault::Restart,
-            13 => Fault::Wipe,
-            14 => Fault::Failover,
-            _ => Fault::ForcedRelease,
-        };
-        let lasts = match fault {
-            Fault::Wipe | Fault::Failover | Fault::ForcedRelease => Duration::ZERO,
-            _ => Duration::from_millis(rng.u64(10..2_500)),
-        };
-        let at = Duration::from_micros(rng.u64(..micros(Self::SPAN)));
-        Self { at, lasts, fault }
+    fn of(fault: Fault, rng: &mut Rng) -> Self {
+        let lasts = if fault.is_a_moment() { 0 } else { rng.u64(10..2_500) };
+        // In whole milliseconds, as timers are.
+        let at = Duration::from_millis(rng.u64(..Self::SPAN));
+        Self { at, lasts: Duration::from_millis(lasts), fault }
     }
 
     /// When it is over.
@@ -95,8 +109,30 @@ impl Incident {
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).expect("a simulation is short")
+impl Fault {
+    fn draw(rng: &mut Rng, clients: usize, stores: usize) -> Self {
+        let (client, store) = (rng.usize(..clients), rng.usize(..stores));
+        match rng.u8(..18) {
+            0..4 => Self::Pause { client },
+            4..6 => Self::Crash { client },
+            6..9 => Self::CutRequests { client, store },
+            9..12 => Self::CutReplies { client, store },
+            12 => Self::Freeze { store },
+            13 => Self::Restart { store },
+            14 => Self::Wipe { store },
+            15 => Self::Failover { store },
+            16 => Self::draw_stall(rng, clients, stores),
+            _ => Self::ForcedRelease,
+        }
+    }
+
+    fn draw_stall(rng: &mut Rng, _clients: usize, stores: usize) -> Self {
+        Self::Stall { store: rng.usize(..stores), key: KEYS[rng.usize(..KEYS.len())] }
+    }
+
+    fn is_a_moment(self) -> bool {
+        matches!(self, Self::Wipe { .. } | Self::Failover { .. } | Self::ForcedRelease)
+    }
 }
 
 impl fmt::Display for Incident {

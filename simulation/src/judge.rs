@@ -1,88 +1,157 @@
 //! The judge of promises.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+mod belief;
+
+pub(crate) use self::belief::{Limit, Terms};
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Grant, LockGuard, LockKey};
+use leasehold_core::{Grant, Lease, LeaseId, LeaseState, LockGuard, LockKey, LossReason};
 
+use self::belief::Belief;
+use crate::incident::{Fault, Incident};
 use crate::workload::Taken;
 
 /// The longest TTL in a simulation, a drift above all that clocks have, and the rounding of timers.
 const BELIEF_AFTER_LOSS: Duration = Duration::from_millis(2_500 + 50);
 
+/// The time within which the after-effects of a fault are over: those of a crash last for the longest TTL and its lock delay.
+const AFTER_EFFECTS: Duration = Duration::from_secs(3);
+
+/// The time for which a caller may have a guard before it looks at it, two steps of a timer.
+const LOOK: Duration = Duration::from_millis(2);
+
 /// The violations that a report tells of; more of the same run say nothing new.
 const TOLD: usize = 5;
 
 /// Watches all holders of a simulation.
-#[derive(Default)]
 pub(crate) struct Judge(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    beliefs: HashMap<LockKey, Vec<Belief>>,
-    /// The largest token that the store has granted or reserved for a key.
-    granted: HashMap<LockKey, u64>,
+    beliefs: BTreeMap<LockKey, Vec<Belief>>,
+    /// The largest token that a store has granted or reserved for a key, and for which lease.
+    granted: HashMap<(usize, LockKey), (u64, LeaseId)>,
+    /// The leases that their holders are asked to give back.
+    revoked: HashSet<LeaseId>,
+    /// When a client heard that of a lease of its own.
+    heard: HashMap<(usize, LeaseId), Duration>,
+    leases: HashMap<LeaseId, Seen>,
     /// Tokens that a guard of an exclusive lock has.
     used: HashSet<(LockKey, u64)>,
+    /// The token of the last guard of an exclusive lock.
+    entered: HashMap<LockKey, u64>,
     /// The token of the last write to the resource that a key guards.
     written: HashMap<LockKey, u64>,
+    /// The incidents, if the network loses and delays nothing else.
+    calm: Option<Vec<Incident>>,
     /// Until then, overlaps are among those that the promises grant.
     granted_overlap_until: Duration,
-    granted_overlaps: u64,
-    guards: u64,
+    /// Since when such an overlap goes on.
+    overlaps: BTreeMap<LockKey, Duration>,
+    tally: Tally,
     violations: Vec<String>,
 }
 
-/// A guard that a caller has.
-struct Belief {
-    taken: Weak<Taken>,
-    /// Which of its guards.
-    number: usize,
-    units: u64,
-    limit: u64,
+/// The last of the guards of a lease.
+struct Seen {
+    token: u64,
+    /// When its caller began to end it.
+    ended: Option<Duration>,
 }
 
-impl Belief {
-    fn is_held(&self) -> bool {
-        self.taken.upgrade().is_some_and(|taken| taken.guards()[self.number].is_held())
-    }
+/// The figures of a simulation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) guards: u64,
+    pub(crate) handed_over: u64,
+    pub(crate) losses: u64,
+    pub(crate) granted_overlaps: u64,
+    pub(crate) longest_overlap: Duration,
 }
 
 impl Judge {
-    /// Notes that the store has granted a lease.
-    pub(crate) fn granted(&self, key: &LockKey, grant: &Grant) {
-        let mut state = self.state();
+    /// Creates a judge. It expects more if the network loses and delays nothing except by the `calm` incidents.
+    pub(crate) fn new(calm: Option<Vec<Incident>>) -> Self {
+        Self(Mutex::new(State { calm, ..State::default() }))
+    }
+
+    /// Notes that a store has granted a lease.
+    pub(crate) fn granted(&self, store: usize, lease: &Lease, grant: &Grant) {
         let (first, last) = (grant.token(), grant.token() + u64::from(grant.spare_tokens()));
-        let before = state.granted.insert(key.clone(), last).unwrap_or_default();
-        if first <= before {
+        let (mut state, key) = (self.state(), lease.key());
+        let before = state.granted.insert((store, key.clone()), (last, lease.id()));
+        if let Some((before, _)) = before
+            && first <= before
+        {
             state.violate(format!("V3: token {first} of {key} was granted after {before}"));
         }
     }
 
-    /// Notes that a caller has received guards, each for some units of a limit.
-    pub(crate) fn entered(
-        &self,
-        taken: Taken,
-        limit: impl Fn(&LockGuard) -> u64,
-        exclusive: bool,
-        now: Duration,
-    ) -> Arc<Taken> {
+    /// Notes that a store asks the holders of a key to finish early.
+    pub(crate) fn revoked(&self, store: usize, key: &LockKey) {
+        let mut state = self.state();
+        if let Some((_, lease)) = state.granted.get(&(store, key.clone())).copied() {
+            state.revoked.insert(lease);
+        }
+    }
+
+    /// Notes that news for the holders of a key has reached a client, which may not know yet that it is one of them.
+    pub(crate) fn heard(&self, store: usize, key: &LockKey, client: usize, now: Duration) {
+        let mut state = self.state();
+        if let Some((_, lease)) = state.granted.get(&(store, key.clone())).copied()
+            && state.revoked.contains(&lease)
+        {
+            state.heard.entry((client, lease)).or_insert(now);
+        }
+    }
+
+    /// Notes that a caller has received guards.
+    pub(crate) fn entered(&self, taken: Taken, terms: &Terms, now: Duration) -> Arc<Taken> {
         let taken = Arc::new(taken);
         let mut state = self.state();
         for (number, guard) in taken.guards().iter().enumerate() {
-            let (key, token) = (guard.key().clone(), guard.token().number());
-            state.guards += 1;
-            if exclusive && !state.used.insert((key.clone(), token)) {
-                state.violate(format!("V3: two guards of {key} have token {token}"));
+            state.tally.guards += 1;
+            if terms.is_fenced && terms.limit == Limit::Whole {
+                state.judge_token(guard, terms, now);
             }
-            let (units, limit) = (guard.units().into(), limit(guard));
-            let belief = Belief { taken: Arc::downgrade(&taken), number, units, limit };
-            state.beliefs.entry(key).or_default().push(belief);
+            state.judge_hand_over(guard, terms, now);
+            let belief = Belief::new(&taken, number, terms, now);
+            state.beliefs.entry(guard.key().clone()).or_default().push(belief);
         }
         state.check(now);
         drop(state);
         taken
+    }
+
+    /// Notes that a caller begins to end its guards.
+    pub(crate) fn ends(&self, taken: &Taken, now: Duration) {
+        let mut state = self.state();
+        for guard in taken.guards() {
+            if let Some(seen) = state.leases.get_mut(&guard.lease().id()) {
+                seen.ended = Some(now);
+            }
+        }
+    }
+
+    /// Notes that a caller has seen the loss of a lease that it had since `entered`.
+    pub(crate) fn lost(&self, guard: &LockGuard, terms: &Terms, entered: Duration, now: Duration) {
+        let LeaseState::Lost(reason) = guard.state() else { return };
+        let (mut state, key) = (self.state(), guard.key());
+        state.tally.losses += 1;
+        let touches = |incident: &Incident| {
+            let concerns =
+                !matches!(incident.fault, Fault::Stall { key: it, .. } if it != key.as_str());
+            concerns && incident.at <= now && incident.end() + AFTER_EFFECTS >= entered
+        };
+        let calm = state.calm.as_ref().is_some_and(|all| !all.iter().any(touches));
+        let is_wanted = reason == LossReason::MaxHold || !terms.renews;
+        if calm && !is_wanted && state.granted_overlap_until <= entered {
+            state.violate(format!("V5: {key} is lost without a fault: {reason}"));
+        }
     }
 
     /// Looks for keys of which more units are believed to be held than there are.
@@ -102,7 +171,7 @@ impl Judge {
         }
     }
 
-    /// Notes that the store has lost leases, which their holders do not know yet.
+    /// Notes that a store has lost leases, which their holders do not know yet.
     pub(crate) fn leases_were_lost(&self, now: Duration) {
         let mut state = self.state();
         state.granted_overlap_until = now + BELIEF_AFTER_LOSS;
@@ -113,10 +182,10 @@ impl Judge {
         self.state().violate(violation);
     }
 
-    /// The violations, the number of guards, and the number of overlaps that the promises grant.
-    pub(crate) fn verdict(&self) -> (Vec<String>, u64, u64) {
+    /// The violations and the figures.
+    pub(crate) fn verdict(&self) -> (Vec<String>, Tally) {
         let state = self.state();
-        (state.violations.clone(), state.guards, state.granted_overlaps)
+        (state.violations.clone(), state.tally)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,23 +194,64 @@ impl Judge {
 }
 
 impl State {
+    /// Each exclusive holder has a token of its own, larger than those of all before.
+    fn judge_token(&mut self, guard: &LockGuard, terms: &Terms, now: Duration) {
+        let (key, token) = (guard.key(), guard.token().number());
+        if !terms.is_reentrant && !self.used.insert((key.clone(), token)) {
+            self.violate(format!("V3: two guards of {key} have token {token}"));
+        }
+        let last = self.entered.entry(key.clone()).or_default();
+        let before = *last;
+        *last = before.max(token);
+        if token < before && guard.is_held() && now >= self.granted_overlap_until {
+            self.violate(format!("V3: {key} is entered with token {token} after {before}"));
+        }
+    }
+
+    /// A lease passes to another caller of the process only if it is as good as a new one, and if no other process wants it back.
+    fn judge_hand_over(&mut self, guard: &LockGuard, terms: &Terms, now: Duration) {
+        let (id, token, key) = (guard.lease().id(), guard.token().number(), guard.key());
+        let seen = Seen { token, ended: None };
+        let Some(Seen { token: before, ended: Some(ended) }) = self.leases.insert(id, seen) else {
+            return;
+        };
+        if before >= token {
+            return;
+        }
+        self.tally.handed_over += 1;
+        if self.heard.get(&(terms.client, id)).is_some_and(|heard| *heard < ended) {
+            self.violate(format!("V7: {key} is handed over though it is asked back"));
+        }
+        let half = guard.lease().ttl() / 2;
+        if now < ended + LOOK && guard.is_held() && guard.remaining() + LOOK < half {
+            let left = guard.remaining();
+            self.violate(format!(
+                "V7: {key} is handed over with {left:?} left, less than {half:?}"
+            ));
+        }
+    }
+
     fn check(&mut self, now: Duration) {
-        let mut overlaps = Vec::new();
+        let mut broken = Vec::new();
         for (key, beliefs) in &mut self.beliefs {
-            beliefs.retain(|belief| belief.taken.strong_count() > 0);
-            let held = beliefs.iter().filter(|belief| belief.is_held());
-            let (units, limit) = held.fold((0, u64::MAX), |(units, limit), belief| {
-                (units + belief.units, limit.min(belief.limit))
-            });
+            beliefs.retain(Belief::is_alive);
+            let (units, limit) = belief::sum(beliefs);
             if units > limit {
-                overlaps.push(format!("V1: {units} units of {key} are believed, of {limit}"));
+                let message = format!("V1: {units} units of {key} are believed, of {limit}");
+                broken.push((key.clone(), message));
+            } else if let Some(since) = self.overlaps.remove(key) {
+                self.tally.longest_overlap = self.tally.longest_overlap.max(now - since);
+            }
+            if beliefs.iter().any(|belief| belief.is_beyond(now)) {
+                broken.push((key.clone(), format!("V4: {key} is held for longer than it may")));
             }
         }
-        for overlap in overlaps {
-            if now < self.granted_overlap_until {
-                self.granted_overlaps += 1;
-            } else {
+        for (key, overlap) in broken {
+            if now >= self.granted_overlap_until || !overlap.starts_with("V1") {
                 self.violate(overlap);
+            } else if let Entry::Vacant(overlap) = self.overlaps.entry(key) {
+                overlap.insert(now);
+                self.tally.granted_overlaps += 1;
             }
         }
     }

@@ -1,246 +1,37 @@
-//! The network: each client's link to the store.
+//! The network: each client's links to the stores.
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fastrand::Rng;
-use leasehold_core::clock::Instant;
 use leasehold_core::memory::Outcome;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, ForcedRelease, Inspection,
     KeyWatch, KeyWatches, Lease, LockBackend, LockKey, MemoryBackend, Release, Renewal, Revocation,
 };
 use tokio::sync::oneshot;
-use tokio::time::{self, sleep, timeout};
+use tokio::time::sleep;
 
-use crate::incident::{Fault, Incident};
-use crate::judge::Judge;
-use crate::schedule::{Schedule, Stream};
-use crate::store::{Request, Store};
+use crate::incident::Fault;
+use crate::processor::Processor;
+use crate::schedule::{LinkId, Stream};
+use crate::store::Request;
+use crate::weather::Fate;
+use crate::world::World;
 
-/// How long a client waits for a reply.
-const REPLY_LIMIT: Duration = Duration::from_millis(400);
-
-/// How the network treats every message, incidents apart.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
-    /// The longest delay of most messages, in microseconds.
-    pub(crate) delay: u64,
-    /// The longest delay of the others, in microseconds.
-    pub(crate) long_delay: u64,
-    /// Messages in a hundred with a long delay.
-    pub(crate) slow: u8,
-    /// Requests in a hundred that are lost.
-    pub(crate) lost: u8,
-    /// Replies and news in a hundred that are lost.
-    pub(crate) unheard: u8,
-    /// Requests in a hundred that arrive twice.
-    pub(crate) repeated: u8,
-    /// Requests in a hundred that are refused before they leave.
-    pub(crate) refused: u8,
-}
-
-impl Weather {
-    const CALM: Self = Self {
-        delay: 2_000,
-        long_delay: 2_000,
-        slow: 0,
-        lost: 0,
-        unheard: 0,
-        repeated: 0,
-        refused: 0,
-    };
-
-    pub(crate) fn draw(rng: &mut Rng) -> Self {
-        match rng.u8(..4) {
-            0 => Self::CALM,
-            1 => Self {
-                delay: 80_000,
-                long_delay: 1_200_000,
-                slow: 5,
-                lost: 3,
-                unheard: 3,
-                repeated: 3,
-                refused: 2,
-            },
-            2 => Self {
-                delay: 300_000,
-                long_delay: 1_200_000,
-                slow: 20,
-                lost: 10,
-                unheard: 10,
-                repeated: 20,
-                refused: 5,
-            },
-            _ => Self {
-                delay: 20_000,
-                long_delay: 600_000,
-                slow: 2,
-                lost: 2,
-                unheard: 30,
-                repeated: 10,
-                refused: 30,
-            },
-        }
-    }
-
-    fn delay(&self, rng: &mut Rng) -> Duration {
-        let longest = if rng.u8(..100) < self.slow { self.long_delay } else { self.delay };
-        Duration::from_micros(rng.u64(..longest))
-    }
-}
-
-/// The part of a simulation that all clients share.
-pub(crate) struct World {
-    pub(crate) schedule: Schedule,
-    pub(crate) incidents: Vec<Incident>,
-    pub(crate) judge: Judge,
-    weather: Mutex<Weather>,
-    zero: time::Instant,
-    store: Store,
-    links: Mutex<Vec<Link>>,
-    messages: AtomicU64,
-    trace: AtomicU64,
-}
-
-impl World {
-    pub(crate) fn new(schedule: Schedule, incidents: Vec<Incident>, weather: Weather) -> Self {
-        Self {
-            schedule,
-            incidents,
-            judge: Judge::default(),
-            weather: Mutex::new(weather),
-            zero: time::Instant::now(),
-            store: Store::default(),
-            links: Mutex::default(),
-            messages: AtomicU64::new(0),
-            trace: AtomicU64::new(0),
-        }
-    }
-
-    pub(crate) fn zero(&self) -> time::Instant {
-        self.zero
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.zero.elapsed()
-    }
-
-    pub(crate) fn messages(&self) -> u64 {
-        self.messages.load(Ordering::Relaxed)
-    }
-
-    /// A digest of all messages in their order: equal runs have equal traces.
-    pub(crate) fn trace(&self) -> u64 {
-        self.trace.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn keys_in_store(&self) -> usize {
-        self.store.keys()
-    }
-
-    /// Ends all faults of the network.
-    pub(crate) fn calm_down(&self) {
-        *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = Weather::CALM;
-    }
-
-    /// Connects a new process in the place of a client.
-    pub(crate) fn connect(self: &Arc<Self>, client: usize, muted: bool) -> Link {
-        let link = Link(Arc::new(Connection {
-            client,
-            muted,
-            world: Arc::clone(self),
-            is_dead: AtomicBool::new(false),
-            numbers: AtomicU64::new(0),
-            waiters: KeyWatches::default(),
-            holders: KeyWatches::default(),
-        }));
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.push(link.clone());
-        link
-    }
-
-    /// Forgets all links, each of which knows the world.
-    pub(crate) fn disconnect_all(&self) {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// Applies a request, has the outcome judged, and sends the news of it.
-    pub(crate) fn apply(&self, request: &Request) -> Outcome {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        let (outcome, changed) = self.store.apply(request, Instant::from_zero(self.now()));
-        self.note(request);
-        for (key, grant) in request.grants(&outcome) {
-            self.judge.granted(key, grant);
-        }
-        self.judge.check(self.now());
-        if changed || request.concerns_holders() {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            for link in links {
-                link.tell(request);
-            }
-        }
-        outcome
-    }
-
-    /// Lets the incidents of the store that are a moment only happen.
-    pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
-        let now = Instant::from_zero(self.now());
-        match fault {
-            Fault::Wipe => self.store.wipe(now),
-            Fault::Failover => self.store.fail_over(now),
-            Fault::ForcedRelease => {
-                for key in keys {
-                    self.apply(&Request::ForceRelease(key.clone()));
-                }
-            }
-            _ => return,
-        }
-        self.judge.leases_were_lost(self.now());
-    }
-
-    fn is_on(&self, fault: Fault) -> bool {
-        let now = self.now();
-        self.incidents.iter().any(|incident| incident.fault == fault && incident.is_on(now))
-    }
-
-    /// Waits until no incident with this fault is on.
-    pub(crate) async fn outlast(&self, fault: Fault) {
-        loop {
-            let now = self.now();
-            let on = |incident: &&Incident| incident.fault == fault && incident.is_on(now);
-            let Some(end) = self.incidents.iter().filter(on).map(Incident::end).max() else {
-                return;
-            };
-            time::sleep_until(self.zero + end).await;
-        }
-    }
-
-    fn note(&self, request: &Request) {
-        let mut hasher = DefaultHasher::new();
-        (self.trace(), self.now(), mem::discriminant(request), request.keys()).hash(&mut hasher);
-        self.trace.store(hasher.finish(), Ordering::Relaxed);
-    }
-
-    fn weather(&self) -> Weather {
-        *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One process's link to the store.
+/// The link of one process to one store: a backend whose requests and replies are messages.
 #[derive(Clone)]
-pub(crate) struct Link(Arc<Connection>);
+pub struct Link(Arc<Connection>);
 
 struct Connection {
-    client: usize,
+    id: LinkId,
     /// No news comes over it.
     muted: bool,
     world: Arc<World>,
+    processor: Processor,
+    capabilities: Capabilities,
     /// The process has ended.
     is_dead: AtomicBool,
     numbers: AtomicU64,
@@ -248,49 +39,53 @@ struct Connection {
     holders: KeyWatches,
 }
 
-/// The fate of one request.
-struct Fate {
-    there: Duration,
-    back: Duration,
-    again: Option<Duration>,
-    is_lost: bool,
-    is_unheard: bool,
-}
-
 impl Link {
+    pub(crate) fn new(id: LinkId, world: Arc<World>, processor: Processor, muted: bool) -> Self {
+        Self(Arc::new(Connection {
+            id,
+            muted,
+            world,
+            processor,
+            // Those of the state machine that both stores run.
+            capabilities: MemoryBackend::new().capabilities(),
+            is_dead: AtomicBool::new(false),
+            numbers: AtomicU64::new(0),
+            waiters: KeyWatches::default(),
+            holders: KeyWatches::default(),
+        }))
+    }
+
+    /// The store's number.
+    pub fn store(&self) -> usize {
+        self.0.id.store
+    }
+
+    /// The client's number.
+    pub fn client(&self) -> usize {
+        self.0.id.client
+    }
+
     /// Ends the process: no message leaves it any more.
     pub(crate) fn die(&self) {
         self.0.is_dead.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) async fn awake(&self) {
-        self.0.world.outlast(Fault::Pause { client: self.0.client }).await;
+    pub(crate) fn watched_keys(&self) -> usize {
+        self.0.waiters.watched_keys() + self.0.holders.watched_keys()
     }
 
     async fn exchange<T: TryFrom<Outcome>>(&self, request: Request) -> Result<T, Error> {
-        let Connection { client, world, .. } = &*self.0;
-        self.awake().await;
-        let weather = world.weather();
-        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        let mut rng = world.schedule.stream(Stream::Message { client: *client, number });
-        let mut happens = |percent: u8| rng.u8(..100) < percent;
-        if self.0.is_dead.load(Ordering::Relaxed)
-            || world.is_on(Fault::Restart)
-            || happens(weather.refused)
-        {
+        let Connection { id, world, processor, .. } = &*self.0;
+        if processor.is_paused() && !self.is_dead() {
+            world.judge.violate(format!("a task of client {} runs in a pause", id.client));
+        }
+        let number = self.next_number();
+        let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
+        if self.is_dead() || fate.is_refused || world.is_on(Fault::Restart { store: id.store }) {
             return Err(Error::new(ErrorKind::Unavailable, "connection refused"));
         }
-        let (is_lost, is_unheard, repeats) =
-            (happens(weather.lost), happens(weather.unheard), happens(weather.repeated));
-        let fate = Fate {
-            there: weather.delay(&mut rng),
-            back: weather.delay(&mut rng),
-            again: repeats.then(|| weather.delay(&mut rng)),
-            is_lost,
-            is_unheard,
-        };
         let (sender, receiver) = oneshot::channel();
-        tokio::spawn(self.clone().deliver(request.clone(), fate, sender));
+        tokio::spawn(self.clone().deliver(request, fate, sender));
         // A reply that is lost is as late as any limit.
         let heard = async {
             match receiver.await {
@@ -298,70 +93,94 @@ impl Link {
                 Err(_lost) => std::future::pending().await,
             }
         };
-        let outcome = timeout(REPLY_LIMIT, heard).await;
-        self.awake().await;
-        let outcome = outcome.map_err(|_| Error::new(ErrorKind::Indeterminate, "no reply"))?;
-        read(outcome)
+        let outcome = processor.within(world.reply_limit, heard).await;
+        read(outcome.ok_or_else(|| Error::new(ErrorKind::Indeterminate, "no reply"))?)
     }
 
     async fn deliver(self, request: Request, fate: Fate, sender: oneshot::Sender<Outcome>) {
-        let Connection { client, world, .. } = &*self.0;
-        if fate.is_lost || world.is_on(Fault::CutRequests { client: *client }) {
-            return;
+        let outcome = self.carry(request, fate).await;
+        // A reply that is lost wakes its caller, too.
+        self.0.processor.running().await;
+        if let Some(outcome) = outcome {
+            // A caller that has given up hears no reply.
+            drop(sender.send(outcome));
+        }
+    }
+
+    /// Carries a request to the store, and its reply back; none if either gets lost.
+    async fn carry(&self, request: Request, fate: Fate) -> Option<Outcome> {
+        let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
+        let (client, store) = (*client, *store);
+        if fate.is_lost || world.is_on(Fault::CutRequests { client, store }) {
+            return None;
         }
         sleep(fate.there).await;
-        world.outlast(Fault::Freeze).await;
-        if world.is_on(Fault::Restart) {
-            return;
+        world.admits(store, &request).await;
+        if world.is_on(Fault::Restart { store }) {
+            return None;
         }
-        let outcome = world.apply(&request);
+        let outcome = world.apply(store, &request);
         if let Some(again) = fate.again {
-            let world = Arc::clone(world);
-            tokio::spawn(async move {
-                sleep(again).await;
-                world.outlast(Fault::Freeze).await;
-                world.apply(&request);
-            });
+            let is_renewal = matches!(request, Request::Renew(_));
+            let repeat = repeat(Arc::clone(world), store, request, again);
+            // No backend repeats a request that has its reply, and a late renewal would put an earlier TTL in force.
+            if is_renewal {
+                repeat.await;
+            } else {
+                tokio::spawn(repeat);
+            }
         }
         sleep(fate.back).await;
-        if fate.is_unheard || world.is_on(Fault::CutReplies { client: *client }) {
-            return;
-        }
-        self.awake().await;
-        // A caller that has given up hears no reply.
-        drop(sender.send(outcome));
+        let is_cut = world.is_on(Fault::CutReplies { client, store });
+        (!fate.is_unheard && !is_cut).then_some(outcome)
     }
 
     /// Sends news of a request that the store has applied.
-    fn tell(&self, request: &Request) {
-        let Connection { client, world, muted, .. } = &*self.0;
-        if *muted || self.0.is_dead.load(Ordering::Relaxed) {
+    pub(crate) fn tell(&self, request: &Request) {
+        let Connection { id, world, muted, .. } = &*self.0;
+        if *muted || self.is_dead() {
             return;
         }
-        let weather = world.weather();
-        let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        let mut rng = world.schedule.stream(Stream::News { client: *client, number });
-        if rng.u8(..100) < weather.unheard {
-            return;
+        let number = self.next_number();
+        let mut rng = world.schedule.stream(Stream::News(*id, number));
+        if let Some(delay) = world.weather().news(&mut rng) {
+            let link = self.clone();
+            let request = request.clone();
+            tokio::spawn(async move {
+                sleep(delay).await;
+                link.hear(&request).await;
+            });
         }
-        let (delay, keys, to_holders) =
-            (weather.delay(&mut rng), request.keys(), request.concerns_holders());
-        let link = self.clone();
-        tokio::spawn(async move {
-            let Connection { client, world, waiters, holders, .. } = &*link.0;
-            sleep(delay).await;
-            if world.is_on(Fault::CutReplies { client: *client }) {
-                return;
-            }
-            link.awake().await;
-            for key in keys {
-                waiters.notify(key.as_str());
-                if to_holders {
-                    holders.notify(key.as_str());
-                }
-            }
-        });
     }
+
+    async fn hear(&self, request: &Request) {
+        let Connection { id: LinkId { client, store, .. }, world, processor, .. } = &*self.0;
+        if world.is_on(Fault::CutReplies { client: *client, store: *store }) {
+            return;
+        }
+        processor.running().await;
+        for key in request.keys() {
+            self.0.waiters.notify(key.as_str());
+            if request.concerns_holders() {
+                self.0.holders.notify(key.as_str());
+                world.judge.heard(*store, &key, *client, world.now());
+            }
+        }
+    }
+
+    fn next_number(&self) -> u64 {
+        self.0.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn is_dead(&self) -> bool {
+        self.0.is_dead.load(Ordering::Relaxed)
+    }
+}
+
+async fn repeat(world: Arc<World>, store: usize, request: Request, after: Duration) {
+    sleep(after).await;
+    world.admits(store, &request).await;
+    world.apply(store, &request);
 }
 
 fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
@@ -375,8 +194,7 @@ fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
 #[async_trait]
 impl LockBackend for Link {
     fn capabilities(&self) -> Capabilities {
-        // Those of the state machine that both stores run.
-        MemoryBackend::new().capabilities()
+        self.0.capabilities.clone()
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
@@ -418,6 +236,6 @@ impl LockBackend for Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("client", &self.0.client).finish_non_exhaustive()
+        f.debug_struct("Link").field("id", &self.0.id).finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::incident::Incident;
+use crate::judge::Tally;
 
 /// The outcome of one simulation.
 #[derive(Clone, Debug)]
@@ -12,8 +13,7 @@ pub struct Report {
     pub(crate) without: Vec<usize>,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) violations: Vec<String>,
-    pub(crate) guards: u64,
-    pub(crate) granted_overlaps: u64,
+    pub(crate) tally: Tally,
     pub(crate) messages: u64,
     pub(crate) trace: u64,
     pub(crate) time: Duration,
@@ -32,12 +32,27 @@ impl Report {
 
     /// The guards that callers received.
     pub fn guards(&self) -> u64 {
-        self.guards
+        self.tally.guards
     }
 
-    /// How often the judge saw an overlap that the promises grant, after a store had lost leases.
+    /// The guards that callers received from others of their process, by hand-over.
+    pub fn handed_over(&self) -> u64 {
+        self.tally.handed_over
+    }
+
+    /// The guards that told their callers of a loss.
+    pub fn losses(&self) -> u64 {
+        self.tally.losses
+    }
+
+    /// How often more of a key was believed to be held than there is, as the promises grant after a store has lost leases.
     pub fn granted_overlaps(&self) -> u64 {
-        self.granted_overlaps
+        self.tally.granted_overlaps
+    }
+
+    /// How long the longest of these overlaps lasted.
+    pub fn longest_overlap(&self) -> Duration {
+        self.tally.longest_overlap
     }
 
     /// The requests that the store applied.
@@ -58,8 +73,13 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, guards, messages, time, .. } = self;
-        writeln!(f, "seed {seed}: {guards} guards, {messages} messages in {time:.1?}")?;
+        let Self { seed, tally, messages, time, .. } = self;
+        let Tally { guards, handed_over, losses, granted_overlaps, longest_overlap } = tally;
+        writeln!(
+            f,
+            "seed {seed}: {guards} guards ({handed_over} handed over, {losses} lost), {messages} messages in {time:.1?}; \
+             {granted_overlaps} overlaps that the promises grant, of up to {longest_overlap:.3?}"
+        )?;
         for violation in &self.violations {
             writeln!(f, "  {violation}")?;
         }

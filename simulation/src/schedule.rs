@@ -17,9 +17,20 @@ pub(crate) enum Stream {
     Incidents,
     Options,
     Clock(usize),
-    Message { client: usize, number: u64 },
-    News { client: usize, number: u64 },
+    StoreClock(usize),
+    Message(LinkId, u64),
+    News(LinkId, u64),
     Task { client: usize, life: u64, task: usize },
+    Wake { client: usize, number: u64 },
+}
+
+/// The link of a client's process to a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkId {
+    pub(crate) client: usize,
+    /// Which of the client's processes.
+    pub(crate) life: u64,
+    pub(crate) store: usize,
 }
 
 impl Schedule {
@@ -28,17 +39,24 @@ impl Schedule {
     }
 
     pub(crate) fn stream(self, stream: Stream) -> Rng {
-        let [kind, one, other] = match stream {
-            Stream::Incidents => [1, 0, 0],
-            Stream::Options => [2, 0, 0],
-            Stream::Clock(client) => [3, client as u64, 0],
-            Stream::Message { client, number } => [4, client as u64, number],
-            Stream::News { client, number } => [5, client as u64, number],
-            Stream::Task { client, life, task } => [6, client as u64 * 64 + task as u64, life],
+        let words = match stream {
+            Stream::Incidents => [1, 0, 0, 0],
+            Stream::Options => [2, 0, 0, 0],
+            Stream::Clock(client) => [3, client as u64, 0, 0],
+            Stream::StoreClock(store) => [4, store as u64, 0, 0],
+            Stream::Message(link, number) => [5, link.place(), link.life, number],
+            Stream::News(link, number) => [6, link.place(), link.life, number],
+            Stream::Task { client, life, task } => [7, client as u64, life, task as u64],
+            Stream::Wake { client, number } => [8, client as u64, 0, number],
         };
-        let mixed =
-            [kind, one, other].into_iter().fold(self.seed, |state, word| mix(state ^ mix(word)));
+        let mixed = words.into_iter().fold(self.seed, |state, word| mix(state ^ mix(word)));
         Rng::with_seed(mixed)
+    }
+}
+
+impl LinkId {
+    fn place(self) -> u64 {
+        (self.client as u64) << 32 | self.store as u64
     }
 }
 

@@ -1,48 +1,56 @@
 //! One simulation, from its seed to its report.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::memory::Outcome;
-use leasehold_core::{LockClient, LockKey};
-use tokio::runtime::{Builder, Handle};
+use fastrand::Rng;
+use leasehold_core::{LockBackend, LockKey};
+use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until, timeout};
+use tokio::time::{sleep_until, timeout};
 
-use crate::clock::DriftingClock;
-use crate::incident::{Fault, Incident};
-use crate::network::{Link, Weather, World};
+use crate::aftermath::judge_aftermath;
+use crate::clock::{DriftingClock, Rate};
+use crate::incident::Incident;
+use crate::network::Link;
+use crate::process::{MakeBackend, Place};
 use crate::report::Report;
 use crate::schedule::{Schedule, Stream};
-use crate::store::Request;
-use crate::workload::{KEYS, Profile, Task};
-
-/// Tasks of each process.
-const TASKS: usize = 2;
+use crate::store::Store;
+use crate::weather::Weather;
+use crate::workload::{KEYS, Profile};
+use crate::world::World;
 
 /// The work of all tasks takes less, with all faults that may happen to them.
 const WORK_LIMIT: Duration = Duration::from_secs(600);
 
-/// After faults have ended, a client has released everything within this time.
-const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
-
-/// Longer than any TTL, delay or place in a queue.
-const ALL_IS_OVER: Duration = Duration::from_secs(15);
+/// How long clients wait for a reply: less than most leases have until their second renewal, or longer than any lease.
+const REPLY_LIMITS: [Duration; 2] = [Duration::from_millis(400), Duration::from_secs(3)];
 
 /// A run that one seed decides.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Simulation {
     seed: u64,
     clients: usize,
+    stores: usize,
+    make_backend: MakeBackend,
     drift: i64,
     without: BTreeSet<usize>,
 }
 
 impl Simulation {
-    /// Creates the simulation of a seed, with three clients.
+    /// Creates the simulation of a seed, with three clients of one store.
     pub fn new(seed: u64) -> Self {
-        Self { seed, clients: 3, drift: DriftingClock::WITHIN, without: BTreeSet::new() }
+        Self {
+            seed,
+            clients: 3,
+            stores: 1,
+            make_backend: Arc::new(|links| Arc::new(links[0].clone())),
+            drift: Rate::WITHIN,
+            without: BTreeSet::new(),
+        }
     }
 
     /// Sets the number of clients.
@@ -52,7 +60,25 @@ impl Simulation {
         self
     }
 
-    /// Sets by how many millionths the clocks of clients may be off. With more than 9,900 the promises do not hold.
+    /// Sets the number of stores. Each has a clock, links and incidents of its own. Unless there is a [backend](Self::backend) for
+    /// all of them, clients use the first.
+    #[must_use]
+    pub fn stores(mut self, stores: usize) -> Self {
+        self.stores = stores;
+        self
+    }
+
+    /// Sets the backend of each process, made from its links, one to each store.
+    #[must_use]
+    pub fn backend<B: LockBackend>(
+        mut self,
+        make: impl Fn(Vec<Link>) -> B + Send + Sync + 'static,
+    ) -> Self {
+        self.make_backend = Arc::new(move |links| Arc::new(make(links)));
+        self
+    }
+
+    /// Sets by how many millionths the clocks of clients and stores may be off. With more than 4,950 the promises do not hold.
     #[must_use]
     pub fn drift(mut self, millionths: u32) -> Self {
         self.drift = millionths.into();
@@ -85,7 +111,8 @@ impl Simulation {
     }
 
     fn incidents(&self) -> Vec<Incident> {
-        Incident::draw(&mut self.schedule().stream(Stream::Incidents), self.clients)
+        let mut rng = self.schedule().stream(Stream::Incidents);
+        Incident::draw(&mut rng, self.clients, self.stores)
     }
 
     fn schedule(&self) -> Schedule {
@@ -93,41 +120,52 @@ impl Simulation {
     }
 
     async fn simulate(&self) -> Report {
-        let schedule = self.schedule();
-        let incidents = self.incidents().into_iter().enumerate();
-        let incidents = incidents.filter(|(number, _)| !self.without.contains(number));
-        let incidents: Vec<_> = incidents.map(|(_, incident)| incident).collect();
-        let mut rng = schedule.stream(Stream::Options);
-        let weather = Weather::draw(&mut rng);
+        let mut rng = self.schedule().stream(Stream::Options);
+        let world = Arc::new(self.world(&mut rng));
         let profile = Profile::draw(&mut rng);
         let muted = rng.u8(..3) == 0;
-        let world = Arc::new(World::new(schedule, incidents, weather));
-
-        let mut processes = JoinSet::new();
+        let mut places = JoinSet::new();
         for client in 0..self.clients {
-            let ppm = schedule.stream(Stream::Clock(client)).i64(-self.drift..=self.drift);
-            let clock = DriftingClock::new(world.zero(), ppm);
-            let process = Process { client, clock, muted, profile: profile.clone() };
-            processes.spawn(process.live(Arc::clone(&world)));
+            let rate = self.rate(Stream::Clock(client));
+            let place = Place {
+                client,
+                clock: DriftingClock::new(world.zero(), rate, world.processor(client)),
+                muted,
+                profile: profile.clone(),
+                make_backend: Arc::clone(&self.make_backend),
+            };
+            places.spawn(place.live(Arc::clone(&world)));
         }
         tokio::spawn(strike_all(Arc::clone(&world)));
-        let clients = timeout(WORK_LIMIT, processes.join_all()).await;
-        match clients {
-            Ok(clients) => end(&world, clients).await,
+        match timeout(WORK_LIMIT, places.join_all()).await {
+            Ok(clients) => judge_aftermath(&world, clients).await,
             Err(_) => world.judge.violate("V5: the work does not end".to_owned()),
         }
         self.report(&world)
     }
 
+    fn world(&self, rng: &mut Rng) -> World {
+        let incidents = self.incidents().into_iter().enumerate();
+        let incidents = incidents.filter(|(number, _)| !self.without.contains(number));
+        let incidents = incidents.map(|(_, incident)| incident).collect();
+        let stores = 0..self.stores;
+        let stores = stores.map(|store| Store::new(self.rate(Stream::StoreClock(store)))).collect();
+        let (weather, reply_limit) = (Weather::draw(rng), REPLY_LIMITS[rng.usize(..2)]);
+        World::new(self.schedule(), incidents, weather, reply_limit, stores)
+    }
+
+    fn rate(&self, stream: Stream) -> Rate {
+        Rate::new(self.schedule().stream(stream).i64(-self.drift..=self.drift))
+    }
+
     fn report(&self, world: &World) -> Report {
-        let (violations, guards, granted_overlaps) = world.judge.verdict();
+        let (violations, tally) = world.judge.verdict();
         Report {
             seed: self.seed,
             without: self.without.iter().copied().collect(),
             incidents: world.incidents.clone(),
             violations,
-            guards,
-            granted_overlaps,
+            tally,
             messages: world.messages(),
             trace: world.trace(),
             time: world.now(),
@@ -135,111 +173,22 @@ impl Simulation {
     }
 }
 
-/// A client's place in a simulation. When its process crashes, another takes its place.
-struct Process {
-    client: usize,
-    clock: DriftingClock,
-    muted: bool,
-    profile: Profile,
-}
-
-impl Process {
-    /// Works until all tasks of a process are through, and gives back that process's client.
-    async fn live(self, world: Arc<World>) -> LockClient<Link> {
-        let fault = Fault::Crash { client: self.client };
-        let crashes = world.incidents.iter().filter(|incident| incident.fault == fault);
-        let crashes: Vec<_> = crashes.map(|incident| world.zero() + incident.at).collect();
-        for (life, crash) in (0..).zip(crashes) {
-            let (link, client) = self.start(&world);
-            tokio::select! {
-                biased;
-                () = sleep_until(crash) => link.die(),
-                () = self.work(&world, &link, &client, life) => return client,
-            }
-            world.outlast(fault).await;
-        }
-        let (link, client) = self.start(&world);
-        self.work(&world, &link, &client, u64::MAX).await;
-        client
-    }
-
-    fn start(&self, world: &Arc<World>) -> (Link, LockClient<Link>) {
-        let link = world.connect(self.client, self.muted);
-        let builder = LockClient::builder(link.clone()).clock(self.clock);
-        let client = builder.options(self.profile.options.clone()).build();
-        (link, client.expect("the profile's options suit the store"))
-    }
-
-    async fn work(&self, world: &Arc<World>, link: &Link, client: &LockClient<Link>, life: u64) {
-        let mut tasks = JoinSet::new();
-        for number in 0..TASKS {
-            let stream = Stream::Task { client: self.client, life, task: number };
-            let task = Task {
-                world: Arc::clone(world),
-                link: link.clone(),
-                client: client.clone(),
-                number: self.client,
-                profile: self.profile.clone(),
-                rng: world.schedule.stream(stream),
-            };
-            tasks.spawn(task.run());
-        }
-        tasks.join_all().await;
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("clients", &self.clients)
+            .field("stores", &self.stores)
+            .field("without", &self.without)
+            .finish_non_exhaustive()
     }
 }
 
-/// Lets the incidents that are a moment only happen.
+/// Lets the incidents happen of which the world must know the moment.
 async fn strike_all(world: Arc<World>) {
-    let keys = keys();
+    let keys = KEYS.map(|key| LockKey::new(key).expect("it is short and plain"));
     for incident in &world.incidents {
         sleep_until(world.zero() + incident.at).await;
         world.strike(incident.fault, &keys);
     }
-}
-
-/// Ends all faults, shuts the clients down, and looks for anything that is left.
-async fn end(world: &Arc<World>, clients: Vec<LockClient<Link>>) {
-    let faults_end = world.incidents.iter().map(Incident::end).max().unwrap_or_default();
-    sleep_until(world.zero() + faults_end).await;
-    world.calm_down();
-    for client in &clients {
-        judge_liveness(world, client).await;
-    }
-    for client in clients {
-        if let Err(error) = client.shutdown(SHUTDOWN_LIMIT).await {
-            world.judge.violate(format!("V6: a shutdown fails: {error}"));
-        }
-    }
-    world.disconnect_all();
-    sleep(ALL_IS_OVER).await;
-    for key in keys() {
-        if let Outcome::Inspection(inspection) = world.apply(&Request::Inspect(key.clone()))
-            && inspection.is_held()
-        {
-            world.judge.violate(format!("V6: {key} is still held"));
-        }
-    }
-    if world.keys_in_store() > 0 {
-        world.judge.violate("V6: the store has records left".to_owned());
-    }
-    let tasks = Handle::current().metrics().num_alive_tasks();
-    if tasks > 0 {
-        world.judge.violate(format!("V6: {tasks} tasks are left"));
-    }
-}
-
-/// With all faults over, every client gets every mutex: no place and no turn is left behind.
-async fn judge_liveness(world: &World, client: &LockClient<Link>) {
-    for key in [KEYS[0], KEYS[1]] {
-        let mutex = client.mutex(key).expect("it is a good key");
-        match mutex.try_lock_for(ALL_IS_OVER).await {
-            Ok(Some(guard)) => drop(guard),
-            Ok(None) => world.judge.violate(format!("V5: {key} is not to be had")),
-            Err(error) => world.judge.violate(format!("V5: {key} is not to be had: {error}")),
-        }
-    }
-}
-
-fn keys() -> Vec<LockKey> {
-    KEYS.map(|key| LockKey::new(key).expect("it is short and plain")).to_vec()
 }

@@ -1,12 +1,14 @@
 //! The store: the state machine that specifies all backends, with a life of its own.
 
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome};
 use leasehold_core::{Attempt, AttemptAll, Claim, Grant, Lease, LockKey};
+
+use crate::clock::Rate;
 
 /// The last writes that a replica lacks when it takes over.
 const REPLICATION_LAG: Duration = Duration::from_millis(40);
@@ -52,23 +54,26 @@ impl Request {
         }
     }
 
-    /// The grants in an outcome of this request, each with its key.
-    pub(crate) fn grants<'a>(&'a self, outcome: &'a Outcome) -> Vec<(&'a LockKey, &'a Grant)> {
+    /// The grants in an outcome of this request, each with its lease.
+    pub(crate) fn grants<'a>(&'a self, outcome: &'a Outcome) -> Vec<(&'a Lease, &'a Grant)> {
         match (self, outcome) {
             (Self::TryAcquire(claim), Outcome::Attempt(Attempt::Granted(grant))) => {
-                vec![(claim.key(), grant)]
+                vec![(claim.lease(), grant)]
             }
             (Self::TryAcquireAll(claims), Outcome::AttemptAll(AttemptAll::Granted(grants))) => {
-                claims.iter().map(Claim::key).zip(grants).collect()
+                claims.iter().map(Claim::lease).zip(grants).collect()
             }
             _ => Vec::new(),
         }
     }
 }
 
-/// One store. Its clock is that of the simulation.
-#[derive(Debug, Default)]
-pub(crate) struct Store(Mutex<State>);
+/// One store, with a clock of its own.
+#[derive(Debug)]
+pub(crate) struct Store {
+    rate: Rate,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -80,24 +85,28 @@ struct State {
 }
 
 impl Store {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, state: Mutex::default() }
+    }
+
     /// Applies a request; and whether something about its keys has changed for waiters.
-    pub(crate) fn apply(&self, request: &Request, now: Instant) -> (Outcome, bool) {
+    pub(crate) fn apply(&self, request: &Request, now: Duration) -> (Outcome, bool) {
         let mut state = self.state();
         let before = state.machine.changes();
-        let outcome = state.apply(request, now);
+        let outcome = state.apply(request, self.shown_at(now));
         (outcome, state.machine.changes() != before)
     }
 
     /// Loses all leases and places.
-    pub(crate) fn wipe(&self, now: Instant) {
+    pub(crate) fn wipe(&self, now: Duration) {
         let mut state = self.state();
         state.log.clear();
-        state.rebuild(now);
+        state.rebuild(self.shown_at(now));
     }
 
     /// Loses the writes that a replica would lack.
-    pub(crate) fn fail_over(&self, now: Instant) {
-        let mut state = self.state();
+    pub(crate) fn fail_over(&self, now: Duration) {
+        let (mut state, now) = (self.state(), self.shown_at(now));
         state.log.retain(|(at, _)| now.since(*at) >= REPLICATION_LAG);
         state.rebuild(now);
     }
@@ -107,8 +116,12 @@ impl Store {
         self.state().machine.keys()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shown_at(&self, now: Duration) -> Instant {
+        Instant::from_zero(self.rate.shown_after(now))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

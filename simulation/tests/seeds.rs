@@ -1,28 +1,38 @@
 //! Seeds that must pass, always the same ones, and as many others as there is time for.
 
-use std::env;
+use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{env, thread};
 
 use leasehold_simulation::{Report, Simulation, shrink};
 
 /// The time for seeds that no run has had before. `SIMULATION_SECONDS` sets another.
-const NEW_SEEDS: Duration = Duration::from_secs(15);
+const NEW_SEEDS: Duration = Duration::from_secs(30);
+
+/// The seeds that every run has: about seven seconds of a processor.
+const KNOWN_SEEDS: u64 = 1_500;
+
+/// A seed takes milliseconds. One that takes so long, on however busy a machine, goes in a circle in which its own time stands still.
+const HANGS: Duration = Duration::from_secs(60);
 
 fn number(name: &str) -> Option<u64> {
     env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
+/// Runs a seed in a thread of its own: one that hangs fails the test as well.
 fn judge(seed: u64) -> Report {
-    let report = Simulation::new(seed).run();
-    if report.violations().is_empty() {
-        return report;
-    }
-    panic!("{}", shrink(Simulation::new(seed)));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(shrink(Simulation::new(seed))));
+    let report = receiver.recv_timeout(HANGS);
+    let report = report.unwrap_or_else(|error| panic!("seed {seed} hangs or panics: {error}"));
+
+    assert!(report.violations().is_empty(), "{report}");
+    report
 }
 
 #[test]
 fn known_seeds_break_no_promise() {
-    for seed in 0..1_000 {
+    for seed in 0..KNOWN_SEEDS {
         judge(seed);
     }
 }
@@ -33,22 +43,24 @@ fn new_seeds_break_no_promise() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is set");
     let first = u64::try_from(now.as_millis()).expect("it is not that late") << 16;
     let started = Instant::now();
-    let (mut seeds, mut guards, mut messages, mut overlaps) = (0, 0, 0, 0);
-    let mut simulated = Duration::ZERO;
+    let (mut seeds, mut guards, mut handed_over, mut messages) = (0, 0, 0, 0);
+    let (mut overlaps, mut longest, mut simulated) = (0, Duration::ZERO, Duration::ZERO);
     while started.elapsed() < time {
         let report = judge(first + seeds);
         seeds += 1;
         guards += report.guards();
+        handed_over += report.handed_over();
         messages += report.messages();
         overlaps += report.granted_overlaps();
+        longest = longest.max(report.longest_overlap());
         simulated += report.time();
     }
 
     assert!(guards > 0, "no caller ever got a lock");
     let took = started.elapsed().as_secs_f64();
     println!(
-        "{seeds} seeds from {first}: {:.0} a second, {:.0} simulated seconds a second, {guards} guards, {messages} messages, \
-         {overlaps} overlaps that the promises grant",
+        "{seeds} seeds from {first}: {:.0} a second, {:.0} simulated seconds a second; {guards} guards, {handed_over} of them handed \
+         over, {messages} messages; {overlaps} overlaps that the promises grant, of up to {longest:.1?}",
         seeds as f64 / took,
         simulated.as_secs_f64() / took,
     );
@@ -56,7 +68,7 @@ fn new_seeds_break_no_promise() {
 
 #[test]
 fn a_seed_decides_everything() {
-    for seed in 0..50 {
+    for seed in 0..200 {
         let traces = [0, 1].map(|_| Simulation::new(seed).run().trace());
         assert_eq!(traces[0], traces[1], "seed {seed}");
     }
@@ -77,9 +89,9 @@ fn replay() {
 #[test]
 fn a_drift_beyond_the_promised_one_is_found() {
     let broken = (0..2_000).find(|seed| {
-        let report = Simulation::new(*seed).drift(400_000).run();
+        let report = Simulation::new(*seed).drift(300_000).run();
         report.violations().iter().any(|violation| violation.starts_with("V1"))
     });
 
-    assert!(broken.is_some(), "clocks that are off by 40 % broke nothing");
+    assert!(broken.is_some(), "clocks that are off by 30 % each broke nothing");
 }

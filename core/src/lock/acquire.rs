@@ -175,8 +175,16 @@ impl Acquisition<'_> {
                 };
             }
             now = self.clock.now();
+            self.skip_news();
+        }
+    }
+
+    /// What there was news of up to now is the reason for the next attempt, and none to doubt what that is granted; unless an earlier
+    /// attempt was granted unseen, and there is news of that grant.
+    fn skip_news(&mut self) {
+        self.watch.skip();
+        if !self.is_unanswered {
             self.asked.iter_mut().for_each(Asked::skip_news);
-            self.watch.skip();
         }
     }
 

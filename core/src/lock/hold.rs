@@ -121,6 +121,7 @@ impl Hold {
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
+            in_force: ttl,
             unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
@@ -137,6 +138,7 @@ impl Hold {
             renewing: false,
             attempt: 0,
             news: false,
+            asks_for_news: false,
             asked_back: false,
             turn,
             watch,
@@ -349,7 +351,9 @@ impl Hold {
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
             let in_time = now < state.share_ends;
-            let is_contested = state.news || state.asked_back || state.watch.has_changed();
+            let is_asking = state.renewing && state.asks_for_news;
+            let has_news = state.news || is_asking || state.watch.has_changed();
+            let is_contested = has_news || state.asked_back;
             let looks_at = deadline::news_due(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;

@@ -197,7 +197,7 @@ impl LocalQueue {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "_simulation"))]
     pub(crate) fn len(&self) -> usize {
         lock(&self.lines).by_key.len()
     }

@@ -106,7 +106,7 @@ impl HoldTable {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "_simulation"))]
     pub(crate) fn len(&self) -> usize {
         lock(&self.slots).len()
     }

@@ -90,6 +90,29 @@ async fn by_hand_that_its_caller_abandons_keeps_no_other_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl() {
+    let (client, faults, _clock) = client(options());
+    // Asked for without an answer, or in force.
+    for shorter_is_abandoned in [true, false] {
+        let guard = lock(&client).await;
+        if shorter_is_abandoned {
+            faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+            assert!(guard.extend(TTL / 20).now_or_never().is_none());
+        } else {
+            guard.extend(TTL / 20).await.unwrap();
+        }
+        assert!(guard.remaining() < TTL / 20);
+
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+        assert!(guard.extend(TTL * 2).now_or_never().is_none());
+        pass(TTL).await;
+
+        assert_eq!(guard.state(), LeaseState::Held);
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
     let (client, faults, _clock) = client(options());
     let guard = lock(&client).await;

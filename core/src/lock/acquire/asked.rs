@@ -28,7 +28,7 @@ impl<'a> Asked<'a> {
         Self { lease, debt, watch: backend.watch_lease(lease) }
     }
 
-    /// What there was news of up to now is the reason for the next attempt, and none to doubt what that is granted.
+    /// Forgets what there was news of up to now.
     pub(super) fn skip_news(&mut self) {
         self.watch.skip();
     }

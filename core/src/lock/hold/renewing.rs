@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Hold;
-use super::state::Phase;
+use super::state::{Attempt, Phase};
 use crate::backend::Renewal;
 use crate::clock::Instant;
 use crate::error::Error;
@@ -17,8 +17,7 @@ use crate::options::RenewalMode;
 #[derive(Debug)]
 pub(crate) struct Renewing {
     hold: Arc<Hold>,
-    /// Its number among the renewals of this lease.
-    attempt: u32,
+    attempt: Attempt,
     /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
     sent_at: Instant,
@@ -31,7 +30,7 @@ impl Renewing {
     /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
     pub(super) fn new(
         hold: &Arc<Hold>,
-        attempt: u32,
+        attempt: Attempt,
         sent_at: Instant,
         lease: Lease,
         ttl: Duration,
@@ -55,7 +54,7 @@ impl Renewing {
 
     /// The class of its time limit: renewals of one class wait for a reply for about as long.
     pub(crate) fn class(&self) -> u32 {
-        deadline::attempt_class(self.ttl)
+        deadline::attempt_class(self.attempt.pace)
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -65,7 +64,7 @@ impl Renewing {
     /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
     pub(crate) fn attempt_end(&self) -> Instant {
         match self.hold.options.renewal {
-            RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.ttl),
+            RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),
             RenewalMode::Off => Instant::FAR_FUTURE,
         }
     }

@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) phase: Phase,
     /// The TTL to believe in that renewals ask for.
     pub(super) ttl: Duration,
+    /// The TTL to believe in that the store has last confirmed.
+    pub(super) in_force: Duration,
     /// The shortest TTL that was asked for without an answer: the store may put it in force at any time. Boxed, since there hardly
     /// ever is one, and of leases there are many.
     pub(super) unanswered: Option<Box<Duration>>,
@@ -55,11 +57,21 @@ pub(super) struct State {
     pub(super) attempt: u32,
     /// There was news of the key since the last renewal began.
     pub(super) news: bool,
+    /// The last renewal began because there was news.
+    pub(super) asks_for_news: bool,
     /// Somebody asks the holder to finish early.
     pub(super) asked_back: bool,
     /// Our turn among the callers of this process, given up with the lease.
     pub(super) turn: Option<Turn>,
     pub(super) watch: KeyWatch,
+}
+
+/// One of the renewals of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt {
+    pub(super) number: u32,
+    /// The TTL in which it and its repetitions are to be in time.
+    pub(super) pace: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -114,20 +126,21 @@ impl State {
         self.capped || renewal == RenewalMode::Off
     }
 
-    /// Begins a renewal at `now`, and tells its number.
+    /// Begins a renewal at `now`.
     ///
     /// Its caller, or a runtime, may never poll it again. So the lease falls due when the watchdog repeats a renewal without a reply.
-    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> u32 {
+    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
         self.renewing = true;
         self.attempt = self.attempt.wrapping_add(1);
-        self.news = false;
-        self.due = self.retry_due(deadline::attempt_end(now, self.ttl), renewal);
-        self.attempt
+        self.asks_for_news = mem::take(&mut self.news);
+        let pace = self.pace();
+        self.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
+        Attempt { number: self.attempt, pace }
     }
 
-    /// Ends the renewal of this number; `false` if another one has begun since.
-    pub(super) fn end_renewal(&mut self, attempt: u32) -> bool {
-        let is_last = self.attempt == attempt;
+    /// Ends this renewal; `false` if another one has begun since.
+    pub(super) fn end_renewal(&mut self, attempt: Attempt) -> bool {
+        let is_last = self.attempt == attempt.number;
         self.renewing &= !is_last;
         is_last
     }
@@ -144,6 +157,7 @@ impl State {
         self.phase = Phase::Held;
         self.company = BATCH;
         self.confirmed_at = sent_at;
+        self.in_force = ttl;
         self.deadline = deadline::deadline(sent_at, ttl);
         self.capped = sent_at + self.ttl >= max;
         self.due = if self.due_only_at_deadline(renewal) {
@@ -151,6 +165,11 @@ impl State {
         } else {
             deadline::renewal_due(sent_at, ttl).min(self.deadline)
         };
+    }
+
+    /// The TTL in which renewals are to be in time: not a longer one that they ask for, as long as the store has not confirmed it.
+    fn pace(&self) -> Duration {
+        self.believed(self.ttl).min(self.in_force)
     }
 
     /// How much of a TTL that the store has put in force may be believed in.
@@ -214,7 +233,7 @@ impl State {
         if self.due_only_at_deadline(renewal) {
             self.deadline
         } else {
-            deadline::retry_due(now, self.ttl).min(self.deadline)
+            deadline::retry_due(now, self.pace()).min(self.deadline)
         }
     }
 }

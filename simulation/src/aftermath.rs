@@ -1,0 +1,117 @@
+//! The time after the work and all faults: everything is to be had, and nothing is left.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::memory::Outcome;
+use leasehold_core::{Election, Error, ErrorKind, LockClient, LockKey};
+use tokio::runtime::Handle;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::incident::Incident;
+use crate::store::Request;
+use crate::workload::{ELECTION, KEYS, MUTEXES};
+use crate::world::World;
+
+/// After faults have ended, a client has released everything within this time.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
+
+/// Longer than any TTL, delay or place in a queue.
+const ALL_IS_OVER: Duration = Duration::from_secs(15);
+
+/// What the last leader says.
+const FAREWELL: &str = "farewell";
+
+/// Ends all faults, shuts the clients down, and looks for anything that is left.
+pub(crate) async fn judge_aftermath(world: &Arc<World>, clients: Vec<LockClient>) {
+    let faults_end = world.incidents.iter().map(Incident::end).max().unwrap_or_default();
+    sleep_until(world.zero() + faults_end).await;
+    world.calm_down();
+    for client in &clients {
+        judge_liveness(world, client).await;
+    }
+    judge_election(world, &clients).await;
+    sleep(ALL_IS_OVER).await;
+    for client in clients {
+        judge_client(world, client).await;
+    }
+    judge_leftovers(world).await;
+}
+
+/// Every client gets every mutex: no place and no turn is left behind.
+async fn judge_liveness(world: &World, client: &LockClient) {
+    for key in MUTEXES {
+        let mutex = client.mutex(key).expect("it is a good key");
+        match mutex.try_lock_for(ALL_IS_OVER).await {
+            Ok(Some(guard)) => drop(guard),
+            Ok(None) => world.judge.violate(format!("V5: {key} is not to be had")),
+            Err(error) => world.judge.violate(format!("V5: {key} is not to be had: {error}")),
+        }
+    }
+}
+
+/// All clients hear of the leader, if the store has elections.
+async fn judge_election(world: &World, clients: &[LockClient]) {
+    let elections = clients.iter().map(|client| client.election(ELECTION));
+    let elections: Result<Vec<Election>, Error> = elections.collect();
+    let Ok(elections) = elections else { return };
+    let elected = elections[0].try_campaign_for(FAREWELL, ALL_IS_OVER).await;
+    let Ok(Some(leadership)) = elected else {
+        return world.judge.violate(format!("V5: no leader is elected: {elected:?}"));
+    };
+    for election in &elections {
+        let mut observer = election.observe();
+        let seen = async {
+            while let Ok(leader) = observer.next().await {
+                if leader.is_some_and(|leader| *leader.value() == leadership.value()) {
+                    return;
+                }
+            }
+        };
+        if timeout(ALL_IS_OVER, seen).await.is_err() {
+            world.judge.violate("V5: a leader is not seen".to_owned());
+        }
+    }
+}
+
+/// A client that holds nothing keeps nothing, and ends.
+async fn judge_client(world: &World, client: LockClient) {
+    for (entries, count) in client.entries() {
+        if count > 0 {
+            world.judge.violate(format!("V6: a client has {count} {entries} left"));
+        }
+    }
+    if let Err(error) = client.shutdown(SHUTDOWN_LIMIT).await {
+        world.judge.violate(format!("V6: a shutdown fails: {error}"));
+    }
+    let refused = client.mutex(KEYS[0]).expect("it is a good key").try_lock().await;
+    if refused.map_err(|error| error.kind()).err() != Some(ErrorKind::Closed) {
+        world.judge.violate("V6: a client that was shut down locks".to_owned());
+    }
+}
+
+async fn judge_leftovers(world: &World) {
+    let watched = world.disconnect_all();
+    if watched > 0 {
+        world.judge.violate(format!("V6: {watched} keys are still watched"));
+    }
+    sleep(ALL_IS_OVER).await;
+    for key in KEYS {
+        let inspect = Request::Inspect(LockKey::new(key).expect("it is short and plain"));
+        let is_held = |outcome: &Outcome| match outcome {
+            Outcome::Inspection(inspection) => inspection.is_held(),
+            _ => false,
+        };
+        if world.apply_everywhere(&inspect).iter().any(is_held) {
+            world.judge.violate(format!("V6: {key} is still held"));
+        }
+    }
+    let records = world.keys_in_stores();
+    if records > 0 {
+        world.judge.violate(format!("V6: the stores have {records} records left"));
+    }
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    if tasks > 0 {
+        world.judge.violate(format!("V6: {tasks} tasks are left"));
+    }
+}

@@ -1,0 +1,87 @@
+//! A client's processes, one after the other.
+
+use std::sync::Arc;
+
+use leasehold_core::{LockBackend, LockClient, OwnerId};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use crate::clock::DriftingClock;
+use crate::incident::Fault;
+use crate::network::Link;
+use crate::schedule::Stream;
+use crate::workload::{Profile, Task};
+use crate::world::World;
+
+/// Tasks of each process.
+const TASKS: usize = 3;
+
+/// Makes the backend of a process from its links, one to each store.
+pub(crate) type MakeBackend = Arc<dyn Fn(Vec<Link>) -> Arc<dyn LockBackend> + Send + Sync>;
+
+/// A client's place in a simulation. When its process crashes, another takes its place.
+pub(crate) struct Place {
+    pub(crate) client: usize,
+    pub(crate) clock: DriftingClock,
+    pub(crate) muted: bool,
+    pub(crate) profile: Profile,
+    pub(crate) make_backend: MakeBackend,
+}
+
+/// A process while it runs.
+struct Process {
+    links: Vec<Link>,
+    client: LockClient,
+    life: u64,
+}
+
+impl Place {
+    /// Works until all tasks of a process are through, and gives back that process's client.
+    pub(crate) async fn live(self, world: Arc<World>) -> LockClient {
+        let fault = Fault::Crash { client: self.client };
+        let crashes = world.incidents.iter().filter(|incident| incident.fault == fault);
+        let crashes: Vec<_> = crashes.map(|incident| world.zero() + incident.at).collect();
+        for (life, crash) in (0..).zip(crashes) {
+            let process = self.start(&world, life).await;
+            tokio::select! {
+                biased;
+                () = sleep_until(crash) => process.links.iter().for_each(Link::die),
+                () = self.work(&world, &process) => return process.client,
+            }
+            world.outlast(fault).await;
+        }
+        let process = self.start(&world, u64::MAX).await;
+        self.work(&world, &process).await;
+        process.client
+    }
+
+    async fn start(&self, world: &Arc<World>, life: u64) -> Process {
+        self.clock.processor().running().await;
+        let links = world.connect(self.client, life, self.clock.processor(), self.muted);
+        let backend = (self.make_backend)(links.clone());
+        let options = self.profile.on(&backend.capabilities());
+        let builder = LockClient::builder(backend).clock(self.clock.clone());
+        let client = builder.options(options).build();
+        let client = client.expect("the profile's options suit the store").erase();
+        Process { links, client, life }
+    }
+
+    async fn work(&self, world: &Arc<World>, process: &Process) {
+        let mut tasks = JoinSet::new();
+        let common = OwnerId::new();
+        for number in 0..TASKS {
+            let stream = Stream::Task { client: self.client, life: process.life, task: number };
+            let task = Task {
+                world: Arc::clone(world),
+                client: process.client.clone(),
+                clock: self.clock.clone(),
+                number: self.client,
+                profile: self.profile.clone(),
+                common,
+                rng: world.schedule.stream(stream),
+            };
+            tasks.spawn(task.run());
+        }
+        tasks.join_all().await;
+    }
+}

@@ -1,0 +1,209 @@
+//! The part of a simulation that all clients share.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::memory::Outcome;
+use leasehold_core::{LockKey, Revocation};
+use tokio::time;
+
+use crate::incident::{Fault, Incident};
+use crate::judge::Judge;
+use crate::network::Link;
+use crate::processor::Processor;
+use crate::schedule::{LinkId, Schedule};
+use crate::store::{Request, Store};
+use crate::weather::Weather;
+
+pub(crate) struct World {
+    pub(crate) schedule: Schedule,
+    pub(crate) incidents: Vec<Incident>,
+    pub(crate) judge: Judge,
+    /// How long a client waits for a reply.
+    pub(crate) reply_limit: Duration,
+    weather: Mutex<Weather>,
+    zero: time::Instant,
+    stores: Vec<Store>,
+    links: Mutex<Vec<Link>>,
+    messages: AtomicU64,
+    trace: AtomicU64,
+}
+
+impl World {
+    pub(crate) fn new(
+        schedule: Schedule,
+        incidents: Vec<Incident>,
+        weather: Weather,
+        reply_limit: Duration,
+        stores: Vec<Store>,
+    ) -> Self {
+        Self {
+            schedule,
+            judge: Judge::new(weather.is_calm().then(|| incidents.clone())),
+            incidents,
+            reply_limit,
+            weather: Mutex::new(weather),
+            zero: time::Instant::now(),
+            stores,
+            links: Mutex::default(),
+            messages: AtomicU64::new(0),
+            trace: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn zero(&self) -> time::Instant {
+        self.zero
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.zero.elapsed()
+    }
+
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
+    }
+
+    /// A digest of all messages in their order: equal runs have equal traces.
+    pub(crate) fn trace(&self) -> u64 {
+        self.trace.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn processor(&self, client: usize) -> Processor {
+        Processor::new(client, self.zero, &self.incidents, self.schedule)
+    }
+
+    /// Ends all faults of the network.
+    pub(crate) fn calm_down(&self) {
+        *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = Weather::CALM;
+    }
+
+    pub(crate) fn weather(&self) -> Weather {
+        *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects a new process in the place of a client to all stores.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        client: usize,
+        life: u64,
+        processor: &Processor,
+        muted: bool,
+    ) -> Vec<Link> {
+        let ids = (0..self.stores.len()).map(|store| LinkId { client, life, store });
+        let links: Vec<_> =
+            ids.map(|id| Link::new(id, Arc::clone(self), processor.clone(), muted)).collect();
+        self.links().extend(links.iter().cloned());
+        links
+    }
+
+    /// Forgets all links, each of which knows the world; and how many keys were still watched over them.
+    pub(crate) fn disconnect_all(&self) -> usize {
+        let links = mem::take(&mut *self.links());
+        links.iter().map(Link::watched_keys).sum()
+    }
+
+    /// How many keys have a lease, a place or a mark in a store.
+    pub(crate) fn keys_in_stores(&self) -> usize {
+        self.stores.iter().map(Store::keys).sum()
+    }
+
+    /// The outcome of the same request in each store.
+    pub(crate) fn apply_everywhere(&self, request: &Request) -> Vec<Outcome> {
+        (0..self.stores.len()).map(|store| self.apply(store, request)).collect()
+    }
+
+    /// Applies a request, has the outcome judged, and sends the news of it.
+    pub(crate) fn apply(&self, store: usize, request: &Request) -> Outcome {
+        let now = self.now();
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        let (outcome, changed) = self.stores[store].apply(request, now);
+        self.note(store, request);
+        self.judge_outcome(store, request, &outcome);
+        if changed || request.concerns_holders() {
+            let links = self.links().clone();
+            links.iter().filter(|link| link.store() == store).for_each(|link| link.tell(request));
+        }
+        outcome
+    }
+
+    /// Lets the incidents that are a moment only happen, and has the judge look at all holders as a pause begins.
+    pub(crate) fn strike(&self, fault: Fault, keys: &[LockKey]) {
+        match fault {
+            Fault::Wipe { store } => self.stores[store].wipe(self.now()),
+            Fault::Failover { store } => self.stores[store].fail_over(self.now()),
+            Fault::ForcedRelease => {
+                for key in keys {
+                    self.apply_everywhere(&Request::ForceRelease(key.clone()));
+                }
+                return;
+            }
+            Fault::Pause { .. } => return self.judge.check(self.now()),
+            _ => return,
+        }
+        self.judge.leases_were_lost(self.now());
+    }
+
+    pub(crate) fn is_on(&self, fault: Fault) -> bool {
+        let now = self.now();
+        self.incidents.iter().any(|incident| incident.fault == fault && incident.is_on(now))
+    }
+
+    /// Waits until no incident with this fault is on.
+    pub(crate) async fn outlast(&self, fault: Fault) {
+        self.outlast_all(|on| on == fault).await;
+    }
+
+    /// Waits until a store applies a request.
+    pub(crate) async fn admits(&self, store: usize, request: &Request) {
+        let keys = request.keys();
+        self.outlast_all(|fault| match fault {
+            Fault::Freeze { store: frozen } => frozen == store,
+            Fault::Stall { store: at, key } => {
+                at == store && keys.iter().any(|it| it.as_str() == key)
+            }
+            _ => false,
+        })
+        .await;
+    }
+
+    async fn outlast_all(&self, counts: impl Fn(Fault) -> bool) {
+        loop {
+            let now = self.now();
+            let on = |incident: &&Incident| counts(incident.fault) && incident.is_on(now);
+            let Some(end) = self.incidents.iter().filter(on).map(Incident::end).max() else {
+                return;
+            };
+            time::sleep_until(self.zero + end).await;
+        }
+    }
+
+    fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
+        for (lease, grant) in request.grants(outcome) {
+            self.judge.granted(store, lease, grant);
+        }
+        match (request, outcome) {
+            (Request::ForceRelease(_), Outcome::ForcedRelease(it)) if !it.ended().is_empty() => {
+                self.judge.leases_were_lost(self.now());
+            }
+            (Request::Revoke(key), Outcome::Revocation(Revocation::Requested)) => {
+                self.judge.revoked(store, key);
+            }
+            _ => {}
+        }
+        self.judge.check(self.now());
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, store: usize, request: &Request) {
+        let mut hasher = DefaultHasher::new();
+        let kind = mem::discriminant(request);
+        (self.trace(), self.now(), store, kind, request.keys()).hash(&mut hasher);
+        self.trace.store(hasher.finish(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,84 @@
+//! Several stores, and the backends that clients make of them.
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Contention, Error, Fencing, Lease, LockBackend, Release, Renewal,
+};
+use leasehold_simulation::{Link, Simulation};
+
+/// A store less than a majority is enough for a grant: that is its flaw.
+const ENOUGH: usize = 1;
+
+/// A lock on several stores, as a careless author might write it.
+#[derive(Debug)]
+struct Minority(Vec<Link>);
+
+#[async_trait]
+impl LockBackend for Minority {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("minority", Fencing::None)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let mut grants = Vec::new();
+        for link in &self.0 {
+            if let Ok(Attempt::Granted(grant)) = link.try_acquire(claim).await {
+                grants.push(grant);
+            }
+        }
+        if grants.len() >= ENOUGH {
+            return Ok(Attempt::Granted(grants.swap_remove(0)));
+        }
+        self.release(claim.lease()).await?;
+        Ok(Attempt::Held(Contention::new()))
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let mut renewal = Ok(Renewal::Vanished);
+        for link in &self.0 {
+            match link.renew(lease).await {
+                Ok(Renewal::Renewed) => return Ok(Renewal::Renewed),
+                other => renewal = other,
+            }
+        }
+        renewal
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let mut released = Ok(Release::NotHeld);
+        for link in &self.0 {
+            let one = link.release(lease).await;
+            released = released.and(one);
+        }
+        released
+    }
+}
+
+#[test]
+fn a_grant_by_a_minority_is_found() {
+    let broken = (0..200).find(|seed| {
+        let report = Simulation::new(*seed).stores(3).backend(Minority).run();
+        report.violations().iter().any(|violation| violation.starts_with("V1"))
+    });
+
+    assert!(broken.is_some(), "a grant by one store of three broke nothing");
+}
+
+#[test]
+fn one_store_of_several_breaks_no_promise() {
+    for seed in 0..200 {
+        let backend = |mut links: Vec<Link>| links.swap_remove(1);
+        let report = Simulation::new(seed).stores(3).backend(backend).run();
+
+        assert!(report.guards() > 0, "{report}");
+        assert!(report.violations().is_empty(), "{report}");
+    }
+}
+
+#[test]
+fn a_seed_decides_everything_on_several_stores() {
+    for seed in 0..50 {
+        let simulation = Simulation::new(seed).stores(3).backend(Minority);
+        assert_eq!(simulation.run().trace(), simulation.run().trace(), "seed {seed}");
+    }
+}
