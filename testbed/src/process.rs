@@ -25,13 +25,15 @@ impl Process {
         args: impl IntoIterator<Item = A>,
         log: &Path,
     ) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::spawn(command, log)
+    }
+
+    /// Starts `command`; its output goes to the file `log`.
+    pub(crate) fn spawn(mut command: Command, log: &Path) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(log)?;
-        let child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
+        let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         Ok(Self { child })
     }
 
