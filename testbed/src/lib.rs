@@ -4,22 +4,30 @@
 //! handle, also when the test panics. A server whose program is missing is a failure and never skipped:
 //! `scripts/test` installs what is needed.
 
+mod cache;
 mod certificates;
 mod clock;
+mod disk;
 mod etcd;
+mod mariadb;
 mod patience;
 mod port;
+mod postgres;
 mod process;
 mod proxy;
 mod pulse;
 mod redis;
+mod template;
+mod unprivileged;
 mod until;
 
 pub use certificates::Certificates;
 pub use clock::{Pace, ServerClock};
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
+pub use mariadb::{MariaDb, MariaDbOptions};
 pub use patience::patiently;
 pub use port::free_port;
+pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
 pub use proxy::{FaultProxy, Weather};
 pub use redis::{

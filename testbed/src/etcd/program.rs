@@ -4,6 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::cache::cache;
+
 /// The first release of 3.5 without a known loss of leases.
 const OLDEST: [u32; 3] = [3, 5, 16];
 
@@ -37,11 +39,7 @@ impl Program {
 
     /// What `scripts/fetch-servers` has put into the user's cache.
     fn fetched(name: &str) -> Self {
-        let home = || env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
-        let cache = env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty());
-        let cache = cache.map(PathBuf::from).or_else(home);
-        let servers = cache.expect("there is a home").join("leasehold/servers");
-        let program = Self::lying_in(&servers.join(name));
+        let program = Self::lying_in(&cache().join("servers").join(name));
         assert!(program.exists(), "{} is missing: run scripts/install", program.server.display());
         program
     }

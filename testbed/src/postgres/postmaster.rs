@@ -1,0 +1,101 @@
+//! The processes of one PostgreSQL server: a postmaster, and its children, one for each connection.
+//!
+//! The children have process groups of their own, and go on while the postmaster stands still.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::Process;
+
+#[derive(Debug)]
+pub(super) struct Postmaster(Process);
+
+impl Postmaster {
+    pub(super) fn spawn(command: Command, log: &Path) -> Self {
+        Self(Process::spawn(command, log).expect("postgres can be started"))
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(super) fn exited(&mut self) -> bool {
+        self.0.exited().is_some()
+    }
+
+    /// Stops all processes, and returns once they stand still.
+    pub(super) fn pause(&self) {
+        // First the one that makes new ones.
+        self.0.pause();
+        self.signal_children(Signal::STOP, &['T', 'Z']);
+    }
+
+    pub(super) fn resume(&self) {
+        self.signal_children(Signal::CONT, &[]);
+        self.0.resume();
+    }
+
+    /// Kills all processes at once.
+    pub(super) fn kill(&mut self) {
+        self.0.pause();
+        self.signal_children(Signal::KILL, &['Z']);
+        self.0.kill();
+    }
+
+    /// Ends all connections and shuts down in order.
+    pub(super) fn shut_down(&mut self) {
+        let pid = Pid::from_raw(self.id().cast_signed()).expect("a process has an id");
+        // It is a child of ours, and not reaped: no other process has its id.
+        let _ = kill_process(pid, Signal::INT);
+        while !self.exited() {
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Sends a signal to all children and waits until each is in one of the states, unless none is asked for.
+    ///
+    /// The postmaster stands still: it neither makes nor reaps children, so their ids stay theirs.
+    fn signal_children(&self, signal: Signal, states: &[char]) {
+        let children = children(self.id());
+        for child in children.iter().filter_map(|child| Pid::from_raw(*child)) {
+            // An error means that it has ended.
+            let _ = kill_process(child, signal);
+        }
+        let waits = |child: &i32| state(*child).is_some_and(|state| !states.contains(&state));
+        while !states.is_empty() && children.iter().any(waits) {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for Postmaster {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A signal takes microseconds, on a busy machine some milliseconds.
+const PAUSE: Duration = Duration::from_millis(1);
+
+fn children(parent: u32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("there is /proc").flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|id| stat(*id).is_some_and(|(_, its_parent)| its_parent == parent)).collect()
+}
+
+fn state(process: i32) -> Option<char> {
+    stat(process).map(|(state, _)| state)
+}
+
+/// A process's state and its parent.
+fn stat(process: i32) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before is in brackets, and may contain some.
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}

@@ -1,0 +1,54 @@
+//! Data folders that servers start with.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use crate::cache::cache;
+use crate::unprivileged;
+
+/// Fills the folder `data` with a copy of what `make` once made, perhaps in another test run.
+///
+/// `make` is given a folder that does not exist yet; `name` names all that its result depends on. The copies are made
+/// from the user's cache: a copy takes milliseconds, a new data folder seconds.
+///
+/// # Panics
+///
+/// If the cache cannot be written.
+pub(crate) fn copy_template(name: &str, make: impl FnOnce(&Path), data: &Path) {
+    let templates = cache().join("templates");
+    fs::create_dir_all(&templates).expect("the user's cache can be written");
+    let lock = File::create(templates.join(format!("{name}.lock"))).expect("as before");
+    lock.lock().expect("files can be locked");
+    let template = templates.join(name);
+    if !template.exists() {
+        let folder = unprivileged::folder("leasehold-template-");
+        let made = folder.path().join("data");
+        make(&made);
+        // Under its name there is only ever a whole one.
+        let unfinished = templates.join(format!("{name}.unfinished"));
+        drop(fs::remove_dir_all(&unfinished));
+        copy(&made, &unfinished);
+        fs::rename(&unfinished, &template).expect("as before");
+    }
+    drop(lock);
+    copy(&template, data);
+}
+
+/// Copies a folder, with its owners.
+fn copy(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    let status = command.args(["-a", "--reflink=auto"]).args([from, to]).status();
+    assert!(status.expect("cp can be started").success(), "{} is copied", from.display());
+}
+
+/// The words that name a version in the name of a file.
+pub(crate) fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let output = output.unwrap_or_else(|error| {
+        panic!("{} is missing, run scripts/install: {error}", program.display())
+    });
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '.';
+    words.replace(|letter| !plain(letter), "-").trim_matches('-').to_owned()
+}
