@@ -11,6 +11,8 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `memory:` | a new store in this process | – |
 /// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
 /// | `etcds://…` | the same, over TLS | `etcd-tls` |
+/// | `postgres://[user[:password]@]host[:port][/database]` | tables in a PostgreSQL database | `postgres` |
+/// | `postgres://…?sslmode=verify-full` | the same, over TLS | `postgres-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
@@ -19,7 +21,7 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
-/// `?`, are those of `EtcdConfig::from_url`, `RedisConfig::from_url`,
+/// `?`, are those of `EtcdConfig::from_url`, `PostgresConfig::from_url`, `RedisConfig::from_url`,
 /// `FredConfig::from_url` and `SqliteConfig::from_url`.
 ///
 /// # Errors
@@ -57,11 +59,12 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
         "etcd" | "etcds" => etcd(url).await,
+        "postgres" | "postgresql" => postgres(url).await,
         "sqlite" => sqlite(url).await,
         _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, sqlite, etcd, redis, redis-sentinel, redis-cluster, \
-             unix, and with TLS etcds and rediss",
+            "the URL has an unknown scheme: known are memory, sqlite, postgres, etcd, redis, redis-sentinel, \
+             redis-cluster, unix, and with TLS etcds and rediss",
         )),
     }
 }
@@ -85,6 +88,18 @@ async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 #[cfg(not(feature = "etcd"))]
 async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("etcd URLs need the Cargo feature `etcd` of leasehold, with TLS `etcd-tls`"))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_postgres::PostgresBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn postgres(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported(
+        "PostgreSQL URLs need the Cargo feature `postgres` of leasehold, with TLS `postgres-tls`",
+    ))
 }
 
 async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
@@ -129,7 +144,13 @@ async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("sqlite URLs need the Cargo feature `sqlite` of leasehold"))
 }
 
-#[cfg(not(all(feature = "etcd", feature = "redis", feature = "fred", feature = "sqlite")))]
+#[cfg(not(all(
+    feature = "etcd",
+    feature = "fred",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite"
+)))]
 fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
@@ -185,6 +206,22 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "postgres"))]
+    #[tokio::test]
+    async fn without_its_feature_a_postgres_url_is_refused_and_names_it() {
+        for scheme in ["postgres", "postgresql"] {
+            assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host")).await, "`postgres`");
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn postgres_urls_reach_the_backend() {
+        let nobody = format!("postgresql://127.0.0.1:{}", leasehold_testbed::free_port());
+        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        assert_eq!(refusal("postgres://u:S3CR3T@host:x").await.kind(), ErrorKind::Invalid);
+    }
+
     #[cfg(not(feature = "sqlite"))]
     #[tokio::test]
     async fn without_its_feature_a_sqlite_url_is_refused_and_names_it() {
@@ -221,8 +258,9 @@ mod tests {
 
     #[cfg(not(all(
         feature = "etcd-tls",
-        feature = "redis",
         feature = "fred",
+        feature = "postgres",
+        feature = "redis",
         feature = "sqlite"
     )))]
     fn assert_names(error: &Error, feature: &str) {

@@ -22,6 +22,15 @@ pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
 }
 
+/// Locks in a PostgreSQL database.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use leasehold_postgres::{
+        PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency,
+        tokio_postgres as client,
+    };
+}
+
 /// Locks on Redis and Valkey, with the `redis` crate: one server, Sentinel, Cluster.
 #[cfg(feature = "redis")]
 pub mod redis {

@@ -1,4 +1,30 @@
-//! The dialect of PostgreSQL.
+//! The dialect of PostgreSQL: tables, the texts of transactions, their rows, the meaning of error codes.
+//!
+//! A transaction is one text of several statements, which goes to the server in one message of the simple query protocol, with all values
+//! in it. The server runs it as one transaction, without a look at the client in between: a client that is stopped keeps no lock, a
+//! statement that fails ends all of it, and the reply is complete only after the commit. It needs no function in the database, no
+//! prepared statement and no state of the session, so that poolers may hand it to any connection.
+//!
+//! ```
+//! use leasehold_core::LockKey;
+//! use leasehold_sql_support::postgres::Statements;
+//! use leasehold_sql_support::request::Key;
+//! use leasehold_sql_support::Layout;
+//!
+//! let statements = Statements::new(&Layout::default().in_schema("app")?);
+//! let text = statements.force_release(&Key::of(&LockKey::new("it's")?));
+//! assert!(text.at(std::time::Duration::from_secs(1)).contains(r#"DELETE FROM "app"."leasehold_lease" WHERE key"#));
+//! # Ok::<(), leasehold_core::Error>(())
+//! ```
+
+mod codes;
+mod rows;
+mod statements;
+mod texts;
+
+pub use codes::failure;
+pub use rows::{Row, Rows, Survey};
+pub use statements::{Statements, Text};
 
 use crate::layout::Layout;
 

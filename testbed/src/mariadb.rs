@@ -229,7 +229,8 @@ impl MariaDb {
             None => unprivileged::command(program, folder),
         };
         command.args(self.args());
-        self.process = Some(Process::spawn(command, &self.log()).expect("mariadbd can be started"));
+        self.process =
+            Some(Process::spawn(&mut command, &self.log()).expect("mariadbd can be started"));
         self.comes_up().await
     }
 

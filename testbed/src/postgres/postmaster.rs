@@ -16,8 +16,8 @@ use crate::process::Process;
 pub(super) struct Postmaster(Process);
 
 impl Postmaster {
-    pub(super) fn spawn(command: Command, log: &Path) -> Self {
-        Self(Process::spawn(command, log).expect("postgres can be started"))
+    pub(super) fn spawn(mut command: Command, log: &Path) -> Self {
+        Self(Process::spawn(&mut command, log).expect("postgres can be started"))
     }
 
     pub(super) fn id(&self) -> u32 {

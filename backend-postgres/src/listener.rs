@@ -1,0 +1,122 @@
+//! Hears what other clients do.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use leasehold_sql_support::{Concerns, News};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use tokio_postgres::AsyncMessage;
+
+use crate::connector::{Connector, Link};
+use crate::error::RunError;
+
+/// How long the connection stays when nothing is watched any more.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Between two attempts to connect: long for a server that cannot be reached, short beside the polls of those who wait.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Listens while anything is watched, on the runtime of one who watches. It ends when dropped.
+pub(crate) struct Listener {
+    connector: Arc<Connector>,
+    listen: String,
+    limit: Duration,
+    news: OnceLock<News>,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl Listener {
+    /// Creates a listener that begins to listen at the first watch of the news.
+    pub(crate) fn start(
+        connector: Arc<Connector>,
+        listen: String,
+        limit: Duration,
+    ) -> (Arc<Self>, News) {
+        let (news, task) = (OnceLock::new(), Mutex::default());
+        let listener = Arc::new(Self { connector, listen, limit, news, task });
+        let begins = Arc::downgrade(&listener);
+        let news = News::when_watched(move || {
+            if let Some(listener) = begins.upgrade() {
+                listener.begin();
+            }
+        });
+        drop(listener.news.set(news.clone()));
+        (listener, news)
+    }
+
+    fn begin(&self) {
+        let (Some(news), Ok(runtime)) = (self.news.get(), Handle::try_current()) else { return };
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may have ended with its runtime.
+        if task.as_ref().is_none_or(AbortHandle::is_finished) {
+            let (connector, listen) = (Arc::clone(&self.connector), self.listen.clone());
+            let listening = listen_while_watched(connector, listen, self.limit, news.clone());
+            *task = Some(runtime.spawn(listening).abort_handle());
+        }
+    }
+
+    /// Ends the connection.
+    pub(crate) fn stop(&self) {
+        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        task.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn listen_while_watched(
+    connector: Arc<Connector>,
+    listen: String,
+    limit: Duration,
+    news: News,
+) {
+    while is_watched(&news) {
+        match connector.link(limit).await {
+            Ok(link) => {
+                let ended = hear(link, &listen, &news).await;
+                tracing::debug!(?ended, "no news of other clients");
+            }
+            Err(error) => tracing::debug!(%error, "no news of other clients"),
+        }
+        // Others may have done something meanwhile.
+        news.interrupted();
+        sleep(PAUSE).await;
+    }
+}
+
+/// Passes on what is heard until the connection ends, or nothing was watched for long.
+async fn hear(link: Link, listen: &str, news: &News) -> Result<(), RunError> {
+    let Link { client, mut messages } = link;
+    let mut listening = Box::pin(client.batch_execute(listen));
+    let mut is_listening = false;
+    loop {
+        tokio::select! {
+            began = &mut listening, if !is_listening => {
+                began.map_err(RunError::no_reply)?;
+                is_listening = true;
+                // From now on nothing is missed.
+                news.interrupted();
+            }
+            message = messages.next() => match message {
+                Some(Ok(AsyncMessage::Notification(notification))) => news.heard(notification.payload()),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(RunError::no_reply(error)),
+                None => return Ok(()),
+            },
+            () = sleep(IDLE), if is_listening => if !is_watched(news) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn is_watched(news: &News) -> bool {
+    [Concerns::Waiters, Concerns::Holders].into_iter().any(|concerns| news.has_watches(concerns))
+}

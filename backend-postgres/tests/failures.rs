@@ -1,0 +1,341 @@
+//! What a server may say or leave unsaid, and what comes of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, Claim, Description, Error, ErrorKind, Feature, Fencing, Lease, LockBackend, LockKey,
+    Patience, Release, Renewal,
+};
+use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
+use leasehold_postgres::{PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency};
+use leasehold_testbed::{Postgres, PostgresOptions, Weather, until};
+use tokio::time::{Instant, timeout};
+
+const TTL: Duration = Duration::from_secs(60);
+
+async fn connect(url: &str) -> PostgresBackend {
+    let config = PostgresConfig::from_url(url).unwrap().timeout(Duration::from_secs(15)).unwrap();
+    PostgresBackend::connect_with(config).await.unwrap()
+}
+
+fn lease(key: &str) -> Lease {
+    Lease::new(&LockKey::new(key).unwrap(), TTL)
+}
+
+async fn acquire(backend: &PostgresBackend, lease: &Lease) -> Result<bool, Error> {
+    let attempt = backend.try_acquire(&Claim::new(lease.clone())).await?;
+    Ok(matches!(attempt, Attempt::Granted(_)))
+}
+
+async fn leases(postgres: &Postgres) -> String {
+    postgres.sql("SELECT count(*) FROM leasehold_lease").await
+}
+
+/// Has a write of a lease raise an error, on a condition that may count in the sequence `raised`: that is not rolled back.
+async fn raise(postgres: &Postgres, event: &str, condition: &str, code: &str, deferred: &str) {
+    let sql = format!(
+        "CREATE SEQUENCE IF NOT EXISTS raised;
+         CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN IF {condition} THEN RAISE 'S' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$;
+         CREATE CONSTRAINT TRIGGER raise AFTER {event} ON leasehold_lease {deferred}
+         FOR EACH ROW EXECUTE FUNCTION raise()"
+    );
+    postgres.sql(&sql).await;
+}
+
+#[tokio::test]
+async fn an_emptied_table_of_stripes_grants_nothing() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let (held, other) = (lease("job"), lease("other"));
+    assert!(acquire(&backend, &held).await.unwrap());
+
+    postgres.sql("TRUNCATE leasehold_stripe").await;
+
+    let error = acquire(&backend, &other).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("a stripe is missing"), "{error}");
+    assert_eq!(backend.release(&held).await.unwrap_err().kind(), ErrorKind::Refused);
+    assert_eq!(leases(&postgres).await, "1");
+
+    let config = PostgresConfig::from_url(&postgres.url()).unwrap();
+    postgres.sql(&config.migration().unwrap()).await;
+    assert!(acquire(&backend, &other).await.unwrap());
+    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_read_only_server_is_unavailable() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let held = lease("job");
+
+    postgres.set_read_only(true).await;
+    let refused = async || {
+        matches!(acquire(&backend, &lease("other")).await, Err(error)
+        if error.kind() == ErrorKind::Unavailable && error.to_string().contains("read-only"))
+    };
+    until("it hears of it", refused).await;
+    let error = backend.release(&held).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    postgres.set_read_only(false).await;
+
+    until("it hears of it", async || acquire(&backend, &held).await.is_ok_and(|granted| granted))
+        .await;
+}
+
+#[tokio::test]
+async fn a_full_disk_is_refused_and_named() {
+    let postgres = PostgresOptions::new().small_disk().start().await;
+    let backend = connect(&postgres.url()).await;
+    let description = Description::new("x".repeat(250)).unwrap();
+    let grow = async || {
+        let lease = lease(&fastrand::u64(..).to_string());
+        acquire(&backend, &lease.with_description(Some(description.clone()))).await
+    };
+    grow().await.unwrap();
+
+    postgres.fill_disk();
+    let error = loop {
+        if let Err(error) = grow().await {
+            break error;
+        }
+    };
+    postgres.clear_disk();
+
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("disk is full"), "{error}");
+    assert!(grow().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_stripe_that_others_keep_is_given_up_in_time() {
+    let postgres = Postgres::start().await;
+    let config = PostgresConfig::from_url(&postgres.url()).unwrap();
+    let patient = connect(&postgres.url()).await;
+    let backend = PostgresBackend::connect_with(config).await.unwrap();
+    let held = lease("job");
+    assert!(acquire(&patient, &held).await.unwrap());
+
+    let lock = "BEGIN; SELECT FROM leasehold_stripe FOR UPDATE; SELECT pg_sleep(60)";
+    let mut locking = postgres.psql(lock).spawn().unwrap();
+    let is_locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    until("it is locked", async || postgres.sql(is_locked).await == "1").await;
+    let error = acquire(&backend, &lease("other")).await.unwrap_err();
+    let renewal = patient.renew(&held).await.unwrap();
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+    postgres.sql(end).await;
+    locking.wait().await.unwrap();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("gave up"), "{error}");
+    assert_eq!(renewal, Renewal::Renewed, "renewals need no stripe");
+    assert_eq!(leases(&postgres).await, "1", "nothing was applied late");
+}
+
+#[tokio::test]
+async fn a_conflict_is_asked_about_once_more() {
+    for code in ["40001", "40P01"] {
+        let postgres = Postgres::start().await;
+        let backend = connect(&postgres.url()).await;
+
+        raise(&postgres, "INSERT", "nextval('public.raised') IN (1, 3, 4)", code, "").await;
+
+        assert!(acquire(&backend, &lease("once")).await.unwrap());
+        let error = acquire(&backend, &lease("twice")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(postgres.sql("SELECT last_value FROM raised").await, "4");
+        assert_eq!(leases(&postgres).await, "1");
+    }
+}
+
+#[tokio::test]
+async fn renewals_that_conflict_are_asked_for_one_by_one() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let held = ["a", "bad", "c"].map(lease);
+    for lease in &held {
+        assert!(acquire(&backend, lease).await.unwrap());
+    }
+
+    raise(&postgres, "UPDATE", "NEW.key = 'bad'", "40P01", "").await;
+    let renewed = backend.renew_all(&held).await;
+
+    assert!(matches!(renewed[0], Ok(Renewal::Renewed)), "{renewed:?}");
+    assert_eq!(renewed[1].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(matches!(renewed[2], Ok(Renewal::Renewed)), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_is_no_grant() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+
+    raise(&postgres, "INSERT", "true", "P0001", "DEFERRABLE INITIALLY DEFERRED").await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
+    assert_eq!(leases(&postgres).await, "0");
+}
+
+/// An application's own connection.
+struct Mine(Arc<Client>);
+
+#[async_trait]
+impl Run for Mine {
+    async fn run(&self, text: &Text, _: Urgency, limit: Duration) -> Result<Vec<Row>, RunError> {
+        let reply = self.0.simple_query(&text.at(limit)).await;
+        let messages = reply.map_err(|error| match error.code().cloned() {
+            Some(code) => RunError::reported(code.code(), error),
+            None => RunError::no_reply(error),
+        })?;
+        let rows = messages.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(rows
+            .map(|row| (0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect())
+            .collect())
+    }
+}
+
+impl fmt::Debug for Mine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mine")
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_the_application_in_a_failed_transaction_grants_nothing() {
+    let postgres = Postgres::start().await;
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let client = Arc::new(client);
+    let config = PostgresConfig::from_run(Mine(Arc::clone(&client)));
+    let backend = PostgresBackend::connect_with(config).await.unwrap();
+    assert!(acquire(&backend, &lease("before")).await.unwrap());
+
+    // A `COMMIT` would answer `ROLLBACK`, and no error.
+    client.batch_execute("BEGIN; SELECT 1 / 0").await.unwrap_err();
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    client.batch_execute("COMMIT").await.unwrap();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(leases(&postgres).await, "1");
+    assert!(!backend.capabilities().supports(Feature::Push));
+}
+
+#[tokio::test]
+async fn a_client_that_stands_still_keeps_nobody_out() {
+    let postgres = Postgres::start().await;
+    let proxy = postgres.proxy().await;
+    let still = connect(&postgres.url_at("postgres", &proxy.address())).await;
+    let backend = connect(&postgres.url()).await;
+    let key = lease("job");
+    acquire(&still, &lease("first")).await.unwrap();
+
+    // It sends its transaction, and never reads a reply.
+    proxy.set_weather(Weather::HoldReplies);
+    let asks = key.clone();
+    let asking = tokio::spawn(async move { acquire(&still, &asks).await });
+    until("it was granted", async || leases(&postgres).await == "2").await;
+
+    let start = Instant::now();
+    for _ in 0..10 {
+        assert!(!acquire(&backend, &lease("job")).await.unwrap());
+    }
+    assert_eq!(backend.release(&key).await.unwrap(), Release::Released);
+    assert!(acquire(&backend, &lease("job")).await.unwrap());
+    assert!(start.elapsed() < Duration::from_secs(10));
+    asking.abort();
+}
+
+#[tokio::test]
+async fn a_reply_that_is_lost_is_unknown() {
+    let postgres = Postgres::start().await;
+    let proxy = postgres.proxy().await;
+    let config = PostgresConfig::from_url(&postgres.url_at("postgres", &proxy.address())).unwrap();
+    let backend = PostgresBackend::connect_with(config).await.unwrap();
+    acquire(&backend, &lease("first")).await.unwrap();
+
+    proxy.set_weather(Weather::HoldReplies);
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert_eq!(leases(&postgres).await, "2");
+}
+
+#[tokio::test]
+async fn the_sessions_defaults_change_nothing() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    postgres
+        .sql(
+            "ALTER DATABASE postgres SET synchronous_commit = off;
+             ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
+             ALTER DATABASE postgres SET standard_conforming_strings = off;
+             ALTER DATABASE postgres SET search_path = 'nowhere';
+             CREATE TABLE seen (commits text, isolation text);
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO public.seen VALUES (current_setting('synchronous_commit'), current_setting('transaction_isolation'));
+             RETURN NEW; END $$;
+             CREATE TRIGGER see AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+    drop(backend);
+    let url = format!("{}?schema=public", postgres.url());
+    let backend = connect(&url).await;
+    let text = r"it's \' E'x' :key {lease} $1 ü";
+    let lease = lease("job").with_description(Some(Description::new(text).unwrap()));
+
+    assert!(acquire(&backend, &lease).await.unwrap());
+
+    assert_eq!(postgres.sql("SELECT * FROM public.seen").await, "on|read committed");
+    let inspection = backend.inspect(lease.key()).await.unwrap();
+    assert_eq!(inspection.holders()[0].description().unwrap().as_str(), text);
+}
+
+#[tokio::test]
+async fn tokens_are_strict_where_the_disk_is_waited_for() {
+    let lax = Postgres::start().await;
+    let strict = PostgresOptions::new().set("fsync", "on").start().await;
+
+    let fencing =
+        async |postgres: &Postgres| connect(&postgres.url()).await.capabilities().fencing();
+
+    assert_eq!(fencing(&lax).await, Fencing::BestEffort);
+    assert_eq!(fencing(&strict).await, Fencing::Strict);
+}
+
+#[tokio::test]
+async fn only_those_who_wait_are_told() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message {
+                told.send(notification.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    client.batch_execute("LISTEN leasehold_news").await.unwrap();
+
+    let alone = lease("alone");
+    assert!(acquire(&backend, &alone).await.unwrap());
+    backend.renew(&alone).await.unwrap();
+    backend.release(&alone).await.unwrap();
+    let (held, waits) = (lease("wanted"), lease("wanted"));
+    assert!(acquire(&backend, &held).await.unwrap());
+    let waiting = Claim::new(waits).with_patience(Patience::Waits);
+    assert!(matches!(backend.try_acquire(&waiting).await.unwrap(), Attempt::Held(_)));
+    backend.release(&held).await.unwrap();
+
+    // Those before would have come before.
+    let first = timeout(TTL, heard.recv()).await.unwrap().unwrap();
+    assert!(first.starts_with("wwanted "), "{first}");
+}

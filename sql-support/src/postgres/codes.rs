@@ -1,0 +1,32 @@
+//! What the codes of errors mean.
+
+use crate::failure::Failure;
+
+/// Finds what is known about a transaction for which the server reported the error with this `SQLSTATE`.
+///
+/// An error that the server reports is one of a transaction that it has rolled back. Not so when it ends the connection at the same
+/// time: that may be between the commit and its reply.
+pub fn failure(code: &str) -> Failure {
+    match code {
+        // Serialization failure, deadlock victim.
+        "40001" | "40P01" => Failure::Conflict,
+        // The database is read-only, also as a standby; its limits of time for locks and statements.
+        "25006" | "55P03" | "57014" => Failure::NotApplied,
+        // An aborted or an open transaction in a session that is not ours alone.
+        "25001" | "25P01" | "25P02" => Failure::NotApplied,
+        // It is about to start or to end; too many connections, no memory.
+        "57P03" | "53200" | "53300" | "53400" => Failure::NotApplied,
+        // The disk is full.
+        "53100" => Failure::Full,
+        // Division by zero: a stripe is missing. Tables and columns, the schema, the database, their kind.
+        "22012" | "42P01" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => {
+            Failure::Layout
+        }
+        // A right is missing; who may connect.
+        "42501" | "28000" | "28P01" => Failure::Denied,
+        // It was shut down, crashed, or a pooler lost the server; the disk failed.
+        "57P01" | "57P02" | "57P05" | "58030" => Failure::Unknown,
+        _ if code.starts_with("08") => Failure::Unknown,
+        _ => Failure::Unexpected,
+    }
+}

@@ -1,0 +1,276 @@
+//! The text of each transaction.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::Share;
+
+use super::texts;
+use crate::layout::Layout;
+use crate::reply::Inspected;
+use crate::request::{Acquire, Key, Named, Renew, micros};
+
+/// The texts of all transactions on the tables of one layout.
+#[derive(Clone)]
+pub struct Statements {
+    layout: Layout,
+    clock: String,
+}
+
+/// The text of one transaction. `Debug` does not show it.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Text(String);
+
+impl Text {
+    /// The text with the time that the server gives itself for each statement, at least a millisecond.
+    pub fn at(&self, limit: Duration) -> String {
+        let limit = literal(&limit.as_millis().max(1).to_string());
+        // The only one that is left.
+        self.0.replacen(LIMIT, &limit, 2)
+    }
+}
+
+/// Stands for the limit of time.
+const LIMIT: &str = ":limit";
+
+impl Statements {
+    /// Creates the texts for tables that are named so.
+    ///
+    /// The layout should name a schema: the texts leave nothing to the session's search path, and find tables without a schema nowhere.
+    pub fn new(layout: &Layout) -> Self {
+        Self { layout: layout.clone(), clock: texts::DATABASE_CLOCK.to_owned() }
+    }
+
+    /// Goes by another clock than the database's: a query for microseconds, which must not go back. For tests.
+    #[must_use]
+    pub fn with_clock(mut self, query: impl Into<String>) -> Self {
+        self.clock = query.into();
+        self
+    }
+
+    /// The channel on which transactions tell other clients, as [`News::heard`](crate::News::heard) reads it.
+    pub fn channel(&self) -> String {
+        format!("{}news", self.layout.prefix())
+    }
+
+    /// Listens to the channel.
+    pub fn listen(&self) -> String {
+        format!("LISTEN \"{}\"", self.channel())
+    }
+
+    /// Looks what there is. The session's own limits of time apply.
+    pub fn survey(&self) -> Text {
+        let name = |table: &str| literal(&self.layout.object(table, '"'));
+        let values = [("stripe_name", name("stripe")), ("lease_name", name("lease"))];
+        Text(bind(texts::SURVEY, &values))
+    }
+
+    /// Creates the tables where there are none, one client after the other. The session's own limits of time apply.
+    pub fn install(&self) -> Text {
+        Text([texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
+    }
+
+    /// Decides a claim.
+    pub fn acquire(&self, claim: &Acquire) -> Text {
+        let place = claim.place;
+        let is_leader = Share::Units { units: 1, limit: 1 };
+        let is_observed =
+            !claim.whole && (claim.units, claim.capacity) == (is_leader.units(), is_leader.limit());
+        let values = [
+            ("whole", claim.whole.to_string()),
+            ("units", format!("{}::bigint", claim.units)),
+            ("capacity", format!("{}::bigint", claim.capacity)),
+            ("ttl", bigint(claim.ttl)),
+            ("spare", claim.spare.to_string()),
+            ("place", place.map_or("0::bigint".to_owned(), |place| bigint(place.time))),
+            (
+                "patience",
+                place.and_then(|place| place.patience).map_or("NULL::bigint".to_owned(), bigint),
+            ),
+            ("fingerprint", literal(&claim.fingerprint)),
+            ("description", optional(claim.description.as_deref())),
+            ("observed", is_observed.to_string()),
+            ("up", "true".to_owned()),
+        ];
+        let parts = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
+        self.text(&parts, Lock::Stripes(&[&claim.lease.key]), &values, Some(&claim.lease))
+    }
+
+    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`], on keys of which each is different.
+    pub fn acquire_all(&self, claims: &[Acquire]) -> Text {
+        let row = |(n, claim): (usize, &Acquire)| {
+            let Named { key, tag } = &claim.lease;
+            format!(
+                "({n}, {}, {}, '{tag}'::uuid, {}, {}::bigint, {}::bigint, {}, {}, {}, {})",
+                key.stripe,
+                literal(key.name()),
+                claim.whole,
+                claim.units,
+                claim.capacity,
+                bigint(claim.ttl),
+                claim.spare,
+                literal(&claim.fingerprint),
+                optional(claim.description.as_deref()),
+            )
+        };
+        let rows: Vec<_> = claims.iter().enumerate().map(row).collect();
+        let keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
+        let parts = [texts::EXPIRE, texts::ACQUIRE_ALL, texts::CLEAR];
+        self.text(&parts, Lock::Stripes(&keys), &[("claims", rows.join(", "))], None)
+    }
+
+    /// Renews leases, of which there are 1 to [`Renew::MAX_TOGETHER`].
+    pub fn renew(&self, leases: &[Renew]) -> Text {
+        let row = |(n, lease): (usize, &Renew)| {
+            let Named { key, tag } = &lease.lease;
+            format!(
+                "({n}, {}, '{tag}'::uuid, {}, {}::bigint, {}, {})",
+                literal(key.name()),
+                lease.whole,
+                lease.units,
+                bigint(lease.ttl),
+                optional(lease.description.as_deref()),
+            )
+        };
+        let rows: Vec<_> = leases.iter().enumerate().map(row).collect();
+        let parts = [texts::RENEW, texts::TELL_CHANGED];
+        // What a mutex says is of no concern to those who wait.
+        let parts = if leases.iter().all(|lease| lease.whole) { &parts[..1] } else { &parts[..] };
+        self.text(parts, Lock::Nothing(&[]), &[("leases", rows.join(", "))], None)
+    }
+
+    /// Ends a lease, or gives up a place.
+    pub fn release(&self, lease: &Named) -> Text {
+        let values = [
+            ("up", "current_setting('leasehold.held')::boolean".to_owned()),
+            ("told", texts::IS_HEARD.to_owned()),
+        ];
+        let parts = [texts::RELEASE, texts::EXPIRE, texts::CALL_UP, texts::TELL, texts::CLEAR];
+        self.text(&parts, Lock::Stripes(&[&lease.key]), &values, Some(lease))
+    }
+
+    /// Asks the holders to finish.
+    pub fn request_revocation(&self, key: &Key) -> Text {
+        let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
+        self.text(&parts, Lock::Stripes(&[key]), &[], None)
+    }
+
+    /// Ends all holders.
+    pub fn force_release(&self, key: &Key) -> Text {
+        let values = [
+            ("up", "false".to_owned()),
+            ("told", "current_setting('leasehold.there')::boolean".to_owned()),
+            ("tag", "'00000000-0000-0000-0000-000000000000'::uuid".to_owned()),
+        ];
+        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::CALL_UP, texts::TELL];
+        self.text(&parts, Lock::Stripes(&[key]), &values, None)
+    }
+
+    /// Reads the holders.
+    pub fn inspect(&self, key: &Key) -> Text {
+        let values = [("listed", Inspected::LISTED.to_string())];
+        self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values, None)
+    }
+
+    fn text(
+        &self,
+        parts: &[&str],
+        lock: Lock<'_>,
+        values: &[(&str, String)],
+        lease: Option<&Named>,
+    ) -> Text {
+        let (keys, first) = match lock {
+            Lock::Stripes(keys) => (keys, [texts::BEGIN, texts::LOCK, texts::CLOCK].concat()),
+            Lock::Nothing(keys) => (keys, [texts::BEGIN, texts::CLOCK].concat()),
+        };
+        let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe.to_string()).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let names: Vec<_> = keys.iter().map(|key| literal(key.name())).collect();
+        let mut all = vec![
+            ("limit", LIMIT.to_owned()),
+            ("clock", self.clock.clone()),
+            ("now", texts::NOW.to_owned()),
+            ("channel", literal(&self.channel())),
+            ("locked", stripes.len().to_string()),
+            ("stripes", stripes.join(", ")),
+            ("key", names.first().cloned().unwrap_or_default()),
+            ("keys", names.join(", ")),
+        ];
+        all.extend(lease.map(|lease| ("tag", format!("'{}'::uuid", lease.tag))));
+        all.extend(values.iter().cloned());
+        let text = self.layout.fill(&[&first, &parts.concat()[..]].concat(), '"');
+        Text(bind(&text, &all))
+    }
+}
+
+/// What a transaction locks before it reads the clock, and the keys that it is about.
+enum Lock<'a> {
+    Stripes(&'a [&'a Key]),
+    Nothing(&'a [&'a Key]),
+}
+
+impl fmt::Debug for Statements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Statements").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Text").finish_non_exhaustive()
+    }
+}
+
+/// Replaces each `:name` by its value, in which nothing is replaced any more. Two colons are a cast.
+fn bind(text: &str, values: &[(&str, String)]) -> String {
+    let mut bound = String::with_capacity(2 * text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(':') {
+        bound.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("::") {
+            bound.push_str("::");
+            rest = after;
+            continue;
+        }
+        let name = &rest[1..];
+        let end = name.find(|letter: char| letter != '_' && !letter.is_ascii_lowercase());
+        let (name, after) = name.split_at(end.unwrap_or(name.len()));
+        let value = values.iter().find(|(known, _)| *known == name);
+        let (_, value) = value.unwrap_or_else(|| panic!("a statement names a value `{name}`"));
+        bound.push_str(value);
+        rest = after;
+    }
+    bound + rest
+}
+
+/// A text as a literal that means the same whatever `standard_conforming_strings` says.
+fn literal(text: &str) -> String {
+    format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
+}
+
+fn optional(text: Option<&str>) -> String {
+    text.map_or("NULL::text".to_owned(), literal)
+}
+
+fn bigint(time: Duration) -> String {
+    format!("{}::bigint", micros(time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_taken_as_they_are() {
+        let bound = bind("SELECT :a::text, :b", &[("a", ":b".to_owned()), ("b", "1".to_owned())]);
+
+        assert_eq!(bound, "SELECT :b::text, 1");
+    }
+
+    #[test]
+    fn no_text_leaves_its_literal() {
+        assert_eq!(literal(r"it's \' :x"), r"E'it''s \\'' :x'::text");
+    }
+}

@@ -1,0 +1,232 @@
+//! The parts of which the texts of transactions consist.
+//!
+//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Of the rows, those that begin with a word that
+//! `rows.rs` knows are the reply; those that begin with `set` are there for what their functions do.
+
+/// The defaults of the session are not ours: a text sets all that its meaning depends on.
+///
+/// The server gives up before the client does, and acknowledges no commit that a crash would lose.
+pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET LOCAL search_path = pg_catalog;
+SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_timeout', :limit, true),
+  set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
+    ELSE current_setting('synchronous_commit') END, true);
+";
+
+/// Divides by zero unless all the rows are there. They are locked in one order by all transactions.
+pub(super) const LOCK: &str = "WITH locked AS (SELECT stripe FROM {stripe} WHERE stripe IN (:stripes) ORDER BY stripe FOR UPDATE)
+SELECT 'set', 1 / (count(*) = :locked)::integer FROM locked;
+";
+
+/// All statements that follow go by this one reading.
+pub(super) const CLOCK: &str = "SELECT 'set', set_config('leasehold.now', (:clock)::text, true);
+";
+
+/// The database's clock, which goes on within a transaction, in microseconds since 1970.
+pub(super) const DATABASE_CLOCK: &str =
+    "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// The reading.
+pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
+
+/// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
+/// force again.
+pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
+";
+
+/// Keeps the places that there is room for no longer than for their patience, if `:up`, and names them.
+///
+/// A message to other clients has room for some names; if there are more, an empty one has all of them look.
+pub(super) const CALL_UP: &str = "WITH sums AS (
+  SELECT tag, patience, place, sum(units) OVER (ORDER BY place) + (
+      SELECT coalesce(sum(units), 0) FROM {lease} WHERE key = :key AND place IS NULL) <= capacity AS fits
+  FROM {lease} WHERE key = :key AND place IS NOT NULL
+), queue AS (
+  SELECT tag, patience, bool_and(fits) OVER (ORDER BY place) AS fits FROM sums
+), up AS (
+  UPDATE {lease} l SET ends = least(l.ends, :now + q.patience) FROM queue q
+  WHERE q.fits AND q.patience IS NOT NULL AND l.key = :key AND l.tag = q.tag AND :up
+)
+SELECT 'called', string_agg(tag::text, ' ') FILTER (WHERE fits AND tag <> :tag),
+  set_config('leasehold.queued', (count(*) > 0)::text, true),
+  set_config('leasehold.news', CASE WHEN count(*) FILTER (WHERE fits) > 64 THEN ''
+    ELSE 'w' || :key || coalesce(' ' || string_agg(tag::text, ' ') FILTER (WHERE fits), '') END, true)
+FROM queue;
+";
+
+/// Tells other clients of the places called up, if `:told`.
+pub(super) const TELL: &str =
+    "SELECT 'set', pg_notify(:channel, current_setting('leasehold.news')) WHERE :told;
+";
+
+/// A transaction that tells makes all others of the server wait while it commits: it tells those who left a row. Those who observe an election
+/// leave none.
+pub(super) const IS_HEARD: &str = "current_setting('leasehold.observed')::boolean
+  OR current_setting('leasehold.queued')::boolean AND current_setting('leasehold.there')::boolean";
+
+/// Decides a claim by what is left, and writes what was decided.
+pub(super) const ACQUIRE: &str = "WITH own AS (
+  SELECT place FROM {lease} WHERE key = :key AND tag = :tag
+), others AS (
+  SELECT coalesce(sum(units), 0) AS used, coalesce(bool_or(place IS NULL), false) AS held,
+    coalesce(bool_or(place IS NULL AND whole <> :whole), false) AS other,
+    coalesce(max(asked) FILTER (WHERE place IS NULL), 0) AS asked, min(ends) FILTER (WHERE place IS NOT NULL) AS first_place
+  FROM {lease} WHERE key = :key AND tag <> :tag AND (place IS NULL OR place < coalesce((SELECT place FROM own), 9223372036854775807))
+), decision AS (
+  SELECT o.*, NOT o.other AND (used + :units <= :capacity OR EXISTS (SELECT FROM own WHERE place IS NULL)) AS fits
+  FROM others o
+), counted AS (
+  UPDATE {stripe} s SET token = greatest(s.token + 1, :now) FROM decision d, {stripe} before
+  WHERE d.fits AND s.stripe = :stripes AND before.stripe = :stripes
+  RETURNING s.token AS last, greatest(before.token + 1, s.token - :spare) AS first
+), written AS (
+  INSERT INTO {lease} AS l (key, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)
+  SELECT :key, :tag, CASE WHEN NOT d.fits THEN coalesce((SELECT place FROM own),
+      (SELECT max(place) + 1 FROM {lease} WHERE key = :key), 1) END,
+    :whole, :units, :capacity, CASE WHEN NOT d.fits THEN :patience END,
+    :now + CASE WHEN d.fits THEN :ttl ELSE :place END, CASE WHEN d.fits THEN d.asked ELSE 0 END, c.first, :fingerprint, :description
+  FROM decision d LEFT JOIN counted c ON true WHERE d.fits OR NOT d.other AND :place > 0
+  ON CONFLICT (key, tag) DO UPDATE SET place = EXCLUDED.place, capacity = EXCLUDED.capacity, patience = EXCLUDED.patience,
+    units = CASE WHEN l.place IS NULL THEN least(l.units, EXCLUDED.units) ELSE EXCLUDED.units END, ends = EXCLUDED.ends,
+    asked = greatest(l.asked, EXCLUDED.asked), token = EXCLUDED.token, description = EXCLUDED.description
+), holder AS (
+  SELECT fingerprint, description, units, ends FROM {lease} WHERE key = :key AND place IS NULL ORDER BY ends LIMIT 1
+)
+SELECT CASE WHEN d.other THEN 'other' WHEN d.fits THEN 'granted' ELSE 'refused' END, 0, c.first, c.last - c.first,
+  h.fingerprint, h.description, h.units, h.ends - :now, CASE WHEN NOT (:whole AND d.held) THEN d.first_place - :now END,
+  CASE WHEN d.fits AND NOT d.held AND :observed THEN pg_notify(:channel, 'w' || :key)::text END
+FROM decision d LEFT JOIN counted c ON true LEFT JOIN holder h ON NOT d.fits;
+";
+
+/// Decides several claims: first all of them, then, if there is room for each, their grants.
+///
+/// Claims of one stripe share its number, and those beside another get no spare ones.
+pub(super) const ACQUIRE_ALL: &str = "WITH claim (n, stripe, key, tag, whole, units, capacity, ttl, spare, fingerprint, description) AS (VALUES :claims),
+decision AS (
+  SELECT c.n, o.*, NOT o.other AND (o.used + c.units <= c.capacity OR EXISTS (
+      SELECT FROM {lease} l WHERE l.key = c.key AND l.tag = c.tag AND l.place IS NULL)) AS fits
+  FROM claim c, LATERAL (
+    SELECT coalesce(sum(l.units), 0) AS used, coalesce(bool_or(l.place IS NULL), false) AS held,
+      coalesce(bool_or(l.place IS NULL AND l.whole <> c.whole), false) AS other,
+      coalesce(max(l.asked) FILTER (WHERE l.place IS NULL), 0) AS asked, min(l.ends) FILTER (WHERE l.place IS NOT NULL) AS first_place
+    FROM {lease} l WHERE l.key = c.key AND l.tag <> c.tag AND (l.place IS NULL OR l.place < coalesce(
+      (SELECT own.place FROM {lease} own WHERE own.key = c.key AND own.tag = c.tag), 9223372036854775807))) o
+), obstacle AS (
+  SELECT * FROM decision WHERE NOT fits ORDER BY n LIMIT 1
+), counted AS (
+  UPDATE {stripe} s SET token = greatest(s.token + w.claims, :now)
+  FROM (SELECT stripe, count(*) AS claims, max(spare) AS spare FROM claim GROUP BY stripe) w, {stripe} before
+  WHERE NOT EXISTS (SELECT FROM obstacle) AND s.stripe = w.stripe AND before.stripe = s.stripe
+  RETURNING s.stripe, s.token AS last, CASE WHEN w.claims = 1 THEN greatest(before.token + 1, s.token - w.spare) END AS first
+), granted AS (
+  SELECT c.*, d.asked, n.last - behind AS last, coalesce(n.first, n.last - behind) AS first
+  FROM (SELECT c.*, count(*) OVER (PARTITION BY stripe ORDER BY n DESC) - 1 AS behind FROM claim c) c
+  JOIN decision d USING (n) JOIN counted n USING (stripe)
+), written AS (
+  INSERT INTO {lease} AS l (key, tag, whole, units, capacity, ends, asked, token, fingerprint, description)
+  SELECT key, tag, whole, units, capacity, :now + ttl, asked, first, fingerprint, description FROM granted
+  ON CONFLICT (key, tag) DO UPDATE SET place = NULL, capacity = EXCLUDED.capacity, patience = NULL,
+    units = CASE WHEN l.place IS NULL THEN least(l.units, EXCLUDED.units) ELSE EXCLUDED.units END, ends = EXCLUDED.ends,
+    asked = greatest(l.asked, EXCLUDED.asked), token = EXCLUDED.token, description = EXCLUDED.description
+)
+SELECT 'granted', n, first, last - first, NULL, NULL, NULL::bigint, NULL::bigint, NULL::bigint FROM granted
+UNION ALL
+SELECT CASE WHEN o.other THEN 'other' ELSE 'refused' END, n, NULL, NULL, h.fingerprint, h.description, h.units, h.ends - :now,
+  CASE WHEN NOT (c.whole AND o.held) THEN o.first_place - :now END
+FROM obstacle o JOIN claim c USING (n) LEFT JOIN LATERAL (
+  SELECT * FROM {lease} l WHERE l.key = c.key AND l.place IS NULL ORDER BY l.ends LIMIT 1) h ON true
+ORDER BY 2;
+";
+
+/// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
+pub(super) const RENEW: &str = "WITH lease (n, key, tag, whole, units, ttl, description) AS (VALUES :leases),
+before AS (
+  SELECT a.n, l.units, l.description FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag
+), renewed AS (
+  UPDATE {lease} l SET ends = :now + a.ttl, units = least(l.units, a.units), description = a.description
+  FROM lease a WHERE l.key = a.key AND l.tag = a.tag AND l.place IS NULL AND l.ends > :now
+  RETURNING a.n, a.key, l.whole, l.asked > :now AS asked, l.units, l.description
+), changed AS (
+  SELECT set_config('leasehold.changed', coalesce(array_agg(DISTINCT r.key), ARRAY[]::text[])::text, true) AS keys
+  FROM renewed r JOIN before b USING (n)
+  WHERE NOT r.whole AND (b.units, b.description) IS DISTINCT FROM (r.units, r.description)
+)
+SELECT 'renewed', a.n, r.asked, EXISTS (
+    SELECT FROM {lease} o WHERE o.key = a.key AND o.tag <> a.tag AND o.place IS NULL AND o.ends > :now AND o.whole = a.whole)
+FROM lease a LEFT JOIN renewed r USING (n)
+UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
+";
+
+/// Tells those who wait for keys of which a holder has given units back, or observe that it says something else.
+pub(super) const TELL_CHANGED: &str = "WITH sums AS (
+  SELECT l.key, l.tag, l.place, sum(l.units) OVER (PARTITION BY l.key ORDER BY l.place) + (
+      SELECT coalesce(sum(h.units), 0) FROM {lease} h WHERE h.key = l.key AND h.place IS NULL) <= l.capacity AS fits
+  FROM {lease} l WHERE l.key = ANY (current_setting('leasehold.changed')::text[]) AND l.place IS NOT NULL
+), queue AS (
+  SELECT key, tag, bool_and(fits) OVER (PARTITION BY key ORDER BY place) AS fits FROM sums
+), called AS (
+  SELECT c.key, count(q.tag) FILTER (WHERE q.fits) AS places, string_agg(q.tag::text, ' ') FILTER (WHERE q.fits) AS tags
+  FROM unnest(current_setting('leasehold.changed')::text[]) AS c (key) LEFT JOIN queue q USING (key) GROUP BY c.key
+)
+SELECT 'called', tags, pg_notify(:channel, CASE WHEN places > 64 THEN '' ELSE 'w' || key || coalesce(' ' || tags, '') END)
+FROM called;
+";
+
+/// Ends a lease or gives up a place.
+pub(super) const RELEASE: &str = "WITH gone AS (
+  DELETE FROM {lease} WHERE key = :key AND tag = :tag
+  RETURNING place IS NULL AND ends > :now AS held, place IS NULL AND NOT whole AND capacity = 1 AS observed
+)
+SELECT 'released', coalesce(bool_or(held), false), set_config('leasehold.held', coalesce(bool_or(held), false)::text, true),
+  set_config('leasehold.there', (count(*) > 0)::text, true),
+  set_config('leasehold.observed', coalesce(bool_or(observed), false)::text, true)
+FROM gone;
+";
+
+/// Clears rows of any key that ended a minute ago, without waiting for those who are at them.
+pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (
+  SELECT key, tag FROM {lease} WHERE ends < :now - 60000000 ORDER BY ends LIMIT 2 FOR UPDATE SKIP LOCKED);
+";
+
+pub(super) const REQUEST_REVOCATION: &str = "WITH asked AS (
+  UPDATE {lease} SET asked = (SELECT max(ends) FROM {lease} WHERE key = :key AND place IS NULL)
+  WHERE key = :key AND place IS NULL RETURNING 1
+)
+SELECT 'asked', count(*) > 0, CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h' || :key)::text END FROM asked;
+";
+
+pub(super) const FORCE_RELEASE: &str = "WITH ended AS (
+  DELETE FROM {lease} WHERE key = :key AND place IS NULL RETURNING fingerprint, description, units, ends
+), counted AS (
+  UPDATE {stripe} SET token = greatest(token + 1, :now) WHERE stripe = :stripes AND EXISTS (SELECT FROM ended) RETURNING token
+), told AS (
+  SELECT set_config('leasehold.there', (count(*) > 0)::text, true),
+    CASE WHEN count(*) > 0 THEN pg_notify(:channel, 'h' || :key)::text END FROM ended
+)
+SELECT 'holder', fingerprint, description, units, ends - :now FROM (SELECT * FROM ended ORDER BY ends) e
+UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM counted
+UNION ALL SELECT 'set', told::text, NULL, NULL, NULL FROM told;
+";
+
+pub(super) const INSPECT: &str = "WITH holder AS (
+  SELECT fingerprint, description, units, ends FROM {lease} WHERE key = :key AND place IS NULL AND ends > :now
+)
+SELECT 'holder', fingerprint, description, units, ends - :now FROM (SELECT * FROM holder ORDER BY ends LIMIT :listed) h
+UNION ALL SELECT 'units', sum(units)::text, NULL, NULL, NULL FROM holder
+UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM {stripe} WHERE stripe = :stripes;
+";
+
+/// Whether the tables are there, in which schema, and whether this user has the rights that the texts need.
+pub(super) const SURVEY: &str = "SELECT 'survey', coalesce(n.nspname, current_schema()), l.oid IS NOT NULL AND s.oid IS NOT NULL,
+  coalesce(has_table_privilege(s.oid, 'SELECT') AND has_table_privilege(s.oid, 'UPDATE')
+    AND has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
+    AND has_table_privilege(l.oid, 'UPDATE') AND has_table_privilege(l.oid, 'DELETE'), false),
+  current_setting('fsync'), pg_is_in_recovery()
+FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe_name) LEFT JOIN pg_class l ON l.oid = to_regclass(:lease_name)
+LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
+";
+
+/// Two that create a table at the same time would be in each other's way. The number was drawn once.
+pub(super) const ONE_BY_ONE: &str =
+    "SELECT 'set', pg_catalog.pg_advisory_xact_lock(4417392650162286021);
+";
