@@ -113,6 +113,21 @@ async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl(
 }
 
 #[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+
+    for _ in 0..40 {
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+        assert!(guard.extend(TTL).now_or_never().is_none());
+        pass(TTL / 20).await;
+    }
+
+    assert_ne!(guard.state(), LeaseState::Lost(LossReason::Expired));
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
     let (client, faults, _clock) = client(options());
     let guard = lock(&client).await;

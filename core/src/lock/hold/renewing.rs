@@ -115,6 +115,8 @@ impl Drop for Renewing {
             if state.end_renewal(self.attempt) && !state.is_over() {
                 state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
+                // However often a caller begins a renewal and abandons it, the watchdog's own is no later.
+                state.due = state.due.min(self.attempt.due_before);
             }
         });
         self.hold.alarm.ring(Arc::clone(&self.hold));

@@ -72,6 +72,8 @@ pub(super) struct Attempt {
     pub(super) number: u32,
     /// The TTL in which it and its repetitions are to be in time.
     pub(super) pace: Duration,
+    /// When the lease was due before.
+    pub(super) due_before: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -133,9 +135,9 @@ impl State {
         self.renewing = true;
         self.attempt = self.attempt.wrapping_add(1);
         self.asks_for_news = mem::take(&mut self.news);
-        let pace = self.pace();
+        let (pace, due_before) = (self.pace(), self.due);
         self.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
-        Attempt { number: self.attempt, pace }
+        Attempt { number: self.attempt, pace, due_before }
     }
 
     /// Ends this renewal; `false` if another one has begun since.
