@@ -1,0 +1,272 @@
+//! The contract, on any database.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use leasehold_core::{
+    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
+    Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Patience, Release, Renewal,
+    Revocation,
+};
+use uuid::Uuid;
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::news::Concerns;
+use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed};
+use crate::request::{Acquire, Key, Named, Place, Renew};
+
+/// Locks in a database. Clones share its connections.
+pub struct Backend<D: Database>(Arc<D>);
+
+impl<D: Database> Backend<D> {
+    /// Connects to the database at `url`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Database::read_url`] and [`Backend::connect_with`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let config = D::read_url(url);
+        Self::connect_with(config.map_err(connecting::<D>)?).await
+    }
+
+    /// Connects to the database of `config`, to find out now whether it is there and lets us in.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it does not let us in or lacks a right or a table.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect_with(config: D::Config) -> Result<Self, Error> {
+        D::open(config).await.map(Self::new).map_err(connecting::<D>)
+    }
+
+    /// Takes a database that is open.
+    pub fn new(database: D) -> Self {
+        Self(Arc::new(database))
+    }
+
+    /// The database.
+    pub fn database(&self) -> &D {
+        &self.0
+    }
+
+    /// Calls up claims of this client that there may be room for, without the one that caused it.
+    fn call_up(&self, called: &[Uuid]) {
+        called.iter().for_each(|tag| self.0.news().call(tag));
+    }
+
+    fn changed(&self, key: &LockKey, concerns: Concerns) {
+        self.0.news().notify(key.as_str(), concerns);
+    }
+
+    fn granted(&self, claim: &Claim, granted: &Granted) -> Result<Grant, Error> {
+        self.call_up(&granted.called);
+        if !claim.share().is_whole() {
+            // Those who observe an election hear of who is elected.
+            self.changed(claim.key(), Concerns::Waiters);
+        }
+        let token = granted.token.try_into();
+        let token = token.map_err(|_| Failure::Unexpected.error("a lease without a token"))?;
+        Ok(Grant::new(token).with_spare_tokens(granted.spare))
+    }
+
+    fn refused(&self, refused: Refused) -> Result<Contention, Error> {
+        self.call_up(&refused.called);
+        let mut contention = Contention::new();
+        if let Some(holder) = refused.holder {
+            contention = contention.with_holder(holder.holder()?);
+        }
+        if let Some(ends) = refused.first_place_ends {
+            contention = contention.with_retry_after(ends);
+        }
+        Ok(contention)
+    }
+
+    /// Says how the claim waits, which was refused and given its place.
+    fn in_the_queue(&self, claim: &Claim, contention: Contention) -> Contention {
+        let Some(Place { time, .. }) = Place::of(claim) else { return contention };
+        let contention = match claim.patience() {
+            Patience::Waits => contention.with_place(time),
+            _ => contention,
+        };
+        match self.0.news().called_by() {
+            Some(by) => contention.with_called_by(by),
+            None => contention,
+        }
+    }
+
+    fn renewed(&self, lease: &Lease, renewed: Renewed) -> Renewal {
+        match renewed {
+            Renewed::Renewed { asked, called } => {
+                self.call_up(&called);
+                if !lease.share().is_whole() {
+                    // It may have given units back, or proclaimed something.
+                    self.changed(lease.key(), Concerns::Waiters);
+                }
+                if asked { Renewal::RevocationRequested } else { Renewal::Renewed }
+            }
+            Renewed::Taken => Renewal::Taken,
+            Renewed::Vanished => Renewal::Vanished,
+        }
+    }
+
+    async fn renew_some(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let replies = self.0.renew(leases.iter().map(Renew::of).collect()).await;
+        debug_assert_eq!(replies.len(), leases.len(), "one reply for each");
+        let renewal = |(lease, renewed): (&Lease, Result<Renewed, Error>)| {
+            let renewal = renewed.map(|renewed| self.renewed(lease, renewed));
+            renewal.map_err(|error| context::<D>(error, Operation::Renew, lease.key()))
+        };
+        leases.iter().zip(replies).map(renewal).collect()
+    }
+}
+
+fn context<D: Database>(error: Error, operation: Operation, key: &LockKey) -> Error {
+    error.with_operation(operation).with_key(key).with_backend(D::NAME)
+}
+
+fn connecting<D: Database>(error: Error) -> Error {
+    error.with_operation(Operation::Connect).with_backend(D::NAME)
+}
+
+fn other_kind(key: &LockKey) -> Error {
+    Error::new(ErrorKind::WrongType, "it is held as a lock of another kind").with_key(key)
+}
+
+#[async_trait]
+impl<D: Database> LockBackend for Backend<D> {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = match self.0.acquire(Acquire::of(claim)).await {
+            Ok(Acquired::Granted(granted)) => self.granted(claim, &granted).map(Attempt::Granted),
+            Ok(Acquired::Refused(refused)) => self
+                .refused(refused)
+                .map(|contention| Attempt::Held(self.in_the_queue(claim, contention))),
+            Ok(Acquired::OtherKind) => Err(other_kind(claim.key())),
+            Err(error) => Err(error),
+        };
+        attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return Ok(AttemptAll::Granted(Vec::new()));
+        };
+        let attempt = async {
+            if claims.len() > Acquire::MAX_TOGETHER {
+                let message =
+                    format!("one request acquires at most {} locks", Acquire::MAX_TOGETHER);
+                return Err(Error::new(ErrorKind::Unsupported, message));
+            }
+            match self.0.acquire_all(claims.iter().map(Acquire::of).collect()).await? {
+                AcquiredAll::Granted(granted) => {
+                    let each = claims.iter().zip(&granted);
+                    let grants = each.map(|(claim, granted)| self.granted(claim, granted));
+                    grants.collect::<Result<_, _>>().map(AttemptAll::Granted)
+                }
+                AcquiredAll::Refused(index, refused) => {
+                    let (key, contention) = (claims[index].key().clone(), self.refused(refused)?);
+                    Ok(AttemptAll::Held { key, contention })
+                }
+                AcquiredAll::OtherKind(index) => Err(other_kind(claims[index].key())),
+            }
+        };
+        attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let mut renewed = self.renew_some(std::slice::from_ref(lease)).await;
+        renewed.pop().expect("one reply for each")
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let released = self.0.release(Named::of(lease)).await;
+        let released =
+            released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))?;
+        // Also if only a place in the queue was given up.
+        self.changed(lease.key(), Concerns::Waiters);
+        self.call_up(&released.called);
+        Ok(if released.was_held { Release::Released } else { Release::NotHeld })
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let chunks = leases.chunks(Renew::MAX_TOGETHER).map(|leases| self.renew_some(leases));
+        join_all(chunks).await.into_iter().flatten().collect()
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.0.news().watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.0.news().watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.0.news().watch_lease(lease)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        let inspection = async {
+            let inspected = self.0.inspect(Key::of(key)).await?;
+            let free = Inspection::free().with_last_token(inspected.last_token);
+            let holders = inspected.holders.into_iter().map(HolderRow::holder);
+            let holders: Vec<_> = holders.collect::<Result<_, _>>()?;
+            let inspection = holders.into_iter().fold(free, Inspection::with_holder);
+            Ok(inspection.with_units(inspected.units))
+        };
+        inspection.await.map_err(|error| context::<D>(error, Operation::Inspect, key))
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let forced = async {
+            let forced = self.0.force_release(Key::of(key)).await?;
+            self.changed(key, Concerns::Waiters);
+            self.changed(key, Concerns::Holders);
+            self.call_up(&forced.called);
+            let ended = forced.ended.into_iter().map(HolderRow::holder);
+            let ended: Vec<_> = ended.collect::<Result<_, _>>()?;
+            let release = ended.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
+            Ok(match forced.min_token {
+                Some(token) => release.with_min_token(token),
+                None => release,
+            })
+        };
+        forced.await.map_err(|error| context::<D>(error, Operation::ForceRelease, key))
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let asked = self.0.request_revocation(Key::of(key)).await;
+        let asked = asked.map_err(|error| context::<D>(error, Operation::Revoke, key))?;
+        self.changed(key, Concerns::Holders);
+        Ok(if asked.is_held { Revocation::Requested } else { Revocation::NotHeld })
+    }
+
+    async fn close(&self) {
+        self.0.close().await;
+    }
+}
+
+impl<D: Database> Clone for Backend<D> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<D: Database> fmt::Debug for Backend<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Backend").field(&self.0).finish()
+    }
+}

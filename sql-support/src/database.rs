@@ -1,0 +1,136 @@
+//! The part of a driver.
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use leasehold_core::{Capabilities, Error};
+
+use crate::news::News;
+use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
+use crate::request::{Acquire, Key, Named, Renew};
+
+/// A database that keeps leases: the part of a backend that knows a driver. [`Backend`](crate::Backend) does the rest.
+///
+/// # One transaction, in one piece
+///
+/// Each of the methods that take a request is one transaction. All of its statements are sent together, with the `COMMIT`:
+/// a client that is stopped between two round trips of a transaction would keep a stripe, and so 1/256 of all keys, locked. (A
+/// database in the same process decides between statements instead.)
+///
+/// A transaction that decides has this order, and its correctness hangs on it:
+///
+/// 1. It locks the row of the key's stripe; those of several keys in ascending order, each stripe once. It *fails* if it finds no such
+///    row: a table that was emptied grants nothing.
+/// 2. It reads the clock, in a statement after that. All that follows uses this one reading `now`.
+/// 3. It deletes the rows of the key with `ends <= now`. It must be a deletion, not a condition of later statements: a renewal that is
+///    under way, without the stripe, either is waited for and then seen, or finds no row.
+/// 4. It looks at what is left, in a statement after 1, and decides by rows alone.
+///
+/// [`renew`](Self::renew) alone takes no stripe. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never takes units.
+///
+/// # What a transaction decides
+///
+/// `core/src/memory/machine/` is the specification, and the model of the conformance suite compares. In words of the rows of one key,
+/// after expiry; *holders* are the rows without a place, the *queue* those with one, in its order:
+///
+/// - **Calling up**, first in `acquire`, and in `release` after a lease in force was ended: go through the queue, adding up
+///   `units` on top of those of all holders, as long as the sum is no more than the row's `capacity`. Each such row that has patience gets
+///   `ends = least(ends, now + patience)`. They are what there is room for.
+/// - **Other kind**: there are holders, and they have another `whole` than the claim. Nothing is changed.
+/// - **Admission**: the row of the claim's own tag is a holder; or the units of all holders, of all places *before the claim's
+///   own* (all, if it has none) and of the claim are together no more than the claim's [capacity](Acquire::capacity).
+/// - **Grant**: the row becomes, or stays, a holder: `place` null, `ends = now + ttl`, a new token. A row that is in force already gets no more
+///   units than it has. Of holders there are, a new one takes over the largest `asked`.
+/// - **Refusal**: a claim with a [queue place](Acquire::place) keeps its place, or gets one behind all others (one more than
+///   the last); `ends = now + place.time`, and its `patience`. Any other leaves no row. The reply has the holder whose lease ends first, and the least
+///   `ends` of the places before its own, except for a claim of a whole key that is held.
+/// - **Tokens**: `token = greatest(last + 1, now)`, where `last` is the stripe's and `now` comes from a clock that goes on for years; the
+///   first of the grant is `greatest(last + 1, token - spare)`; the stripe keeps `token`. So tokens stay in order though the counter was lost, and spare ones
+///   never run ahead of the clock.
+///
+/// Several keys: no calling up and no places; first all admissions in the order of the claims, then all grants.
+///
+/// # Leave nothing behind
+///
+/// Rows of keys that nobody asks for again are cleared by passing operations: each release deletes at most two rows, of any key, that
+/// ended a minute ago or earlier, without waiting for locks.
+///
+/// # Errors
+///
+/// Every failure is mapped on purpose; [`Failure`](crate::Failure) has the kinds and their meaning, the modules of the dialects the
+/// codes. What matters is whether the transaction surely did not commit. A `COMMIT` that answers `ROLLBACK` did not. Errors need no key, operation
+/// or backend: [`Backend`](crate::Backend) adds them.
+///
+/// A method repeats nothing that may have been applied. One that failed as a whole because of a *conflict* (deadlock victim, serialization
+/// failure) is asked once more within the same call.
+///
+/// # Time limits
+///
+/// Every call ends in bounded time. The database is told to give up before the client does (lock, statement and idle time limits set per
+/// transaction), so that most of what fails has surely not been applied. Renewals and releases have a connection that callers who
+/// acquire cannot take.
+///
+/// # News
+///
+/// See [`News`]. A transaction tells *other* clients; those of this one learn from the reply ([`Granted::called`](crate::reply::Granted::called) and
+/// its like).
+///
+/// # Cancel safety
+///
+/// Any future may be dropped: its transaction was then applied as a whole or not at all, and its connection is not used
+/// again unless it is known to be outside of a transaction.
+#[async_trait]
+pub trait Database: Debug + Send + Sync + Sized + 'static {
+    /// How to reach it.
+    type Config: Debug + Send + 'static;
+
+    /// How errors and logs name the backend.
+    const NAME: &str;
+
+    /// Reads a URL, as the ecosystem of the database writes them.
+    ///
+    /// # Errors
+    ///
+    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood. It does not show the URL, which may hold a password.
+    fn read_url(url: &str) -> Result<Self::Config, Error>;
+
+    /// Connects, to find out now whether the database is there, lets us in and has the tables; creates them where it may.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, [`Denied`](leasehold_core::ErrorKind::Denied) if
+    /// it does not let us in or lacks a right or a table.
+    async fn open(config: Self::Config) -> Result<Self, Error>;
+
+    /// What it can do and promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Where its clients hear of changes.
+    fn news(&self) -> &News;
+
+    /// Asks for a lease once.
+    async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error>;
+
+    /// Asks for leases on several keys, each once, of which all are granted or none is: 1 to [`Acquire::MAX_TOGETHER`].
+    async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error>;
+
+    /// Renews leases in one statement, of which there are 1 to [`Renew::MAX_TOGETHER`]: one result for each, in order.
+    ///
+    /// If it fails because of one of them, the others are asked for again without it.
+    async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>>;
+
+    /// Ends a lease or gives up a place, calls up if it was a lease, and clears rows that ended long ago.
+    async fn release(&self, lease: Named) -> Result<Released, Error>;
+
+    /// Sets `asked` of all holders to the largest `ends` among them.
+    async fn request_revocation(&self, key: Key) -> Result<Asked, Error>;
+
+    /// Ends all holders; places stay. If there were any, it moves the stripe's token on.
+    async fn force_release(&self, key: Key) -> Result<Forced, Error>;
+
+    /// Reads the holders. It need not lock the stripe and changes nothing.
+    async fn inspect(&self, key: Key) -> Result<Inspected, Error>;
+
+    /// Closes connections. Calls after it may fail.
+    async fn close(&self);
+}

@@ -1,0 +1,56 @@
+//! What the failure of a transaction means, whatever the database.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+
+use leasehold_core::{Error, ErrorKind};
+
+/// What is known about a transaction that failed. A driver finds the one of each of its codes.
+///
+/// The question that decides: did it surely not commit? An error that the database *reports* before `COMMIT` was sent, or
+/// that it reports for the transaction as a whole, is sure. Silence, a broken connection after `COMMIT` may have been sent and an error of
+/// the disk in `COMMIT` are not.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Failure {
+    /// Not applied, and the same transaction may well succeed at once: deadlock victim, serialization failure.
+    Conflict,
+    /// Not applied: no connection, a lock that others kept for too long, a primary that is read-only just now or that shuts down.
+    NotApplied,
+    /// Nobody knows: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
+    Unknown,
+    /// Not applied, until an operator acts: disk full, file or database read-only for good, quota.
+    Full,
+    /// Not applied: wrong password, a missing right, a host that is not let in.
+    Denied,
+    /// Not applied: the tables are not there, or not as this version knows them; an empty stripe table.
+    Layout,
+    /// The data is damaged, or the database answered something else than it was asked; nobody knows.
+    Unexpected,
+}
+
+impl Failure {
+    /// How the contract calls it.
+    pub const fn kind(self) -> ErrorKind {
+        match self {
+            Self::Conflict | Self::NotApplied => ErrorKind::Unavailable,
+            Self::Unknown => ErrorKind::Indeterminate,
+            Self::Full => ErrorKind::Refused,
+            Self::Denied | Self::Layout => ErrorKind::Denied,
+            Self::Unexpected => ErrorKind::Unexpected,
+        }
+    }
+
+    /// Creates the error of a request that failed so; `message` is lower case, without a full stop, and without a secret.
+    pub fn error(self, message: impl Into<Cow<'static, str>>) -> Error {
+        Error::new(self.kind(), message)
+    }
+
+    /// The same, with the driver's error as its cause, which must not hold a secret.
+    pub fn because(
+        self,
+        message: impl Into<Cow<'static, str>>,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Error {
+        self.error(message).with_source(source)
+    }
+}

@@ -1,0 +1,132 @@
+//! What the tables are called.
+
+use leasehold_core::{Error, ErrorKind, LockKey};
+
+/// The names of the tables: `[<schema>.]<prefix>stripe` and `[<schema>.]<prefix>lease`.
+///
+/// Statements name them with their schema, so that no `search_path` and no default database decides which tables they mean.
+///
+/// ```
+/// use leasehold_sql_support::Layout;
+///
+/// let layout = Layout::new("locks_")?.in_schema("app")?;
+/// let text = layout.fill("SELECT key FROM {lease}", '"');
+/// assert_eq!(text, r#"SELECT key FROM "app"."locks_lease""#);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Layout {
+    schema: Option<String>,
+    prefix: String,
+}
+
+impl Layout {
+    /// The prefix of those who choose none.
+    pub const DEFAULT_PREFIX: &str = "leasehold_";
+
+    /// The longest encoded name of a key, in bytes: each byte of a name may be three.
+    pub const MAX_KEY: usize = 3 * LockKey::MAX_LEN;
+
+    /// The longest prefix and the longest schema, in characters: with what is added, names stay below 63, as PostgreSQL asks for.
+    const MAX_NAME: usize = 32;
+
+    /// Creates the layout of tables whose names begin with `prefix`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and begins with a letter or `_`: names that mean
+    /// the same in every database, quoted or not.
+    pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
+        Ok(Self { schema: None, prefix: checked("prefix", prefix.into())? })
+    }
+
+    /// Says in which schema, or in MySQL in which database, the tables are. By default where the connection is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::new`].
+    pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, Error> {
+        self.schema = Some(checked("schema", schema.into())?);
+        Ok(self)
+    }
+
+    /// The schema, if one was named.
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
+    }
+
+    /// What names begin with. Other objects, such as functions and channels, are named after it, too.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Replaces each `{name}` in the text of a statement by the [object](Self::object) of that name, and each `{=name}` by its name
+    /// without a schema, as where an index is created.
+    pub fn fill(&self, text: &str, quote: char) -> String {
+        let mut parts = text.split('{');
+        let mut filled = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (name, rest) = part.split_once('}').expect("a brace in a statement is closed");
+            filled.push_str(&match name.strip_prefix('=') {
+                Some(name) => format!("{quote}{}{name}{quote}", self.prefix),
+                None => self.object(name, quote),
+            });
+            filled.push_str(rest);
+        }
+        filled
+    }
+
+    /// The qualified and quoted name of a table or another object.
+    pub fn object(&self, name: &str, quote: char) -> String {
+        let prefix = &self.prefix;
+        match &self.schema {
+            Some(schema) => format!("{quote}{schema}{quote}.{quote}{prefix}{name}{quote}"),
+            None => format!("{quote}{prefix}{name}{quote}"),
+        }
+    }
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self { schema: None, prefix: Self::DEFAULT_PREFIX.to_owned() }
+    }
+}
+
+fn checked(what: &str, name: String) -> Result<String, Error> {
+    let first = name.bytes().next().unwrap_or(b'0');
+    let plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    if !plain || first.is_ascii_digit() || name.len() > Layout::MAX_NAME {
+        let message = format!(
+            "{what}: 1 to {} characters of a-z 0-9 _ are possible, and the first is no digit",
+            Layout::MAX_NAME
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_some_database_reads_otherwise_are_refused() {
+        for name in ["", "1a", "A", "a b", "a\"", "a`", "a.b", "a;--", "é", &"x".repeat(33)] {
+            assert_eq!(Layout::new(name).unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+            let in_schema = Layout::default().in_schema(name);
+            assert_eq!(in_schema.unwrap_err().kind(), ErrorKind::Invalid, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_name_in_a_text_is_replaced() {
+        let layout = Layout::default().in_schema("app").unwrap();
+
+        let filled = layout.fill("CREATE INDEX {=ends} ON {lease}; UPDATE {stripe}", '`');
+
+        assert_eq!(
+            filled,
+            "CREATE INDEX `leasehold_ends` ON `app`.`leasehold_lease`; UPDATE `app`.`leasehold_stripe`"
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What a [`Database`](crate::Database) answers, as its rows say it.
+//!
+//! `called` are the tags of places in the queue that are to be asked for again: those that there is room for (see
+//! [`Database`](crate::Database)), the caller's own excepted. It may name more, such as the first few places whatever they want, and it
+//! may repeat itself: a call is a hint. It must not leave out a place for which there came to be room by this transaction.
+
+use std::time::Duration;
+
+use leasehold_core::{Description, Error, ErrorKind, Holder};
+use uuid::Uuid;
+
+/// What a claim came to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Acquired {
+    /// The lease is in force.
+    Granted(Granted),
+    /// There is no room for it.
+    Refused(Refused),
+    /// The key is held as a lock of another kind.
+    OtherKind,
+}
+
+/// What several claims came to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AcquiredAll {
+    /// All leases are in force: one for each claim, in order.
+    Granted(Vec<Granted>),
+    /// There is no room for the claim with this index, the first of its like.
+    Refused(usize, Refused),
+    /// The key of the claim with this index is held as a lock of another kind.
+    OtherKind(usize),
+}
+
+/// A lease that is in force.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Granted {
+    /// Its fencing token, the first of its numbers; never 0.
+    pub token: u64,
+    /// How many of the numbers that follow it has, too: no more than were asked for.
+    pub spare: u32,
+    /// See [the module](self).
+    pub called: Vec<Uuid>,
+}
+
+/// Why there is no room.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Refused {
+    /// The holder whose lease ends first.
+    pub holder: Option<HolderRow>,
+    /// When the first of the places before the claim's own ends by itself, if that may make room for it.
+    pub first_place_ends: Option<Duration>,
+    /// See [the module](self).
+    pub called: Vec<Uuid>,
+}
+
+/// A lease in force, as others see it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HolderRow {
+    /// Its fingerprint, as stored.
+    pub fingerprint: String,
+    /// The holder, in words, as stored.
+    pub description: Option<String>,
+    /// How many units it has.
+    pub units: u32,
+    /// When it ends by itself.
+    pub remaining: Duration,
+}
+
+/// What a renewal came to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Renewed {
+    /// The lease is in force for another TTL.
+    Renewed {
+        /// Whether its holder is asked to finish.
+        asked: bool,
+        /// See [the module](self). Only a renewal that gives units back has any.
+        called: Vec<Uuid>,
+    },
+    /// It is not in force, and another lease of the key is whose `whole` is that of the renewed one.
+    Taken,
+    /// It is not in force, and neither is another.
+    Vanished,
+}
+
+/// What a release came to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Released {
+    /// Whether the lease was in force. It was not if it only had a place.
+    pub was_held: bool,
+    /// See [the module](self).
+    pub called: Vec<Uuid>,
+}
+
+/// What a request to revoke came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// Whether there are holders.
+    pub is_held: bool,
+}
+
+/// What a forced release came to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Forced {
+    /// The leases that were ended.
+    pub ended: Vec<HolderRow>,
+    /// The stripe's token, which has moved on, if any lease was ended.
+    pub min_token: Option<u64>,
+    /// See [the module](self).
+    pub called: Vec<Uuid>,
+}
+
+/// What is known about a key.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Inspected {
+    /// The leases in force, those that end first before the others: at most [`Inspected::LISTED`].
+    pub holders: Vec<HolderRow>,
+    /// How many units all of them have, listed or not.
+    pub units: u64,
+    /// The stripe's token, unless it is 0.
+    pub last_token: Option<u64>,
+}
+
+impl Inspected {
+    /// How many holders are listed: more than fit on a screen, and a short reply.
+    pub const LISTED: usize = 128;
+}
+
+impl HolderRow {
+    /// What the contract makes of it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unexpected`] if the fingerprint is none. A description that Leasehold did not write is left out.
+    pub(crate) fn holder(self) -> Result<Holder, Error> {
+        let fingerprint = self.fingerprint.parse().map_err(|error| {
+            let message = "the fingerprint of a lease is not as Leasehold writes it";
+            Error::new(ErrorKind::Unexpected, message).with_source(error)
+        })?;
+        let description = self.description.and_then(|text| Description::new(text).ok());
+        Ok(Holder::new(fingerprint)
+            .with_description(description)
+            .with_remaining(Some(self.remaining))
+            .with_units(self.units))
+    }
+}
+
+/// The time from `now` to `ends`, both in microseconds as the tables have them; zero if it has passed.
+pub fn remaining(ends: i64, now: i64) -> Duration {
+    Duration::from_micros(ends.saturating_sub(now).try_into().unwrap_or(0))
+}
