@@ -40,7 +40,8 @@ impl<D: Database> Backend<D> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it does not let us in or lacks a right or a table.
+    /// [`ErrorKind::Unavailable`] if it cannot be reached, [`ErrorKind::Denied`] if it does not let us in, [`ErrorKind::Refused`] if the
+    /// tables are missing and cannot be created.
     ///
     /// # Cancel safety
     ///

@@ -52,8 +52,8 @@ use crate::request::{Acquire, Key, Named, Renew};
 ///
 /// # Leave nothing behind
 ///
-/// Rows of keys that nobody asks for again are cleared by passing operations: each release deletes at most two rows, of any key, that
-/// ended a minute ago or earlier, without waiting for locks.
+/// Rows of keys that nobody asks for again are cleared by passing operations: each grant and each release deletes at most two rows, of any
+/// key, that ended a minute ago or earlier, without waiting for locks. Two, so that clearing outruns filling.
 ///
 /// # Errors
 ///
@@ -99,7 +99,7 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// # Errors
     ///
     /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, [`Denied`](leasehold_core::ErrorKind::Denied) if
-    /// it does not let us in or lacks a right or a table.
+    /// it does not let us in, [`Refused`](leasehold_core::ErrorKind::Refused) if the tables are missing and cannot be created.
     async fn open(config: Self::Config) -> Result<Self, Error>;
 
     /// What it can do and promises.

@@ -34,8 +34,8 @@ impl Failure {
         match self {
             Self::Conflict | Self::NotApplied => ErrorKind::Unavailable,
             Self::Unknown => ErrorKind::Indeterminate,
-            Self::Full => ErrorKind::Refused,
-            Self::Denied | Self::Layout => ErrorKind::Denied,
+            Self::Full | Self::Layout => ErrorKind::Refused,
+            Self::Denied => ErrorKind::Denied,
             Self::Unexpected => ErrorKind::Unexpected,
         }
     }

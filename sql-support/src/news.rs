@@ -33,8 +33,8 @@ struct Inner {
 
 #[derive(Default)]
 struct Watched {
-    /// How many watches there are, of which concern.
-    keys: HashMap<(LockKey, Concerns), usize>,
+    /// How many watches each key has, by [`Concerns`].
+    keys: [HashMap<LockKey, usize>; 2],
     /// The ids of claims whose callers wait, by what the table has for them.
     claims: HashMap<Uuid, String>,
 }
@@ -108,19 +108,24 @@ impl News {
     }
 
     fn attach(&self, key: &LockKey, concerns: Concerns, claim: Option<Uuid>) -> Attached {
-        *self.lock().keys.entry((key.clone(), concerns)).or_default() += 1;
+        *self.lock().keys[concerns as usize].entry(key.clone()).or_default() += 1;
         (self.0.when_watched)();
-        Attached { news: self.clone(), key: (key.clone(), concerns), claim }
+        Attached { news: self.clone(), key: key.clone(), concerns, claim }
     }
 
-    /// The keys that are watched, and by whom.
-    pub fn watched(&self) -> Vec<(LockKey, Concerns)> {
-        self.lock().keys.keys().cloned().collect()
+    /// The keys that are watched on behalf of those concerned.
+    pub fn watched(&self, concerns: Concerns) -> Vec<LockKey> {
+        self.lock().keys[concerns as usize].keys().cloned().collect()
     }
 
-    /// Whether the claim whose lease has this tag waits here.
-    pub fn is_waiting(&self, tag: &Uuid) -> bool {
-        self.lock().claims.contains_key(tag)
+    /// Whether any key is watched on behalf of those concerned.
+    pub fn has_watches(&self, concerns: Concerns) -> bool {
+        !self.lock().keys[concerns as usize].is_empty()
+    }
+
+    /// Whether this key is watched on behalf of those concerned.
+    pub fn is_watched(&self, key: &LockKey, concerns: Concerns) -> bool {
+        self.lock().keys[concerns as usize].contains_key(key)
     }
 
     /// Passes on that the claim whose lease has this tag is to be asked for again. Nothing happens if it does not wait here.
@@ -180,7 +185,7 @@ impl fmt::Debug for News {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("News")
             .field("hears_others", &self.0.hears_others)
-            .field("watched_keys", &self.lock().keys.len())
+            .field("watched_keys", &self.lock().keys.each_ref().map(HashMap::len))
             .finish_non_exhaustive()
     }
 }
@@ -188,7 +193,8 @@ impl fmt::Debug for News {
 /// Lives as long as a watch.
 struct Attached {
     news: News,
-    key: (LockKey, Concerns),
+    key: LockKey,
+    concerns: Concerns,
     claim: Option<Uuid>,
 }
 
@@ -198,11 +204,11 @@ impl Drop for Attached {
         if let Some(tag) = &self.claim {
             watched.claims.remove(tag);
         }
-        if let Some(count) = watched.keys.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                watched.keys.remove(&self.key);
-            }
+        let keys = &mut watched.keys[self.concerns as usize];
+        let count = keys.get_mut(&self.key).expect("a key is kept as long as its watches");
+        *count -= 1;
+        if *count == 0 {
+            keys.remove(&self.key);
         }
     }
 }
@@ -272,11 +278,12 @@ mod tests {
     fn nothing_is_kept_for_watches_that_ended() {
         let (news, claim) = (News::new(), claim());
         let watches = (news.watch_claim(&claim), news.watch(claim.key()));
-        assert_eq!(news.watched(), [(claim.key().clone(), Concerns::Waiters)]);
+        assert_eq!(news.watched(Concerns::Waiters), [claim.key().clone()]);
+        assert!(!news.has_watches(Concerns::Holders));
 
         drop(watches);
 
-        assert_eq!(news.watched(), []);
-        assert!(!news.is_waiting(&Named::of(claim.lease()).tag));
+        assert!(!news.has_watches(Concerns::Waiters));
+        assert!(news.lock().claims.is_empty());
     }
 }
