@@ -56,6 +56,11 @@ pub enum Subject {
     Store,
 }
 
+impl Subject {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Layers, Self::Load, Self::Network, Self::Store];
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -96,7 +101,8 @@ pub enum Need {
     Queue,
     /// [`Disturbance::Restart`](crate::Disturbance::Restart).
     Restart,
-    /// The case's group among [`Harness::GROUPS`](crate::Harness::GROUPS).
+    /// The case's group among [`Harness::GROUPS`](crate::Harness::GROUPS), and its subject among
+    /// [`Harness::SUBJECTS`](crate::Harness::SUBJECTS).
     Selection,
     /// [`Feature::Revocation`].
     Revocation,
@@ -158,7 +164,7 @@ impl fmt::Display for Need {
             Self::Disconnect => "disconnect",
             Self::Pause => "pause",
             Self::Restart => "restart",
-            Self::Selection => "selection of this group",
+            Self::Selection => "selection of this case",
             Self::VirtualTime => "virtual time",
             _ => "advance",
         })

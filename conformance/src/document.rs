@@ -17,6 +17,8 @@ pub struct Store {
     has: Vec<Need>,
     /// The names of the groups that it runs; none if it runs all.
     groups: Vec<String>,
+    /// The subjects that it runs.
+    subjects: Vec<Subject>,
 }
 
 impl Store {
@@ -26,14 +28,15 @@ impl Store {
             .block_on(async { Scene::<H>::start().await.backend().await.capabilities() });
         let has = |need: &Need| match need.feature() {
             Some(feature) => capabilities.supports(feature),
-            None if *need == Need::VirtualTime => run::covers::<H>(Subject::Layers),
-            None => H::HOOKS.contains(need),
+            None if *need == Need::VirtualTime => H::SUBJECTS.contains(&Subject::Layers),
+            None => run::offers::<H>(*need),
         };
         let groups = match H::GROUPS {
             Groups::All => Vec::new(),
             Groups::Named(names) => names.iter().map(ToString::to_string).collect(),
         };
-        Self { name: H::NAME.to_owned(), has: Need::ALL.into_iter().filter(has).collect(), groups }
+        let has = Need::ALL.into_iter().filter(has).collect();
+        Self { name: H::NAME.to_owned(), has, groups, subjects: H::SUBJECTS.to_vec() }
     }
 
     /// Its row in the table of stores.
@@ -43,10 +46,11 @@ impl Store {
             self.has.iter().partition(|need| need.feature().is_some());
         let groups = if self.groups.is_empty() { "all".to_owned() } else { self.groups.join(", ") };
         format!(
-            "| {} | {} | {} | {groups} | {runs} | {} |",
+            "| {} | {} | {} | {groups} | {} | {runs} | {} |",
             self.name,
             join(&features),
             join(&hooks),
+            join(&self.subjects),
             cases.len() - runs
         )
     }
@@ -54,20 +58,31 @@ impl Store {
     /// Reads such a row.
     pub fn parse(row: &str) -> Option<Self> {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [_, name, features, hooks, groups, runs, _, _] = cells.as_slice() else { return None };
+        let [_, name, features, hooks, groups, subjects, runs, _, _] = cells.as_slice() else {
+            return None;
+        };
         runs.parse::<usize>().ok()?;
         let named = format!("{features}, {hooks}");
         let has = Need::ALL
             .into_iter()
             .filter(|need| named.split(", ").any(|name| name == need.to_string()));
         let groups = groups.split(", ").filter(|name| *name != "all").map(ToOwned::to_owned);
-        Some(Self { name: (*name).to_owned(), has: has.collect(), groups: groups.collect() })
+        let subjects = Subject::ALL
+            .into_iter()
+            .filter(|subject| subjects.split(", ").any(|name| name == subject.to_string()));
+        Some(Self {
+            name: (*name).to_owned(),
+            has: has.collect(),
+            groups: groups.collect(),
+            subjects: subjects.collect(),
+        })
     }
 
     fn runs(&self, case: &Case) -> bool {
-        let layers = (case.subject == Subject::Layers).then_some(Need::VirtualTime);
-        let selected = self.groups.is_empty() || self.groups.iter().any(|name| name == case.group);
-        selected && case.needs.iter().chain(&layers).all(|need| self.has.contains(need))
+        let in_group = self.groups.is_empty() || self.groups.iter().any(|name| name == case.group);
+        in_group
+            && self.subjects.contains(&case.subject)
+            && case.needs.iter().all(|need| self.has.contains(need))
     }
 }
 
@@ -106,9 +121,9 @@ pub fn numbers(cases: &[Case]) -> BTreeSet<u16> {
     cases.iter().flat_map(|case| case.numbers).copied().collect()
 }
 
-fn join(needs: &[Need]) -> String {
-    if needs.is_empty() {
+fn join(words: &[impl ToString]) -> String {
+    if words.is_empty() {
         return "–".to_owned();
     }
-    needs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    words.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

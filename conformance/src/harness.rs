@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
 
-use crate::case::Need;
+use crate::case::{Need, Subject};
 
 /// How the suite reaches a store.
 ///
@@ -31,6 +31,12 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment runs all groups on every harness.
     const GROUPS: Groups = Groups::All;
 
+    /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
+    ///
+    /// A backend whose store can be driven has one harness in driven time for the cases of the store, and one in real time for those of the
+    /// network and of load.
+    const SUBJECTS: &[Subject] = Self::TIME.subjects();
+
     /// Starts a store, or finds one.
     async fn start() -> Self;
 
@@ -46,11 +52,11 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Who holds `key`, as seen by looking straight into the store, past the backend.
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
 
-    /// How patient the suite is with the store: by default [`Timing::new`], and [`Timing::exact`] in virtual time.
+    /// How patient the suite is with the store: by default [`Timing::new`], and [`Timing::exact`] in driven and in virtual time.
     fn timing(&self) -> Timing {
         match Self::TIME {
             Time::Real => Timing::new(),
-            Time::Virtual => Timing::exact(),
+            Time::Driven | Time::Virtual => Timing::exact(),
         }
     }
 
@@ -67,9 +73,25 @@ pub trait Harness: Send + Sync + Sized + 'static {
         unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
     }
 
+    /// Moves the clock of the whole store forward, and returns when the store goes by the new time.
+    ///
+    /// Only called in [driven time](Time::Driven), while the suite's clients have no call under way.
+    async fn advance_store(&self, by: Duration) {
+        unreachable!("{} cannot advance its store by {by:?}", Self::NAME);
+    }
+
+    /// Returns when the store has sent its clients all news of what it did before this call.
+    ///
+    /// Only called in [driven time](Time::Driven). By default one look at the store, as [`witness`](Self::witness) has it: most stores send news
+    /// before they answer a later request.
+    async fn flush_news(&self) {
+        let nobodys = LockKey::new("conformance/nobody's").expect("it is short and plain");
+        self.witness(&nobodys).await;
+    }
+
     /// Makes all leases of `keys` older by `time`, as if it had passed in the store.
     ///
-    /// Only called if [`HOOKS`](Self::HOOKS) lists [`Need::Advance`].
+    /// Only called if [`HOOKS`](Self::HOOKS) lists [`Need::Advance`]. In [driven time](Time::Driven) it is not needed.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
         unreachable!("{} cannot advance {keys:?} by {time:?}", Self::NAME);
     }
@@ -78,11 +100,35 @@ pub trait Harness: Send + Sync + Sized + 'static {
 /// Whose time a store goes by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Time {
+    /// The suite's, which moves the clocks of store and clients together, and only while no call is under way: cases that wait take no time,
+    /// and a machine that stalls stops both clocks. For real stores whose clock the harness owns
+    /// ([`Harness::advance_store`]): a function, an offset, a shim below the server.
+    ///
+    /// Each case has a runtime of one thread. When no call is under way, and the news of all that happened
+    /// ([`Harness::flush_news`]) has woken no task that makes another, the suite moves its clock to the next timer of a client or of the case,
+    /// the store by the same time, and only then wakes the timer. The clock of the store should stand still in between; one that also
+    /// goes by itself needs [`Timing::slack`] for the milliseconds that a case takes.
+    ///
+    /// Timeouts of the network stay real. The cases of the network and of load are left to harnesses in real time.
+    Driven,
     /// Its own: cases wait as long as it takes.
     Real,
     /// Tokio's, paused: cases that only wait take no time. For stores without I/O, whose clock
     /// is [`TokioClock`](leasehold_core::clock::TokioClock).
     Virtual,
+}
+
+impl Time {
+    /// The subjects of the cases that tell something in this time.
+    ///
+    /// To the layers a store is nothing but latency: they are tested where time costs nothing. Faults of the network, and load, take real time.
+    pub const fn subjects(self) -> &'static [Subject] {
+        match self {
+            Self::Driven => &[Subject::Store],
+            Self::Real => &[Subject::Load, Subject::Network, Subject::Store],
+            Self::Virtual => &[Subject::Layers, Subject::Load, Subject::Network, Subject::Store],
+        }
+    }
 }
 
 /// A selection of groups of cases.
@@ -153,7 +199,7 @@ impl Timing {
         Self { ttl: Duration::from_secs(8), slack: Duration::from_secs(3) }
     }
 
-    /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time no machine is busy.
+    /// TTL 8 s, slack 50 ms: a few steps of a timer. In virtual time and in driven time no machine is busy.
     pub const fn exact() -> Self {
         Self::new().with_slack(Duration::from_millis(50))
     }

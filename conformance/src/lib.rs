@@ -42,6 +42,7 @@
 //! The list of cases, and what they need, is outside semantic versioning: it grows with what is learnt.
 
 mod as_mutex;
+mod driven;
 mod harness;
 mod scene;
 
@@ -59,6 +60,7 @@ pub mod fairness;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
+pub use driven::Observed;
 pub use harness::{Disturbance, Groups, Harness, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};

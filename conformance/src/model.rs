@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::case::{Need, Outcome, Subject};
+use crate::driven::Observed;
 use crate::harness::Harness;
 use crate::run;
 use crate::scene::Scene;
@@ -156,7 +157,7 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
     let operations = std::cell::Cell::new(0);
     let outcome = TestRunner::new(config).run(&vec(step(all_kinds), 1..LONGEST), |steps| {
         operations.set(operations.get() + steps.len());
-        runtime.block_on(Pair::new(&scene, &backend, shares).compare(&steps))
+        runtime.block_on(scene.run(Pair::new(&scene, &backend, shares).compare(&steps)))
     });
     outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", H::NAME));
     assert!(operations.get() >= OPERATIONS, "only {} operations were tried", operations.get());
@@ -166,7 +167,7 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
 /// The store and its specification, side by side.
 struct Pair<'a, H: Harness> {
     scene: &'a Scene<H>,
-    backend: &'a H::Backend,
+    backend: &'a Observed<H::Backend>,
     machine: Machine,
     now: Instant,
     leases: Vec<Vec<Lease>>,
@@ -174,7 +175,7 @@ struct Pair<'a, H: Harness> {
 }
 
 impl<'a, H: Harness> Pair<'a, H> {
-    fn new(scene: &'a Scene<H>, backend: &'a H::Backend, shares: Shares) -> Self {
+    fn new(scene: &'a Scene<H>, backend: &'a Observed<H::Backend>, shares: Shares) -> Self {
         let leases = (0..KEYS).map(|_| {
             let key = scene.key();
             shares.map(|share| Lease::new(&key, STEP).with_share(share)).to_vec()
@@ -254,7 +255,7 @@ impl<'a, H: Harness> Pair<'a, H> {
             Step::Advance { steps } => {
                 let keys: Vec<_> = (0..KEYS).map(|key| self.key(key)).collect();
                 self.now = self.now + STEP * steps;
-                self.scene.harness().advance(&keys, STEP * steps).await;
+                self.scene.age(&keys, STEP * steps).await;
                 Ok(())
             }
         }

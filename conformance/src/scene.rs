@@ -1,12 +1,15 @@
 //! What a case acts on: one store, clients of it, keys of its own.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use leasehold_core::clock::{Clock, Instant, SystemClock, TokioClock};
 use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockKey, LockOptions};
 
+use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Harness, Time};
 
 /// A store and what a case needs around it.
@@ -14,16 +17,30 @@ use crate::harness::{Disturbance, Harness, Time};
 pub struct Scene<H> {
     harness: H,
     clock: Arc<dyn Clock>,
+    /// The same clock, if the suite drives it.
+    driven: Option<DrivenClock>,
+    calls: Calls,
     keys: Mutex<Vec<LockKey>>,
 }
 
 impl<H: Harness> Scene<H> {
     pub(crate) async fn start() -> Self {
-        let clock: Arc<dyn Clock> = match H::TIME {
-            Time::Real => Arc::new(SystemClock),
-            Time::Virtual => Arc::new(TokioClock::new()),
+        let driven = (H::TIME == Time::Driven).then(DrivenClock::new);
+        let clock: Arc<dyn Clock> = match (H::TIME, &driven) {
+            (Time::Virtual, _) => Arc::new(TokioClock::new()),
+            (_, Some(driven)) => Arc::new(driven.clone()),
+            (_, None) => Arc::new(SystemClock),
         };
-        Self { harness: H::start().await, clock, keys: Mutex::default() }
+        let (calls, keys) = (Calls::default(), Mutex::default());
+        Self { harness: H::start().await, clock, driven, calls, keys }
+    }
+
+    /// Runs `case`, and drives its time if that is the suite's.
+    pub(crate) async fn run<T>(&self, case: impl Future<Output = T>) -> T {
+        match &self.driven {
+            Some(clock) => driven::run(&self.harness, clock, &self.calls, case).await,
+            None => case.await,
+        }
     }
 
     /// The harness.
@@ -40,22 +57,22 @@ impl<H: Harness> Scene<H> {
     }
 
     /// A new client of the store, bare.
-    pub async fn backend(&self) -> H::Backend {
-        self.harness.connect_patiently().await
+    pub async fn backend(&self) -> Observed<H::Backend> {
+        self.observed(self.harness.connect_patiently()).await
     }
 
     /// A new client of the store, with the layers, and with the suite's options.
-    pub async fn client(&self) -> LockClient<H::Backend> {
+    pub async fn client(&self) -> LockClient<Observed<H::Backend>> {
         self.client_with(self.options()).await
     }
 
     /// A new client of the store, with the layers, and with these options.
-    pub async fn client_with(&self, options: LockOptions) -> LockClient<H::Backend> {
-        self.layers(self.harness.connect().await, options)
+    pub async fn client_with(&self, options: LockOptions) -> LockClient<Observed<H::Backend>> {
+        self.layers(self.observed(self.harness.connect()).await, options)
     }
 
     /// A new client of the store whose backend fails on command.
-    pub async fn faulty(&self) -> (LockClient<FaultBackend<H::Backend>>, Faults) {
+    pub async fn faulty(&self) -> (LockClient<FaultBackend<Observed<H::Backend>>>, Faults) {
         self.faulty_with(self.options()).await
     }
 
@@ -63,10 +80,21 @@ impl<H: Harness> Scene<H> {
     pub async fn faulty_with(
         &self,
         options: LockOptions,
-    ) -> (LockClient<FaultBackend<H::Backend>>, Faults) {
-        let backend = FaultBackend::new(self.harness.connect().await);
+    ) -> (LockClient<FaultBackend<Observed<H::Backend>>>, Faults) {
+        let backend = self.observed(self.harness.connect()).await;
+        let backend = FaultBackend::new(backend).with_clock(self.clock());
         let faults = backend.faults().clone();
         (self.layers(backend, options), faults)
+    }
+
+    async fn observed(&self, connects: impl Future<Output = H::Backend>) -> Observed<H::Backend> {
+        Observed::new(self.busy(connects).await, self.calls.clone())
+    }
+
+    /// Has driven time stand still during something that the store is asked past the clients.
+    async fn busy<T>(&self, asking: impl Future<Output = T>) -> T {
+        let _call = self.calls.begin();
+        asking.await
     }
 
     fn layers<B: LockBackend>(&self, backend: B, options: LockOptions) -> LockClient<B> {
@@ -109,14 +137,36 @@ impl<H: Harness> Scene<H> {
         self.clock.sleep_until(self.now() + time).await;
     }
 
+    /// Awaits `future`, but for no longer than this: `None` means that it was dropped unfinished.
+    pub async fn within<T>(&self, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let give_up = self.clock.sleep_until(self.now() + time);
+        match select(pin!(future), give_up).await {
+            Either::Left((output, _)) => Some(output),
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Lets real time pass, so that requests and replies that are under way get on. In driven time the clock stands still meanwhile.
+    pub async fn blink(&self, time: Duration) {
+        self.busy(tokio::time::sleep(time)).await;
+    }
+
+    /// Makes all leases of `keys` older by `time`.
+    pub async fn age(&self, keys: &[LockKey], time: Duration) {
+        match H::TIME {
+            Time::Driven => self.pass(time).await,
+            Time::Real | Time::Virtual => self.harness.advance(keys, time).await,
+        }
+    }
+
     /// Who holds `key`, straight from the store.
     pub async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        self.harness.witness(key).await
+        self.busy(self.harness.witness(key)).await
     }
 
     /// Does something to the store.
     pub async fn disturb(&self, disturbance: Disturbance) {
-        self.harness.disturb(disturbance).await;
+        self.busy(self.harness.disturb(disturbance)).await;
     }
 
     /// Waits until `condition` holds, and fails the case if it does not `within` that time and slack.

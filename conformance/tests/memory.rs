@@ -1,16 +1,16 @@
-//! The suite on the memory backend: in real time, behind `dyn`, behind the fault decorator, without hand-over in the
+//! The suite on the memory backend: in real time, in driven time, behind `dyn`, behind the fault decorator, without hand-over in the
 //! process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Harness, Need, Time, suite};
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::FaultBackend;
-use leasehold_core::{Holder, LockBackend, LockKey, LockOptions, MemoryBackend};
+use leasehold_conformance::{AsMutex, Groups, Harness, Need, Time, suite};
+use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
+use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::{Holder, LockBackend, LockKey, LockOptions, MemoryBackend, Operation};
 
 async fn witness(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
     store.inspect(key).await.unwrap().holders().first().cloned()
@@ -41,6 +41,81 @@ mod real_time {
     use super::*;
 
     suite!(Memory);
+}
+
+/// A store that is far away: each call takes a while of real time, and the store's clock stands still until the suite moves it.
+struct Far {
+    store: MemoryBackend,
+    clock: StoreClock,
+}
+
+/// The clock of a store; it belongs to the harness.
+#[derive(Clone, Debug, Default)]
+struct StoreClock(Arc<Mutex<Duration>>);
+
+impl Clock for StoreClock {
+    fn now(&self) -> Instant {
+        Instant::from_zero(*self.0.lock().unwrap())
+    }
+
+    fn sleep_until(&self, _deadline: Instant) -> Sleep {
+        unreachable!("a store waits for nothing");
+    }
+}
+
+#[async_trait]
+impl Harness for Far {
+    type Backend = FaultBackend<MemoryBackend>;
+
+    const NAME: &str = "memory, driven";
+    const TIME: Time = Time::Driven;
+    const GROUPS: Groups = OF_TIME;
+
+    async fn start() -> Self {
+        let clock = StoreClock::default();
+        Self { store: MemoryBackend::with_clock(clock.clone()), clock }
+    }
+
+    async fn connect(&self) -> FaultBackend<MemoryBackend> {
+        let backend = FaultBackend::new(self.store.clone());
+        for operation in [Operation::Acquire, Operation::Renew, Operation::Release] {
+            for delay in [Fault::DelayRequest, Fault::DelayReply].into_iter().cycle().take(CALLS) {
+                backend.faults().inject(operation, delay(FAR), 1);
+            }
+        }
+        backend
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        witness(&self.store, key).await
+    }
+
+    async fn advance_store(&self, by: Duration) {
+        *self.clock.0.lock().unwrap() += by;
+    }
+}
+
+/// The groups with cases that wait.
+const OF_TIME: Groups = Groups::Named(&[
+    "expiry",
+    "fair",
+    "lost",
+    "mutual_exclusion",
+    "renewal",
+    "revocation",
+    "waiting",
+]);
+
+/// How long a request or a reply takes.
+const FAR: Duration = Duration::from_millis(1);
+
+/// More calls than a client makes in any case.
+const CALLS: usize = 1_000;
+
+mod driven_time {
+    use super::*;
+
+    suite!(Far);
 }
 
 /// A harness in virtual time, whose clients are made of the store by an expression.
@@ -132,6 +207,7 @@ fn what_runs_here_is_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<Memory>(PAGE);
+    assert_documented::<Far>(PAGE);
     assert_documented::<Erased>(PAGE);
     assert_documented::<Decorated>(PAGE);
     assert_documented::<Asked>(PAGE);

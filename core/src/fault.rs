@@ -13,6 +13,7 @@ use crate::backend::{
 };
 use crate::capabilities::Capabilities;
 use crate::claim::Claim;
+use crate::clock::{Clock, TokioClock};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Inspection;
 use crate::key::LockKey;
@@ -43,6 +44,7 @@ use crate::watch::{KeyWatch, KeyWatches};
 #[derive(Debug)]
 pub struct FaultBackend<B> {
     inner: Arc<B>,
+    clock: Arc<dyn Clock>,
     faults: Faults,
 }
 
@@ -147,9 +149,17 @@ impl Faults {
 }
 
 impl<B: LockBackend> FaultBackend<B> {
-    /// Decorates `inner`, without any fault yet.
+    /// Decorates `inner`, without any fault yet. Delays are counted on Tokio's clock.
     pub fn new(inner: B) -> Self {
-        Self { inner: Arc::new(inner), faults: Faults::default() }
+        let clock = Arc::new(TokioClock::new());
+        Self { inner: Arc::new(inner), clock, faults: Faults::default() }
+    }
+
+    /// Sets the clock that delays are counted on: that of the clients.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// The switches.
@@ -211,21 +221,23 @@ impl<B: LockBackend> FaultBackend<B> {
         F: Future<Output = Result<T, Error>> + Send,
     {
         let inner = Arc::clone(&self.inner);
+        let sleep = |delay| self.clock.sleep_until(self.clock.now() + delay);
         match fault {
             None => call(inner).await,
             Some(Fault::DelayRequest(delay)) => {
-                tokio::time::sleep(delay).await;
+                sleep(delay).await;
                 call(inner).await
             }
             Some(Fault::DelayReply(delay)) => {
                 let reply = call(inner).await;
-                tokio::time::sleep(delay).await;
+                sleep(delay).await;
                 reply
             }
             Some(Fault::Fail(kind)) => Err(self.error(kind, operation, key)),
             Some(Fault::Late(delay)) => {
+                let arrives = sleep(delay);
                 tokio::spawn(async move {
-                    tokio::time::sleep(delay).await;
+                    arrives.await;
                     // Nobody is left to be told.
                     drop(call(inner).await);
                 });

@@ -8,7 +8,6 @@ use futures_util::FutureExt;
 use futures_util::future::poll_fn;
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, Operation, Retry};
-use tokio::time::timeout;
 
 use crate::harness::Harness;
 use crate::scene::Scene;
@@ -83,9 +82,9 @@ pub(crate) async fn a_grant_that_nobody_takes_is_given_back<H: Harness>(scene: &
     let mutex = client.mutex(&key).unwrap();
     faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
 
-    let gone = timeout(scene.ttl() / 10, mutex.lock()).await;
+    let gone = scene.within(scene.ttl() / 10, mutex.lock()).await;
 
-    assert!(gone.is_err());
+    assert!(gone.is_none());
     scene.until_free(&key, Duration::ZERO).await;
 }
 
@@ -142,7 +141,7 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next<H: Harness>(scene: &S
     guard.release().await.unwrap();
     drop(second);
 
-    let third = timeout(scene.ttl() * 2, third).await.expect("it is served").unwrap();
+    let third = scene.within(scene.ttl() * 2, third).await.expect("it is served").unwrap();
     third.release().await.unwrap();
 }
 
@@ -155,9 +154,9 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing<H: 
     for _ in 0..300 {
         let patience = Duration::from_micros(fastrand::u64(0..1_500));
 
-        match timeout(patience, mutex.lock()).await {
-            Ok(guard) => guard.unwrap().release().await.unwrap(),
-            Err(_elapsed) => scene.until_free(&key, Duration::ZERO).await,
+        tokio::select! {
+            guard = mutex.lock() => guard.unwrap().release().await.unwrap(),
+            () = scene.blink(patience) => scene.until_free(&key, Duration::ZERO).await,
         }
     }
 }
@@ -170,7 +169,7 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(sc
     for _ in 0..200 {
         tokio::select! {
             locked = mutex.lock() => panic!("{locked:?}"),
-            () = tokio::time::sleep(Duration::from_micros(300)) => {}
+            () = scene.blink(Duration::from_micros(300)) => {}
         }
     }
 
@@ -243,7 +242,7 @@ pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scen
             let mutex = client.mutex(&key).unwrap();
             if let Ok(Some(guard)) = mutex.try_lock_for(scene.ttl() / 2).await {
                 drop(guard.extend(scene.ttl()).now_or_never());
-                drop(timeout(scene.ttl() / 2, guard.release()).await);
+                drop(scene.within(scene.ttl() / 2, guard.release()).await);
             }
 
             scene.until_free(&key, scene.ttl() * 2).await;

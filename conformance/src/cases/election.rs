@@ -7,7 +7,6 @@ use std::time::Duration;
 use leasehold_core::fault::{Fault, News};
 use leasehold_core::{Election, ErrorKind, LockOptions, LossReason, Observer, Operation, Retry};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
 use super::{granularity, longest, start_to_wait};
@@ -32,8 +31,8 @@ async fn told<H: Harness>(
     observer: &mut Observer,
     within: Duration,
 ) -> Option<String> {
-    let told = timeout(within + scene.slack(), observer.next()).await;
-    let told = told.unwrap_or_else(|_| panic!("it is not told within {within:?}"));
+    let told = scene.within(within + scene.slack(), observer.next()).await;
+    let told = told.unwrap_or_else(|| panic!("it is not told within {within:?}"));
     told.unwrap().map(|leader| leader.value().to_string())
 }
 
@@ -126,7 +125,7 @@ pub(crate) async fn a_resignation_hands_over_at_once<H: Harness>(scene: &Scene<H
             drop(term);
         }
 
-        term = timeout(within, next).await.expect("it does not wait for a TTL").unwrap();
+        term = scene.within(within, next).await.expect("it does not wait for a TTL").unwrap();
     }
     term.resign().await.unwrap();
 }
@@ -228,8 +227,8 @@ pub(crate) async fn an_observer_sees_a_leader_die<H: Harness>(scene: &Scene<H>) 
     assert_eq!(told(scene, &mut observer, Duration::ZERO).await.as_deref(), Some("the dead"));
 
     // Renewals are nothing to tell of.
-    let quiet = timeout(scene.ttl() * 3 / 2, observer.next()).await;
-    assert!(quiet.is_err(), "{quiet:?} is no change");
+    let quiet = scene.within(scene.ttl() * 3 / 2, observer.next()).await;
+    assert!(quiet.is_none(), "{quiet:?} is no change");
     for operation in [Operation::Renew, Operation::Release] {
         faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
     }

@@ -8,7 +8,6 @@ use leasehold_core::{
     Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, Patience,
     Release, Retry,
 };
-use tokio::time::timeout;
 
 use super::cancellation::polled;
 use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
@@ -157,7 +156,7 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_those_who_queue<H: Harness>(sc
     let most = 20 + usize::try_from((scene.ttl() * 3).as_millis() / 150).unwrap();
     assert!((1..=most).contains(&attempts), "{attempts} attempts, {most} are allowed");
     guard.release().await.unwrap();
-    let next = timeout(Duration::from_secs(1) + scene.slack(), waits).await;
+    let next = scene.within(Duration::from_secs(1) + scene.slack(), waits).await;
     next.expect("it goes on").unwrap().release().await.unwrap();
 }
 
@@ -276,7 +275,7 @@ pub(crate) async fn who_leaves_wakes_those_behind<H: Harness>(scene: &Scene<H>) 
 
     backend.release(&first).await.unwrap();
 
-    let guard = timeout(promptly(scene), behind).await.expect("it is woken").unwrap();
+    let guard = scene.within(promptly(scene), behind).await.expect("it is woken").unwrap();
     guard.release().await.unwrap();
 }
 
@@ -308,7 +307,7 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &
     }
     guard.release().await.unwrap();
 
-    let next = timeout(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
+    let next = scene.within(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
     next.expect("those who left are in nobody's way").unwrap().release().await.unwrap();
 }
 

@@ -4,6 +4,7 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{Fence, LockBackend, LockKey, Operation};
 
 use super::{grant, granularity};
+use crate::driven::Observed;
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
@@ -151,7 +152,11 @@ pub(crate) async fn tokens_increase_after_a_restart<H: Harness>(scene: &Scene<H>
     assert!(after > before, "{after} after {before}");
 }
 
-async fn token_when_up<H: Harness>(scene: &Scene<H>, backend: &H::Backend, key: &LockKey) -> u64 {
+async fn token_when_up<H: Harness>(
+    scene: &Scene<H>,
+    backend: &Observed<H::Backend>,
+    key: &LockKey,
+) -> u64 {
     let give_up = scene.now() + scene.ttl() * 10;
     loop {
         let lease = scene.lease(key);

@@ -140,7 +140,7 @@ pub(crate) async fn a_lost_lease_is_not_passed_on<H: Harness>(scene: &Scene<H>) 
 
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
-    let lost = tokio::time::timeout(scene.ttl() * 2, guard.lost()).await;
+    let lost = scene.within(scene.ttl() * 2, guard.lost()).await;
     lost.expect("it is told, or looks");
     let token = guard.token().clone();
     drop(guard);
@@ -165,7 +165,7 @@ pub(crate) async fn a_loss_is_only_the_present_holders<H: Harness>(scene: &Scene
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
-    let lost = tokio::time::timeout(scene.ttl() * 2, guard.lost()).await;
+    let lost = scene.within(scene.ttl() * 2, guard.lost()).await;
     lost.expect("it is told, or looks");
     assert_eq!(
         (&mut former).now_or_never(),

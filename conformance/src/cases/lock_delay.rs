@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation};
-use tokio::time::timeout;
 
 use super::longest;
 use crate::harness::Harness;
@@ -39,7 +38,8 @@ pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay<H: Harnes
     let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
     faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
 
-    let locked = timeout(scene.ttl() + scene.slack(), client.mutex(&key).unwrap().lock()).await;
+    let locked =
+        scene.within(scene.ttl() + scene.slack(), client.mutex(&key).unwrap().lock()).await;
 
     let guard = locked.expect("its grant would have been of no use any more").unwrap();
     guard.release().await.unwrap();

@@ -132,8 +132,8 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(s
     let (extended, ()) = tokio::join!(guard.extend(scene.ttl() * 30), theft);
     drop(extended);
 
-    let told = tokio::time::timeout(scene.slack(), guard.lost()).await;
-    assert!(told.is_ok(), "it is not told");
+    let told = scene.within(scene.slack(), guard.lost()).await;
+    assert!(told.is_some(), "it is not told");
 }
 
 pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
@@ -178,7 +178,7 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in<H: Harness>(scene: &Sce
 
     client.backend().expire(&key).await.unwrap();
 
-    let next = tokio::time::timeout(scene.ttl() * 2, waiting).await.expect("it is served").unwrap();
+    let next = scene.within(scene.ttl() * 2, waiting).await.expect("it is served").unwrap();
     assert!(!lost.is_held() && next.is_held());
     assert!(next.token() > lost.token());
     // The lost guard's end does not touch the new lease.

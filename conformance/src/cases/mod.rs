@@ -34,6 +34,7 @@ use leasehold_core::{
 };
 use tokio::task::JoinHandle;
 
+use crate::driven::Observed;
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -118,7 +119,7 @@ pub(crate) fn begun<T: Send>(
 /// Starts to wait for a lock of `client` in another task, and returns once it waits.
 pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
     scene: &Scene<H>,
-    client: &LockClient<FaultBackend<H::Backend>>,
+    client: &LockClient<FaultBackend<Observed<H::Backend>>>,
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();

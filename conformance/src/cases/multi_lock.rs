@@ -10,7 +10,6 @@ use leasehold_core::{
     ErrorKind, LockBackend, LockClient, LockKey, LockOptions, LossReason, Operation, Retry,
 };
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
 use crate::harness::Harness;
@@ -196,7 +195,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole<H: Harness>(sc
     assert!(guard.is_held());
 
     operator.admin().force_release(&keys[1], "conformance").await.unwrap();
-    let told = timeout(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
+    let told = scene.within(scene.ttl() / 3 + scene.slack(), guard.lost()).await;
 
     assert_eq!(told.expect("it is told"), Some((keys[1].clone(), LossReason::Vanished)));
     assert!(!guard.is_held());

@@ -8,7 +8,6 @@ use leasehold_core::{
     Attempt, Claim, ErrorKind, LeaseState, LockBackend, LockGuard, LossReason, Mutex, Operation,
     Renewal, RenewalMode,
 };
-use tokio::time::timeout;
 
 use super::{begun, grant, granularity, until_held};
 use crate::harness::{Disturbance, Harness};
@@ -339,7 +338,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease<H: Harness>(scen
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
 
-    let extended = timeout(scene.ttl() + scene.slack(), guard.extend(scene.ttl() * 20)).await;
+    let extended = scene.within(scene.ttl() + scene.slack(), guard.extend(scene.ttl() * 20)).await;
 
     let error = extended.expect("there is nothing left to extend").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");

@@ -5,7 +5,6 @@ use std::time::Duration;
 use leasehold_core::{
     Attempt, Claim, LeaseState, LockBackend, LockGuard, Patience, Renewal, Revocation, Share,
 };
-use tokio::time::timeout;
 
 use super::{grant, pass_the_end};
 use crate::harness::Harness;
@@ -13,8 +12,8 @@ use crate::scene::Scene;
 
 /// Waits until the holder has learnt that it is asked back, `within` that time and slack.
 async fn learns<H: Harness>(scene: &Scene<H>, guard: &LockGuard, within: Duration) {
-    let told = timeout(within + scene.slack(), guard.revocation_requested()).await;
-    assert!(told.is_ok(), "it was not told within {within:?}");
+    let told = scene.within(within + scene.slack(), guard.revocation_requested()).await;
+    assert!(told.is_some(), "it was not told within {within:?}");
     assert!(guard.is_revocation_requested());
 }
 

@@ -11,7 +11,6 @@ use leasehold_core::{
     RwLock, Share,
 };
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
 use super::{grant, longest, promptly, start_to_wait};
@@ -90,7 +89,8 @@ pub(crate) async fn readers_who_wait_enter_together<H: Harness>(scene: &Scene<H>
     // None of them leaves before the last has come in.
     let mut readers = Vec::new();
     for reader in waiting {
-        let entered = timeout(scene.slack(), reader).await.expect("it need not wait for others");
+        let entered =
+            scene.within(scene.slack(), reader).await.expect("it need not wait for others");
         readers.push(entered.unwrap().unwrap());
     }
     for reader in readers {
@@ -134,7 +134,7 @@ pub(crate) async fn readers_who_come_and_go_do_not_starve_a_writer<H: Harness>(s
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
-    let writer = timeout(scene.slack(), writer).await.expect("it waits only for the first");
+    let writer = scene.within(scene.slack(), writer).await.expect("it waits only for the first");
     let writer = writer.unwrap();
     assert!(!late.is_finished());
     writer.release().await.unwrap();
@@ -154,7 +154,8 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: 
 
     first.release().await.unwrap();
 
-    let reader = timeout(scene.slack(), reader).await.expect("it came before the writer").unwrap();
+    let reader =
+        scene.within(scene.slack(), reader).await.expect("it came before the writer").unwrap();
     assert!(!second.is_finished());
     reader.release().await.unwrap();
     second.await.unwrap().release().await.unwrap();
@@ -218,7 +219,7 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness
 
     assert_eq!((downgraded.token(), downgraded.units()), (&token, 1));
     assert!(downgraded.deadline() >= deadline);
-    let other = timeout(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    let other = scene.within(scene.slack(), reads).await.expect("readers may come in").unwrap();
     assert!(!writes.is_finished());
     other.release().await.unwrap();
     scene.pass(Duration::from_millis(20)).await;
@@ -238,7 +239,7 @@ pub(crate) async fn a_downgrade_wakes_readers_who_wait<H: Harness>(scene: &Scene
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    let other = timeout(promptly(scene), reads).await.expect("it is woken").unwrap();
+    let other = scene.within(promptly(scene), reads).await.expect("it is woken").unwrap();
     other.release().await.unwrap();
     downgraded.release().await.unwrap();
 }
@@ -253,7 +254,7 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(s
 
     let downgraded = writer.downgrade().await.unwrap();
 
-    let other = timeout(scene.slack(), reads).await.expect("readers may come in").unwrap();
+    let other = scene.within(scene.slack(), reads).await.expect("readers may come in").unwrap();
     assert!(downgraded.is_held());
     other.release().await.unwrap();
     downgraded.release().await.unwrap();

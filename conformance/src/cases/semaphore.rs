@@ -9,7 +9,6 @@ use leasehold_core::{
     Operation, Patience, Release, Renewal, Retry, Semaphore, Share,
 };
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::cancellation::{MANY, polled};
 use super::{
@@ -152,7 +151,7 @@ pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells<H: H
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
     for guard in [one, other] {
-        timeout(scene.slack(), guard.lost()).await.expect("it is told");
+        scene.within(scene.slack(), guard.lost()).await.expect("it is told");
     }
 }
 
@@ -264,7 +263,7 @@ pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
 
     held.release().await.unwrap();
 
-    let guard = timeout(promptly(scene), waits).await.expect("it is woken").unwrap();
+    let guard = scene.within(promptly(scene), waits).await.expect("it is woken").unwrap();
     guard.release().await.unwrap();
 }
 

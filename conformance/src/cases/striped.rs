@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use leasehold_core::{LockOptions, Retry, Striped};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::cancellation::polled;
 use super::start_to_wait;
@@ -105,7 +104,7 @@ pub(crate) async fn who_waits_gets_the_first_segment_that_is_freed<H: Harness>(s
 
         freed.release().await.unwrap();
 
-        let served = timeout(scene.ttl() / 10 + scene.slack(), waiter).await;
+        let served = scene.within(scene.ttl() / 10 + scene.slack(), waiter).await;
         let served = served.expect("one is free").unwrap();
         assert_eq!(served.segment(), segment);
         served.release().await.unwrap();

@@ -7,13 +7,14 @@ use leasehold_core::{ErrorKind, LockBackend, LockClient, LockGuard, Mutex, Opera
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{begun, grant, longest, promptly, refusal, start_to_wait};
+use crate::driven::Observed;
 use crate::harness::{Disturbance, Harness};
 use crate::scene::Scene;
 
 /// Starts to wait for a lock in another task, and returns once it waits.
 async fn waiter<H: Harness>(
     scene: &Scene<H>,
-    client: &LockClient<FaultBackend<H::Backend>>,
+    client: &LockClient<FaultBackend<Observed<H::Backend>>>,
     mutex: Mutex,
 ) -> JoinHandle<LockGuard> {
     start_to_wait(scene, client, async move { mutex.lock().await.unwrap() }).await
@@ -78,7 +79,7 @@ pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
-    let next = tokio::time::timeout(promptly(scene), waiting).await.expect("it is woken").unwrap();
+    let next = scene.within(promptly(scene), waiting).await.expect("it is woken").unwrap();
     next.release().await.unwrap();
     drop(guard);
 }
@@ -130,7 +131,7 @@ pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(scene:
     scene.pass(scene.ttl()).await;
     guard.release().await.unwrap();
 
-    let next = tokio::time::timeout(promptly(scene), waiting).await.expect("it is woken").unwrap();
+    let next = scene.within(promptly(scene), waiting).await.expect("it is woken").unwrap();
     next.release().await.unwrap();
 }
 

@@ -1,0 +1,122 @@
+//! The clock that the driver moves.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use leasehold_core::clock::{Clock, Instant, Sleep};
+use tokio::sync::Notify;
+
+/// A clock that stands still until it is moved. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub(crate) struct DrivenClock(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Told of each new timer.
+    added: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    now: Instant,
+    /// How many timers there have been.
+    timers: u64,
+    waiting: BTreeMap<Timer, Waker>,
+}
+
+/// When a timer is due, and its number.
+type Timer = (Instant, u64);
+
+impl DrivenClock {
+    pub(crate) fn new() -> Self {
+        let now = Instant::from_zero(Duration::ZERO);
+        let state = State { now, timers: 0, waiting: BTreeMap::new() };
+        Self(Arc::new(Shared { state: Mutex::new(state), added: Notify::new() }))
+    }
+
+    /// Waits until there is a timer.
+    pub(crate) async fn has_timer(&self) {
+        loop {
+            let added = self.0.added.notified();
+            if self.next_timer().is_some() {
+                return;
+            }
+            added.await;
+        }
+    }
+
+    /// When the first timer is due.
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.state().waiting.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Moves the clock and leaves the timers that are due asleep.
+    pub(crate) fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        state.now = state.now + by;
+    }
+
+    /// Wakes the timers that are due.
+    pub(crate) fn wake(&self) {
+        let due = {
+            let mut state = self.state();
+            let later = (state.now + Duration::from_nanos(1), 0);
+            let later = state.waiting.split_off(&later);
+            mem::replace(&mut state.waiting, later)
+        };
+        due.into_values().for_each(Waker::wake);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for DrivenClock {
+    fn now(&self) -> Instant {
+        self.state().now
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        if deadline == Instant::FAR_FUTURE {
+            return Box::pin(std::future::pending());
+        }
+        let mut state = self.state();
+        state.timers += 1;
+        Box::pin(Sleeping { clock: self.clone(), timer: (deadline, state.timers) })
+    }
+}
+
+struct Sleeping {
+    clock: DrivenClock,
+    timer: Timer,
+}
+
+impl Future for Sleeping {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.clock.state();
+        if state.now >= self.timer.0 {
+            state.waiting.remove(&self.timer);
+            return Poll::Ready(());
+        }
+        state.waiting.insert(self.timer, cx.waker().clone());
+        drop(state);
+        self.clock.0.added.notify_waiters();
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleeping {
+    fn drop(&mut self) {
+        let waker = self.clock.state().waiting.remove(&self.timer);
+        // A waker may run code when it is dropped, and that must not find the clock locked.
+        drop(waker);
+    }
+}

@@ -1,0 +1,91 @@
+//! A backend whose calls are counted.
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, AttemptAll, Capabilities, Claim, Error, ForcedRelease, Inspection, KeyWatch, Lease,
+    LockBackend, LockKey, Release, Renewal, Revocation,
+};
+
+use super::Calls;
+
+/// The backend of a [`Scene`](crate::Scene)'s clients: the harness's own, of which the suite sees whether a call is under way.
+#[derive(Debug)]
+pub struct Observed<B> {
+    inner: B,
+    calls: Calls,
+}
+
+impl<B: LockBackend> Observed<B> {
+    pub(crate) fn new(inner: B, calls: Calls) -> Self {
+        Self { inner, calls }
+    }
+
+    /// The harness's own backend.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> LockBackend for Observed<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let _call = self.calls.begin();
+        self.inner.try_acquire(claim).await
+    }
+
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let _call = self.calls.begin();
+        self.inner.try_acquire_all(claims).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let _call = self.calls.begin();
+        self.inner.renew(lease).await
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let _call = self.calls.begin();
+        self.inner.renew_all(leases).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let _call = self.calls.begin();
+        self.inner.release(lease).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.inner.watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.inner.watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.inner.watch_lease(lease)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        let _call = self.calls.begin();
+        self.inner.inspect(key).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let _call = self.calls.begin();
+        self.inner.force_release(key).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let _call = self.calls.begin();
+        self.inner.request_revocation(key).await
+    }
+
+    async fn close(&self) {
+        let _call = self.calls.begin();
+        self.inner.close().await;
+    }
+}
