@@ -65,14 +65,15 @@ impl Statements {
 
     /// Decides a claim.
     pub fn acquire(&self, claim: &Acquire) -> Text {
-        let mut parts = vec![texts::EXPIRE, texts::CALL_UP, texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT];
+        let mut parts = vec![texts::EXPIRE, texts::ROOM, texts::CALL_UP];
+        parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
         let mut values = claim_values(0, claim);
         if let Some(place) = claim.place {
             parts.push(texts::QUEUE);
             values.push(("place", span(place.time)));
             values.push(("patience", place.patience.map_or_else(null, span)));
         }
-        parts.extend([texts::CLEAR, texts::CLEAR, texts::CALLED]);
+        parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
         values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
         self.decide(&[&claim.lease.key], &bind(&parts.concat(), &values))
     }
@@ -103,15 +104,14 @@ impl Statements {
         let mut rows: Vec<_> = leases.iter().enumerate().collect();
         // All wait for rows in the same order.
         rows.sort_unstable_by_key(|(_, lease)| (lease.lease.key.name(), lease.lease.tag));
-        let rows: Vec<_> = rows.into_iter().map(|(n, lease)| renewal(n, lease)).collect();
-        let values = [("leases", rows.join(" UNION ALL "))];
-        let mut text = bind(texts::RENEW, &values);
+        let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
+        let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
+        text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
         // Only those of units can give some back.
-        let shared = leases.iter().filter(|lease| !lease.whole);
-        let shared: Vec<_> = shared.map(|lease| bytes(lease.lease.key.name())).collect();
+        let shared = rows.iter().filter(|(_, lease)| !lease.whole);
+        let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
         if !shared.is_empty() {
-            let values = [("keys", shared.join(", ")), ("tag", tag(&Uuid::nil()))];
-            text += &bind(texts::CALLED, &values);
+            text += &bind(texts::CALLED_OF_ALL, &[("keys", shared.join(" UNION ALL "))]);
         }
         self.text(texts::START, "", &text)
     }
@@ -121,6 +121,7 @@ impl Statements {
         let parts = [
             texts::EXPIRE,
             texts::RELEASE,
+            texts::ROOM,
             texts::CALL_UP,
             texts::CLEAR,
             texts::CLEAR,
@@ -138,7 +139,7 @@ impl Statements {
 
     /// Ends all holders.
     pub fn force_release(&self, key: &Key) -> Text {
-        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::CALLED];
+        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
         self.on_key(&parts, key, &Uuid::nil(), &[])
     }
 
@@ -188,8 +189,7 @@ impl fmt::Debug for Text {
 type Values = Vec<(&'static str, String)>;
 
 fn key_values(key: &Key) -> Values {
-    let name = bytes(key.name());
-    vec![("stripe", key.stripe.to_string()), ("keys", name.clone()), ("key", name)]
+    vec![("stripe", key.stripe.to_string()), ("key", bytes(key.name()))]
 }
 
 fn claim_values(n: usize, claim: &Acquire) -> Values {
@@ -208,17 +208,23 @@ fn claim_values(n: usize, claim: &Acquire) -> Values {
     values
 }
 
+fn renew_values(renew: &Renew) -> Values {
+    vec![
+        ("key", bytes(renew.lease.key.name())),
+        ("tag", tag(&renew.lease.tag)),
+        ("units", renew.units.to_string()),
+        ("ttl", span(renew.ttl)),
+        ("description", renew.description.as_deref().map_or_else(null, bytes)),
+    ]
+}
+
 /// A row of the leases to be renewed.
-fn renewal(n: usize, lease: &Renew) -> String {
-    format!(
-        "SELECT {n} AS n, {} AS `key`, {} AS tag, {} AS whole, {} AS units, {} AS ttl, {} AS description",
-        bytes(lease.lease.key.name()),
-        tag(&lease.lease.tag),
-        flag(lease.whole),
-        lease.units,
-        span(lease.ttl),
-        lease.description.as_deref().map_or_else(null, bytes),
-    )
+fn renewal(n: usize, renew: &Renew) -> String {
+    format!("{}, {} AS tag, {} AS whole", key_of(n, renew), tag(&renew.lease.tag), flag(renew.whole))
+}
+
+fn key_of(n: usize, renew: &Renew) -> String {
+    format!("SELECT {n} AS n, {} AS `key`", bytes(renew.lease.key.name()))
 }
 
 /// Replaces each `:name` by its value, in which nothing is replaced any more.

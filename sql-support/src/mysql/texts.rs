@@ -2,7 +2,8 @@
 //!
 //! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Each row of the reply begins with a word that
 //! `rows.rs` knows. Every variable of the session is assigned in the text that uses it, in a `SET` of its own where it uses others:
-//! one `SET` evaluates all before it assigns any. Writes name their index, as a scan would wait for rows of other keys.
+//! one `SET` evaluates all before it assigns any. Writes name their index, as a scan would wait for rows of other keys, and are on one
+//! table, as MariaDB keeps the rows of a join in a file until it writes them.
 
 /// The defaults of the session are not ours: a text sets all that its meaning depends on.
 ///
@@ -45,24 +46,21 @@ pub(super) const EXPIRE: &str =
     "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
 ";
 
-/// Keeps the places that there is room for no longer than for their patience, if `:up`.
-pub(super) const CALL_UP: &str = "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
-UPDATE (SELECT tag, MIN(fits) OVER (ORDER BY place) AS fits FROM (
-    SELECT tag, place, @used + SUM(units) OVER (ORDER BY place) <= capacity AS fits
-    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums) AS queue
-  STRAIGHT_JOIN {lease} AS l FORCE INDEX (PRIMARY) ON l.`key` = :key AND l.tag = queue.tag
-SET l.ends = LEAST(l.ends, @now + l.patience) WHERE queue.fits AND l.patience IS NOT NULL AND :up;
+/// Finds the first place that there is no room for.
+pub(super) const ROOM: &str = "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
+SELECT COALESCE(MIN(place), 9223372036854775807) INTO @stop FROM (
+    SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
+    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full;
 ";
 
-/// Names the places of these keys that there is room for.
-pub(super) const CALLED: &str = "SELECT 'called', HEX(tag) FROM (
-  SELECT tag, MIN(fits) OVER (PARTITION BY `key` ORDER BY place) AS fits FROM (
-    SELECT l.`key`, l.tag, l.place,
-      COALESCE(held.units, 0) + SUM(l.units) OVER (PARTITION BY l.`key` ORDER BY l.place) <= l.capacity AS fits
-    FROM {lease} AS l LEFT JOIN (
-      SELECT `key`, SUM(units) AS units FROM {lease} WHERE `key` IN (:keys) AND place IS NULL GROUP BY `key`) AS held
-    ON held.`key` = l.`key` WHERE l.`key` IN (:keys) AND l.place IS NOT NULL) AS sums) AS queue
-WHERE fits AND tag <> :tag;
+/// Keeps the places that there is room for no longer than for their patience, if `:up`.
+pub(super) const CALL_UP: &str = "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
+  WHERE `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
+";
+
+/// Names the places that there is room for.
+pub(super) const CALLED: &str =
+    "SELECT 'called', HEX(tag) FROM {lease} WHERE `key` = :key AND place < @stop AND tag <> :tag;
 ";
 
 /// Before the first claim: whether there is room for all.
@@ -120,9 +118,20 @@ pub(super) const RENEW: &str = "SELECT 'renewed', a.n, l.asked > @now, l.tag IS 
   FROM (:leases) AS a LEFT JOIN {lease} AS l FORCE INDEX (PRIMARY)
     ON l.`key` = a.`key` AND l.tag = a.tag AND l.place IS NULL AND l.ends > @now
   FOR UPDATE;
-UPDATE (:leases) AS a STRAIGHT_JOIN {lease} AS l FORCE INDEX (PRIMARY) ON l.`key` = a.`key` AND l.tag = a.tag
-  SET l.ends = @now + a.ttl, l.units = LEAST(l.units, a.units), l.description = a.description
-  WHERE l.place IS NULL AND l.ends > @now;
+";
+
+pub(super) const RENEW_ONE: &str = "UPDATE {lease} FORCE INDEX (PRIMARY)
+  SET ends = @now + :ttl, units = LEAST(units, :units), description = :description
+  WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
+";
+
+/// Finds the places of these keys that there is room for, as it is after renewals.
+pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
+  SELECT tag, MAX(is_full) OVER (PARTITION BY n ORDER BY place) AS is_full FROM (
+    SELECT a.n, l.tag, l.place, COALESCE((SELECT SUM(h.units) FROM {lease} AS h WHERE h.`key` = a.`key` AND h.place IS NULL), 0)
+      + SUM(l.units) OVER (PARTITION BY a.n ORDER BY l.place) > l.capacity AS is_full
+    FROM (:keys) AS a JOIN {lease} AS l ON l.`key` = a.`key` AND l.place IS NOT NULL) AS sums) AS queue
+WHERE NOT is_full;
 ";
 
 /// Ends a lease or gives up a place.
