@@ -16,9 +16,11 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
 /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
+/// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
-/// `?`, are those of `EtcdConfig::from_url`, `RedisConfig::from_url` and `FredConfig::from_url`.
+/// `?`, are those of `EtcdConfig::from_url`, `RedisConfig::from_url`,
+/// `FredConfig::from_url` and `SqliteConfig::from_url`.
 ///
 /// # Errors
 ///
@@ -55,10 +57,11 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
         "etcd" | "etcds" => etcd(url).await,
+        "sqlite" => sqlite(url).await,
         _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, etcd, redis, redis-sentinel, redis-cluster, unix, \
-             and with TLS etcds and rediss",
+            "the URL has an unknown scheme: known are memory, sqlite, etcd, redis, redis-sentinel, redis-cluster, \
+             unix, and with TLS etcds and rediss",
         )),
     }
 }
@@ -116,7 +119,17 @@ async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("client=fred needs the Cargo feature `fred` of leasehold, with TLS `fred-tls`"))
 }
 
-#[cfg(not(all(feature = "etcd", feature = "redis", feature = "fred")))]
+#[cfg(feature = "sqlite")]
+async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported("sqlite URLs need the Cargo feature `sqlite` of leasehold"))
+}
+
+#[cfg(not(all(feature = "etcd", feature = "redis", feature = "fred", feature = "sqlite")))]
 fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
@@ -172,6 +185,21 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "sqlite"))]
+    #[tokio::test]
+    async fn without_its_feature_a_sqlite_url_is_refused_and_names_it() {
+        assert_names(&refusal("sqlite:S3CR3T.db").await, "`sqlite`");
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn sqlite_urls_reach_the_backend() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
+        assert_eq!(backend(&url).await.unwrap().capabilities().name(), "sqlite");
+        assert_eq!(refusal("sqlite::memory:").await.kind(), ErrorKind::Invalid);
+    }
+
     #[cfg(not(feature = "fred"))]
     #[tokio::test]
     async fn a_client_that_is_not_there_is_refused_and_named() {
@@ -191,7 +219,12 @@ mod tests {
         assert_eq!(refusal("redis://:S3CR3T@host?client=ioredis").await.kind(), ErrorKind::Invalid);
     }
 
-    #[cfg(not(all(feature = "etcd-tls", feature = "redis", feature = "fred")))]
+    #[cfg(not(all(
+        feature = "etcd-tls",
+        feature = "redis",
+        feature = "fred",
+        feature = "sqlite"
+    )))]
     fn assert_names(error: &Error, feature: &str) {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let shown = format!("{error} {error:?}");

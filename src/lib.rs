@@ -27,3 +27,9 @@ pub mod fred {
 pub mod redis {
     pub use leasehold_redis::{RedisBackend, RedisConfig, Replicas, redis as client};
 }
+
+/// Locks in a SQLite file, for the processes of one machine.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+}

@@ -126,7 +126,9 @@ fn message(code: u16, failure: Failure) -> &'static str {
         (1040 | 1203 | 1226, _) => "the server has no connection left",
         (1969 | 3024, _) => "the server gave up in time, nothing was applied",
         (1690, _) => "a stripe is missing: the table was emptied, run the migration",
-        (1665, _) => "the server's binary log must not be one of statements: set binlog_format to ROW or MIXED",
+        (1665, _) => {
+            "the server's binary log must not be one of statements: set binlog_format to ROW or MIXED"
+        }
         (1064 | 1193 | 1235, _) => "the server is too old: MySQL 8.0 or MariaDB 10.6 is needed",
         (1049, _) => "the server has no such database",
         (1142 | 1143 | 1227 | 1370, _) => "the database's user lacks a right",

@@ -24,7 +24,9 @@ pub(super) fn add(
     }
     let TlsFiles { authority, certificate, key } = files;
     if authority.is_some() || certificate.is_some() || key.is_some() {
-        return Err(invalid("ssl-ca, ssl-cert and ssl-key in the URL need ssl-mode=verify_identity"));
+        return Err(invalid(
+            "ssl-ca, ssl-cert and ssl-key in the URL need ssl-mode=verify_identity",
+        ));
     }
     Ok(options)
 }
@@ -43,7 +45,8 @@ fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error
 
     // The path may be the rest of a password, and so is not shown.
     let read = |name: &str, path: String| {
-        std::fs::read(path).map_err(|_| invalid(format!("the file of {name} in the URL cannot be read")))
+        std::fs::read(path)
+            .map_err(|_| invalid(format!("the file of {name} in the URL cannot be read")))
     };
     let roots = match files.authority {
         Some(path) => vec![read("ssl-ca", path)?.into()],

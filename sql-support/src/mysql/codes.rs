@@ -20,10 +20,12 @@ pub fn failure(code: u16) -> Failure {
         // The disk or the table is full; the storage engine, or a file, fails.
         3 | 1021 | 1026 | 1030 | 1114 => Failure::Full,
         // A password, a right, a host, a kind of authentication, an account that is locked or expired.
-        1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820 | 1862
-        | 3118 | 3159 | 4151 => Failure::Denied,
+        1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
+        | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         // An overflow: a stripe is missing. Databases, tables, columns and their types.
-        1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1146 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
+        1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1146 | 1264 | 1364 | 1366 | 1406 => {
+            Failure::Layout
+        }
         // A syntax, a setting or a feature that it does not know: too old. A binary log of statements.
         1064 | 1193 | 1231 | 1235 | 1665 => Failure::Layout,
         _ => Failure::Unexpected,

@@ -72,11 +72,7 @@ impl Rows {
             (_, Verdict::Granted(_)) => {}
         }
         let granted = self.of("granted").map(granted).collect::<Result<Vec<_>, _>>()?;
-        if granted.len() == claims {
-            Ok(AcquiredAll::Granted(granted))
-        } else {
-            Err(nonsense())
-        }
+        if granted.len() == claims { Ok(AcquiredAll::Granted(granted)) } else { Err(nonsense()) }
     }
 
     /// The reply to [`Statements::renew`](super::Statements::renew) of so many leases.

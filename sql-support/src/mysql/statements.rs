@@ -220,7 +220,12 @@ fn renew_values(renew: &Renew) -> Values {
 
 /// A row of the leases to be renewed.
 fn renewal(n: usize, renew: &Renew) -> String {
-    format!("{}, {} AS tag, {} AS whole", key_of(n, renew), tag(&renew.lease.tag), flag(renew.whole))
+    format!(
+        "{}, {} AS tag, {} AS whole",
+        key_of(n, renew),
+        tag(&renew.lease.tag),
+        flag(renew.whole)
+    )
 }
 
 fn key_of(n: usize, renew: &Renew) -> String {

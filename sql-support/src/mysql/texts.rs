@@ -29,7 +29,8 @@ COMMIT AND NO CHAIN NO RELEASE;
 SET wait_timeout = DEFAULT";
 
 /// Locks the row, and overflows (1690) unless it is there.
-pub(super) const LOCK: &str = "SELECT MAX(token) INTO @token FROM {stripe} WHERE stripe = :stripe FOR UPDATE;
+pub(super) const LOCK: &str =
+    "SELECT MAX(token) INTO @token FROM {stripe} WHERE stripe = :stripe FOR UPDATE;
 SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
 ";
 
@@ -38,7 +39,8 @@ pub(super) const CLOCK: &str = "SET @now = (:clock);
 ";
 
 /// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, whatever `timestamp` was set to.
-pub(super) const DATABASE_CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+pub(super) const DATABASE_CLOCK: &str =
+    "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
 /// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
 /// force again.
@@ -47,14 +49,16 @@ pub(super) const EXPIRE: &str =
 ";
 
 /// Finds the first place that there is no room for.
-pub(super) const ROOM: &str = "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
+pub(super) const ROOM: &str =
+    "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
 SELECT COALESCE(MIN(place), 9223372036854775807) INTO @stop FROM (
     SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
     FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full;
 ";
 
 /// Keeps the places that there is room for no longer than for their patience, if `:up`.
-pub(super) const CALL_UP: &str = "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
+pub(super) const CALL_UP: &str =
+    "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
   WHERE `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
 ";
 
@@ -113,7 +117,8 @@ DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = @key AND l.tag 
 ";
 
 /// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
-pub(super) const RENEW: &str = "SELECT 'renewed', a.n, l.asked > @now, l.tag IS NULL AND EXISTS (SELECT 1 FROM {lease} AS o
+pub(super) const RENEW: &str =
+    "SELECT 'renewed', a.n, l.asked > @now, l.tag IS NULL AND EXISTS (SELECT 1 FROM {lease} AS o
     WHERE o.`key` = a.`key` AND o.place IS NULL AND o.ends > @now AND o.whole = a.whole)
   FROM (:leases) AS a LEFT JOIN {lease} AS l FORCE INDEX (PRIMARY)
     ON l.`key` = a.`key` AND l.tag = a.tag AND l.place IS NULL AND l.ends > @now
@@ -140,7 +145,8 @@ DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.tag 
 SELECT 'released', @held;
 ";
 
-pub(super) const REQUEST_REVOCATION: &str = "SELECT MAX(ends) INTO @until FROM {lease} WHERE `key` = :key AND place IS NULL;
+pub(super) const REQUEST_REVOCATION: &str =
+    "SELECT MAX(ends) INTO @until FROM {lease} WHERE `key` = :key AND place IS NULL;
 UPDATE {lease} FORCE INDEX (PRIMARY) SET asked = @until WHERE `key` = :key AND place IS NULL;
 SELECT 'asked', @until IS NOT NULL;
 ";
@@ -152,7 +158,8 @@ UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, @now) WHER
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
 ";
 
-pub(super) const INSPECT: &str = "SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease}
+pub(super) const INSPECT: &str =
+    "SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease}
   WHERE `key` = :key AND place IS NULL AND ends > @now ORDER BY ends LIMIT :listed;
 SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND ends > @now;
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;

@@ -1,0 +1,98 @@
+//! Which file, and how to use it.
+
+mod url;
+
+use std::fmt;
+use std::path::{self, Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::Layout;
+
+use crate::error::BACKEND;
+use crate::host::Host;
+
+/// Which file to use, and how.
+#[derive(Clone)]
+pub struct SqliteConfig {
+    pub(crate) path: PathBuf,
+    pub(crate) layout: Layout,
+    pub(crate) timeout: Duration,
+    pub(crate) host: Option<Host>,
+}
+
+impl SqliteConfig {
+    /// Long for transactions that take less than a millisecond each, also if many processes want one at once; short enough that a
+    /// renewal is tried several times within a lease.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Takes the path of the file. A relative one is counted from the current directory.
+    ///
+    /// If there is no such file, it is created for its owner alone (mode 0600), and so are missing folders (0700).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the path is empty, or is relative and there is no current directory.
+    pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path::absolute(file)
+            .map_err(|error| invalid("the path of a file is needed").with_source(error))?;
+        Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
+    }
+
+    /// Reads a URL: `sqlite:relative/path.db`, `sqlite:/absolute/path.db`; `sqlite://` means the same as `sqlite:`.
+    ///
+    /// The path is percent-decoded. Parameters, after `?`: `prefix` and `timeout-ms` as the methods of those names.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it cannot be understood. `:memory:` is no file: a store in the process's memory has the URL `memory:`.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        url::read(url)
+    }
+
+    /// What the names of all tables begin with. Default: `leasehold_`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and does not begin with a digit.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
+        self.layout = Layout::new(prefix).map_err(|error| error.with_backend(BACKEND))?;
+        Ok(self)
+    }
+
+    /// How long a call may take. Default: [`SqliteConfig::DEFAULT_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
+    pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
+        if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
+            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
+        }
+        self.timeout = timeout;
+        Ok(self)
+    }
+
+    /// Takes another machine's name, run and clock for those of this one: for tests that move the clock, restart the machine or come from
+    /// another. Default: [`Host::this`].
+    #[must_use]
+    pub fn host(mut self, host: Host) -> Self {
+        self.host = Some(host);
+        self
+    }
+}
+
+impl fmt::Debug for SqliteConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteConfig")
+            .field("path", &self.path)
+            .field("layout", &self.layout)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Of a setting that cannot be.
+fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
+    Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
+}

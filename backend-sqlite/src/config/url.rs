@@ -1,0 +1,104 @@
+//! `sqlite:` URLs.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use leasehold_core::Error;
+use percent_encoding::percent_decode_str;
+
+use super::{SqliteConfig, invalid};
+
+pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
+    let Some(rest) = url.strip_prefix("sqlite:") else {
+        return Err(invalid("the URL must begin with sqlite:"));
+    };
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    if path == ":memory:" {
+        return Err(invalid("a store in memory has the URL memory:, sqlite: is for files"));
+    }
+    if path.contains('#') {
+        return Err(invalid("the URL has a fragment: # in a path is written %23"));
+    }
+    let path: Vec<u8> = percent_decode_str(path).collect();
+    if path.contains(&0) {
+        return Err(invalid("the path of a file has no zero byte"));
+    }
+    let mut config = SqliteConfig::new(OsString::from_vec(path))?;
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        config = with_parameter(config, parameter)?;
+    }
+    Ok(config)
+}
+
+fn with_parameter(config: SqliteConfig, parameter: &str) -> Result<SqliteConfig, Error> {
+    match parameter.split_once('=') {
+        Some(("prefix", prefix)) => config.prefix(prefix),
+        Some(("timeout-ms", millis)) => match millis.parse() {
+            Ok(millis) => config.timeout(Duration::from_millis(millis)),
+            Err(_) => Err(invalid("timeout-ms in the URL must be a number")),
+        },
+        _ => Err(invalid("the URL has an unknown parameter: known are prefix and timeout-ms")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+    use std::path::PathBuf;
+
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_written_as_in_the_ecosystem() {
+        let here = env::current_dir().unwrap();
+        for (url, path) in [
+            ("sqlite:/var/lib/locks.db", PathBuf::from("/var/lib/locks.db")),
+            ("sqlite:///var/lib/locks.db", PathBuf::from("/var/lib/locks.db")),
+            ("sqlite:locks.db", here.join("locks.db")),
+            ("sqlite://data/locks.db", here.join("data/locks.db")),
+            ("sqlite:/tmp/a%20b%3F%23.db", PathBuf::from("/tmp/a b?#.db")),
+        ] {
+            assert_eq!(SqliteConfig::from_url(url).unwrap().path, path, "{url}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_read() {
+        let url = "sqlite:locks.db?prefix=app_&timeout-ms=250";
+
+        let config = SqliteConfig::from_url(url).unwrap();
+
+        assert_eq!(config.timeout, Duration::from_millis(250));
+        assert_eq!(config.layout.prefix(), "app_");
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused() {
+        for url in [
+            "",
+            "sqlite",
+            "sqlite:",
+            "sqlite://",
+            "sqlite::memory:",
+            "sqlite://:memory:",
+            "sqlite:?prefix=x",
+            "sqlite:a%00b",
+            "sqlite:a#b",
+            "sqlite:a.db?mode=rwc",
+            "sqlite:a.db?prefix=A-",
+            "sqlite:a.db?timeout-ms=x",
+            "sqlite:a.db?timeout-ms=0",
+            "file:a.db",
+        ] {
+            assert_eq!(
+                SqliteConfig::from_url(url).unwrap_err().kind(),
+                ErrorKind::Invalid,
+                "{url}"
+            );
+        }
+    }
+}

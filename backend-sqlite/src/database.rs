@@ -1,0 +1,129 @@
+//! A lock file, as a database of leases.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use leasehold_core::{Capabilities, Error, Feature, Fencing, LockKey};
+use leasehold_sql_support::reply::{
+    Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
+};
+use leasehold_sql_support::request::{Acquire, Key, Named, Renew};
+use leasehold_sql_support::{Database, News};
+
+use crate::config::SqliteConfig;
+use crate::error::BACKEND;
+use crate::steps;
+use crate::store::Store;
+use crate::worker::{Lane, Line, Worker};
+
+/// A SQLite file: the [`Database`] of [`SqliteBackend`](crate::SqliteBackend).
+#[derive(Debug)]
+pub struct Sqlite {
+    worker: Worker,
+    news: News,
+}
+
+#[async_trait]
+impl Database for Sqlite {
+    type Config = SqliteConfig;
+
+    const NAME: &str = BACKEND;
+
+    fn read_url(url: &str) -> Result<SqliteConfig, Error> {
+        SqliteConfig::from_url(url)
+    }
+
+    async fn open(config: SqliteConfig) -> Result<Self, Error> {
+        let line = Arc::<Line>::default();
+        let wakes = Arc::clone(&line);
+        let news = News::when_watched(move || wakes.wake());
+        let worker = Worker::start(config, line, news.clone())?;
+        // It opens the file for this.
+        worker.call(Lane::Then, Vec::new(), |_, _| Ok(())).await?;
+        Ok(Self { worker, news })
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(BACKEND, Fencing::Strict)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::Push)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Together)
+            .with(Feature::Units)
+    }
+
+    fn news(&self) -> &News {
+        &self.news
+    }
+
+    async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error> {
+        let keys = vec![claim.lease.key.key.clone()];
+        let acquire = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::acquire(tables, now, &claim))
+        };
+        self.worker.call(Lane::Then, keys, acquire).await
+    }
+
+    async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error> {
+        let keys = claims.iter().map(|claim| claim.lease.key.key.clone()).collect();
+        let acquire = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::acquire_all(tables, now, &claims))
+        };
+        self.worker.call(Lane::Then, keys, acquire).await
+    }
+
+    async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
+        let count = leases.len();
+        // Only units can be given back.
+        let units = leases.iter().filter(|renewal| !renewal.whole);
+        let keys: Vec<LockKey> = units.map(|renewal| renewal.lease.key.key.clone()).collect();
+        let renew = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::renew(tables, now, &leases))
+        };
+        match self.worker.call(Lane::First, keys, renew).await {
+            Ok(renewed) => renewed.into_iter().map(Ok).collect(),
+            // The file failed, not one of the leases.
+            Err(error) => {
+                let mut errors: Vec<_> = (1..count).map(|_| Err(error.repeated())).collect();
+                errors.push(Err(error));
+                errors
+            }
+        }
+    }
+
+    async fn release(&self, lease: Named) -> Result<Released, Error> {
+        let keys = vec![lease.key.key.clone()];
+        let release = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::release(tables, now, &lease))
+        };
+        self.worker.call(Lane::First, keys, release).await
+    }
+
+    async fn request_revocation(&self, key: Key) -> Result<Asked, Error> {
+        let ask = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::request_revocation(tables, now, &key))
+        };
+        self.worker.call(Lane::Then, Vec::new(), ask).await
+    }
+
+    async fn force_release(&self, key: Key) -> Result<Forced, Error> {
+        let keys = vec![key.key.clone()];
+        let force = move |store: &mut Store, until| {
+            store.write(until, |tables, now| steps::force_release(tables, now, &key))
+        };
+        self.worker.call(Lane::Then, keys, force).await
+    }
+
+    async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
+        let inspect = move |store: &mut Store, until| {
+            store.read(until, |tables, now| tables.inspect(&key, now.us))
+        };
+        self.worker.call(Lane::Then, Vec::new(), inspect).await
+    }
+
+    async fn close(&self) {
+        self.worker.close().await;
+    }
+}

@@ -1,0 +1,94 @@
+//! What SQLite's errors mean, one by one.
+
+use leasehold_core::Error;
+use leasehold_sql_support::Failure;
+use rusqlite::ErrorCode;
+use rusqlite::ffi;
+
+/// How errors and logs name this backend.
+pub(crate) const BACKEND: &str = "sqlite";
+
+/// Whether the transaction may be in the file all the same.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum During {
+    /// Before `COMMIT`: whatever went wrong, nothing was applied.
+    Work,
+    /// In `COMMIT`.
+    Commit,
+}
+
+/// Maps an error of SQLite.
+pub(crate) fn sqlite(error: rusqlite::Error, during: During) -> Error {
+    let (failure, message) = match &error {
+        rusqlite::Error::SqliteFailure(code, _) => of_code(*code, during),
+        rusqlite::Error::SqlInputError { error, .. } => of_code(*error, during),
+        _ => (Failure::Layout, "the tables are not as this version of Leasehold knows them"),
+    };
+    failure.because(message, error)
+}
+
+fn of_code(error: ffi::Error, during: During) -> (Failure, &'static str) {
+    match error.code {
+        ErrorCode::DatabaseBusy
+        | ErrorCode::DatabaseLocked
+        | ErrorCode::FileLockingProtocolFailed => (
+            Failure::NotApplied,
+            "other processes kept the file locked for all the time of the call",
+        ),
+        ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => {
+            (Failure::NotApplied, "the transaction was interrupted, or memory is short")
+        }
+        ErrorCode::DiskFull => (Failure::Full, "the disk or the file is full"),
+        ErrorCode::ReadOnly => (Failure::Full, "the file is read-only"),
+        ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
+            (Failure::Denied, "the file, or what SQLite keeps beside it, cannot be opened")
+        }
+        ErrorCode::SystemIoFailure if during == During::Commit => {
+            (Failure::Unknown, "the disk failed in the commit, outcome unknown")
+        }
+        ErrorCode::SystemIoFailure => (Failure::Full, "the disk fails"),
+        ErrorCode::DatabaseCorrupt => {
+            (Failure::Unexpected, "the file is damaged: delete or restore it")
+        }
+        ErrorCode::NotADatabase => (Failure::Layout, "the file is no SQLite database"),
+        ErrorCode::Unknown => {
+            (Failure::Layout, "the tables are not as this version of Leasehold knows them")
+        }
+        _ => (Failure::Unexpected, "SQLite failed in a way that Leasehold does not know"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+
+    use super::*;
+
+    fn kind(code: i32, during: During) -> ErrorKind {
+        let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+        sqlite(error, during).kind()
+    }
+
+    #[test]
+    fn a_busy_file_was_not_changed() {
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_PROTOCOL] {
+            assert_eq!(kind(code, During::Work), ErrorKind::Unavailable);
+            assert_eq!(kind(code, During::Commit), ErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_fails_in_the_commit_leaves_the_outcome_unknown() {
+        assert_eq!(kind(ffi::SQLITE_IOERR_FSYNC, During::Commit), ErrorKind::Indeterminate);
+        assert_eq!(kind(ffi::SQLITE_IOERR_READ, During::Work), ErrorKind::Refused);
+    }
+
+    #[test]
+    fn what_an_operator_must_mend_is_not_tried_again() {
+        for code in [ffi::SQLITE_FULL, ffi::SQLITE_READONLY, ffi::SQLITE_NOTADB] {
+            assert_eq!(kind(code, During::Work), ErrorKind::Refused);
+        }
+        assert_eq!(kind(ffi::SQLITE_CANTOPEN, During::Work), ErrorKind::Denied);
+        assert_eq!(kind(ffi::SQLITE_CORRUPT, During::Work), ErrorKind::Unexpected);
+    }
+}

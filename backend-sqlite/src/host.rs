@@ -1,0 +1,142 @@
+//! The machine that a file belongs to, and its clocks.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use leasehold_core::Error;
+use leasehold_sql_support::Failure;
+use leasehold_sql_support::request::micros;
+use uuid::Uuid;
+
+/// The machine that a file belongs to: what tells it from others, this run of it from earlier ones, and its clock.
+///
+/// Tests make up their own; else it is [`Host::this`].
+#[derive(Clone)]
+pub struct Host {
+    pub(crate) machine: String,
+    pub(crate) boot: String,
+    clock: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
+
+/// The two times of one moment, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// Since the machine was started: by which leases end.
+    pub(crate) us: i64,
+    /// Since 1970: from which tokens are drawn.
+    pub(crate) wall_us: i64,
+}
+
+impl Host {
+    /// Creates a host by the name of the machine and of its current run, and a clock that never goes back within that run and is
+    /// the same for all processes.
+    pub fn new(
+        machine: impl Into<String>,
+        boot: impl Into<String>,
+        clock: impl Fn() -> Duration + Send + Sync + 'static,
+    ) -> Self {
+        Self { machine: machine.into(), boot: boot.into(), clock: Arc::new(clock) }
+    }
+
+    /// Finds out about this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace whose clock differs from that of the machine: processes inside and outside
+    /// would count the same lease by two clocks.
+    pub fn this() -> Result<Self, Error> {
+        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        if has_offset(&offsets) {
+            let message = "this process is in a time namespace with a clock of its own: a lock file needs the machine's";
+            return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
+        }
+        Ok(Self::new(machine(), boot().map_err(unreadable)?, since_boot))
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        // A clock before 1970 only means that tokens count on from the last one.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { us: micros((self.clock)()), wall_us: micros(wall) }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("boot", &self.boot).finish_non_exhaustive()
+    }
+}
+
+/// Whether the text of `timens_offsets` moves the clock that leases end by.
+fn has_offset(offsets: &str) -> bool {
+    offsets.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.next() == Some("boottime") && words.any(|word| word != "0")
+    })
+}
+
+/// The id that systems draw when they are installed, and ask not to show as it is. Empty where there is none, as in many containers.
+fn machine() -> String {
+    /// Drawn once, for machines.
+    const NAMESPACE: Uuid = Uuid::from_u128(0x70a6_2f5e_3dfb_4d2c_9c0b_b1b2_4c5f_0e91);
+
+    let ids = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
+    let id = ids.iter().find_map(|path| fs::read_to_string(path).ok()).unwrap_or_default();
+    match id.trim() {
+        "" => String::new(),
+        id => Uuid::new_v5(&NAMESPACE, id.as_bytes()).to_string(),
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn boot() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+}
+
+/// Elsewhere leases end by the time of day, which goes on over a restart.
+#[cfg(not(target_os = "linux"))]
+fn boot() -> io::Result<String> {
+    Ok(String::new())
+}
+
+#[cfg(target_os = "linux")]
+fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.try_into().expect("the time since boot is not negative")
+}
+
+#[cfg(not(target_os = "linux"))]
+fn since_boot() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn unreadable(error: io::Error) -> Error {
+    let message = "the machine does not tell its boot id, by which a lock file knows restarts";
+    Failure::Denied.because(message, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_boot_time_of_its_own_sets_a_namespace_apart() {
+        assert!(!has_offset(""));
+        assert!(!has_offset("monotonic  0  0\nboottime   0   0\n"));
+        assert!(!has_offset("monotonic  86400  0\nboottime   0   0\n"));
+        assert!(has_offset("monotonic  0  0\nboottime   604800   0\n"));
+        assert!(has_offset("monotonic  0  0\nboottime   0   -1\n"));
+    }
+
+    #[test]
+    fn this_machine_is_known_again_and_its_id_not_shown() {
+        let (one, other) = (Host::this().unwrap(), Host::this().unwrap());
+
+        assert_eq!((&one.machine, &one.boot), (&other.machine, &other.boot));
+        let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        assert!(id.trim().is_empty() || !one.machine.replace('-', "").contains(id.trim()));
+        assert!(one.now().us <= other.now().us);
+    }
+}

@@ -1,0 +1,78 @@
+//! Leasehold locks in a SQLite file, for the processes of one machine. No server is needed.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("locks.db");
+//! use leasehold_core::LockClient;
+//! use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+//!
+//! let config = SqliteConfig::new(&file)?;
+//! let one = LockClient::new(SqliteBackend::connect_with(config.clone()).await?);
+//! let other = LockClient::new(SqliteBackend::connect_with(config).await?);
+//!
+//! let guard = one.mutex("invoice:42")?.lock().await?;
+//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_none());
+//! guard.release().await?;
+//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is promised
+//!
+//! As much as by a store in memory, for all processes of one machine. Holders, waiters and the file go by one clock, which goes on while
+//! the machine is suspended and which nobody can set, so exclusion does not hang on the time of day. A restart of the machine frees
+//! all keys at once. Fencing tokens are strict, also over a loss of power: those that may have been given out are written to the disk before,
+//! a minute's worth at a time, and no other commit waits for the disk.
+//!
+//! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former
+//! holders learn that at their next renewal. Tokens go on from the time of day.
+//!
+//! # Where the file may lie
+//!
+//! On a disk of this machine. The file remembers the machine and its boot id; a file of another machine is refused
+//! ([`Unsupported`](leasehold_core::ErrorKind::Unsupported)), and so are NFS, SMB, FUSE, 9P and other file systems that several machines may use,
+//! and time namespaces with a clock of their own. Containers of one machine may share a file. It takes a Unix; elsewhere than on Linux, leases end by
+//! the time of day.
+//!
+//! The file and missing folders are created for their owner alone. All who may write the file may take every lock in it. Lease
+//! ids, which are secrets, are not in it.
+//!
+//! An application may have Leasehold's tables in its own database, which then is in WAL mode. A transaction of the application that
+//! writes keeps out all requests for locks as long as it lasts.
+//! It must not open the file by another copy of SQLite in the same process: closing that would end the locks of the file
+//! (see *How To Corrupt An SQLite Database File*, 2.2).
+//!
+//! # How it works
+//!
+//! One thread has the connection, and does renewals and releases first. Each request is one `BEGIN IMMEDIATE` transaction; a file that others keep
+//! busy is tried again within the call, and then was [not changed](leasehold_core::ErrorKind::Unavailable), so that core goes on. While
+//! callers wait, the thread looks every 5 to 10 ms whether other processes have changed anything (`PRAGMA data_version`), and every 100 ms while there are only
+//! holders.
+
+mod config;
+mod host;
+
+mod database;
+mod worker;
+
+mod look;
+mod steps;
+
+mod entry;
+mod tables;
+
+mod file;
+mod store;
+
+mod error;
+
+pub use config::SqliteConfig;
+pub use database::Sqlite;
+pub use host::Host;
+
+/// Locks in a SQLite file: [`connect`](leasehold_sql_support::Backend::connect) takes a URL,
+/// [`connect_with`](leasehold_sql_support::Backend::connect_with) a [`SqliteConfig`]. Clones share one connection.
+pub type SqliteBackend = leasehold_sql_support::Backend<Sqlite>;

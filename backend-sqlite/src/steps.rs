@@ -1,0 +1,200 @@
+//! The operations, each one transaction.
+
+use leasehold_sql_support::reply::{
+    Acquired, AcquiredAll, Asked, Forced, Granted, Refused, Released, Renewed, remaining,
+};
+use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros};
+
+use crate::entry::{Entry, Row};
+use crate::host::Now;
+use crate::tables::{Stop, Tables, after};
+
+/// What keeps a claim from being granted.
+enum Obstacle {
+    Held(Refused),
+    OtherKind,
+}
+
+pub(crate) fn acquire(tables: &Tables<'_>, now: Now, claim: &Acquire) -> Result<Acquired, Stop> {
+    let last = tables.token(claim.lease.key.stripe)?;
+    let mut entry = tables.expire(&claim.lease.key, now.us)?;
+    call_up(tables, &claim.lease.key, &mut entry, now)?;
+    match obstacle(tables, &entry, claim, now)? {
+        Some(Obstacle::OtherKind) => Ok(Acquired::OtherKind),
+        Some(Obstacle::Held(refused)) => {
+            queue_up(tables, &entry, claim, now)?;
+            Ok(Acquired::Refused(refused))
+        }
+        None => {
+            let granted = grant(tables, &entry, claim, last, now)?;
+            tables.clear(now.us)?;
+            Ok(Acquired::Granted(granted))
+        }
+    }
+}
+
+pub(crate) fn acquire_all(
+    tables: &Tables<'_>,
+    now: Now,
+    claims: &[Acquire],
+) -> Result<AcquiredAll, Stop> {
+    let mut entries = Vec::with_capacity(claims.len());
+    for (index, claim) in claims.iter().enumerate() {
+        let entry = tables.expire(&claim.lease.key, now.us)?;
+        match obstacle(tables, &entry, claim, now)? {
+            Some(Obstacle::OtherKind) => return Ok(AcquiredAll::OtherKind(index)),
+            Some(Obstacle::Held(refused)) => return Ok(AcquiredAll::Refused(index, refused)),
+            None => entries.push(entry),
+        }
+    }
+    let mut granted = Vec::with_capacity(claims.len());
+    for (claim, entry) in claims.iter().zip(&entries) {
+        // Several may be of one stripe.
+        let last = tables.token(claim.lease.key.stripe)?;
+        granted.push(grant(tables, entry, claim, last, now)?);
+        tables.clear(now.us)?;
+    }
+    Ok(AcquiredAll::Granted(granted))
+}
+
+pub(crate) fn renew(
+    tables: &Tables<'_>,
+    now: Now,
+    renewals: &[Renew],
+) -> Result<Vec<Renewed>, Stop> {
+    let each = renewals.iter().map(|renewal| {
+        if let Some(asked) = tables.renew(renewal, now.us)? {
+            return Ok(Renewed::Renewed { asked: asked > now.us, called: Vec::new() });
+        }
+        let is_held = tables.is_held_like(renewal, now.us)?;
+        Ok(if is_held { Renewed::Taken } else { Renewed::Vanished })
+    });
+    each.collect()
+}
+
+pub(crate) fn release(tables: &Tables<'_>, now: Now, lease: &Named) -> Result<Released, Stop> {
+    let was_held = tables.delete(lease, now.us)?;
+    if was_held {
+        let mut entry = tables.expire(&lease.key, now.us)?;
+        call_up(tables, &lease.key, &mut entry, now)?;
+    }
+    tables.clear(now.us)?;
+    Ok(Released { was_held, called: Vec::new() })
+}
+
+pub(crate) fn request_revocation(tables: &Tables<'_>, now: Now, key: &Key) -> Result<Asked, Stop> {
+    let entry = tables.expire(key, now.us)?;
+    let Some(until) = entry.holders().iter().map(|row| row.ends).max() else {
+        return Ok(Asked { is_held: false });
+    };
+    tables.ask(key, until)?;
+    tables.alarm()?;
+    Ok(Asked { is_held: true })
+}
+
+pub(crate) fn force_release(tables: &Tables<'_>, now: Now, key: &Key) -> Result<Forced, Stop> {
+    let entry = tables.expire(key, now.us)?;
+    if !entry.is_held() {
+        return Ok(Forced::default());
+    }
+    let ended = tables.holders(key, now.us, usize::MAX)?;
+    let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, now)?;
+    tables.delete_holders(key)?;
+    tables.alarm()?;
+    Ok(Forced { ended, min_token: Some(token), called: Vec::new() })
+}
+
+fn obstacle(
+    tables: &Tables<'_>,
+    entry: &Entry,
+    claim: &Acquire,
+    now: Now,
+) -> Result<Option<Obstacle>, Stop> {
+    if entry.is_of_other_kind(claim.whole) {
+        return Ok(Some(Obstacle::OtherKind));
+    }
+    if entry.admits(claim) {
+        return Ok(None);
+    }
+    let first = entry.holders().iter().min_by_key(|row| row.ends);
+    let holder = first.map(|row| tables.holder(&claim.lease.key, &row.tag, now.us)).transpose()?;
+    let ends = entry.first_place_before(claim);
+    let first_place_ends = ends.map(|ends| remaining(ends, now.us));
+    Ok(Some(Obstacle::Held(Refused { holder, first_place_ends, called: Vec::new() })))
+}
+
+/// Keeps the places for which there is room no longer than for their patience.
+fn call_up(tables: &Tables<'_>, key: &Key, entry: &mut Entry, now: Now) -> rusqlite::Result<()> {
+    for row in entry.call_up(now.us) {
+        tables.set_ends(key, &row.tag, row.ends)?;
+    }
+    Ok(())
+}
+
+/// Gives a claim that is refused its place, or keeps it.
+fn queue_up(tables: &Tables<'_>, entry: &Entry, claim: &Acquire, now: Now) -> rusqlite::Result<()> {
+    let Some(place) = claim.place else { return Ok(()) };
+    let row = Row {
+        place: Some(entry.place_of(&claim.lease.tag)),
+        patience: place.patience.map(micros),
+        ends: after(now.us, place.time),
+        asked: 0,
+        ..row_of(claim)
+    };
+    tables.put(claim, &row, None)
+}
+
+fn grant(
+    tables: &Tables<'_>,
+    entry: &Entry,
+    claim: &Acquire,
+    last: i64,
+    now: Now,
+) -> Result<Granted, Stop> {
+    let key = &claim.lease.key;
+    let (token, spare) = number(tables, key, last, claim.spare, now)?;
+    let before = entry.holder(&claim.lease.tag);
+    let units = before.map_or(claim.units, |row| row.units.min(claim.units));
+    let row = Row {
+        place: None,
+        units,
+        patience: None,
+        ends: after(now.us, claim.ttl),
+        asked: entry.asked(),
+        ..row_of(claim)
+    };
+    tables.put(claim, &row, i64::try_from(token).ok())?;
+    Ok(Granted { token, spare, called: Vec::new() })
+}
+
+/// Numbers a grant: its token, and how many more it has, at most `spare`. The last of them is the time of day, so that spare ones never
+/// run ahead of it, and tokens go on in order in a new file.
+fn number(
+    tables: &Tables<'_>,
+    key: &Key,
+    last: i64,
+    spare: u32,
+    now: Now,
+) -> Result<(u64, u32), Stop> {
+    let token = now.wall_us.max(last + 1);
+    if token >= tables.ceiling()? {
+        return Err(Stop::Ceiling(token));
+    }
+    tables.set_token(key.stripe, token)?;
+    let first = (last + 1).max(token - i64::from(spare));
+    let numbers = |number: i64| u64::try_from(number).expect("tokens are positive");
+    Ok((numbers(first), u32::try_from(token - first).expect("it is no more than was asked for")))
+}
+
+fn row_of(claim: &Acquire) -> Row {
+    Row {
+        tag: claim.lease.tag,
+        place: None,
+        whole: claim.whole,
+        units: claim.units,
+        capacity: claim.capacity,
+        patience: None,
+        ends: 0,
+        asked: 0,
+    }
+}

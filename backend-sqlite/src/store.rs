@@ -1,0 +1,209 @@
+//! A connection to the file, and transactions on it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::{Failure, Layout};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
+
+use crate::config::SqliteConfig;
+use crate::error::{During, sqlite};
+use crate::file::{self, File};
+use crate::host::{Host, Now};
+use crate::tables::{LAYOUT, Stop, Tables};
+
+/// How far the ceiling of tokens is raised at a time: one commit a minute waits for the disk.
+const CEILING_STEP: Duration = Duration::from_secs(60);
+
+/// How long to wait, at most, before a busy file is tried again: transactions take a tenth of it.
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+
+/// Statements that stay prepared: all there are.
+const STATEMENTS: usize = 64;
+
+/// A connection to the file.
+#[derive(Debug)]
+pub(crate) struct Store {
+    connection: Connection,
+    file: File,
+    layout: Layout,
+    host: Host,
+}
+
+impl Store {
+    /// Opens the file and makes sure that it is of this machine and of its current run; creates what is missing.
+    pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
+        let host = config.host.clone().map_or_else(Host::this, Ok)?;
+        let (file, connection) = File::open(&config.path, |path| {
+            patiently(until, || {
+                // Not by URI, and not created: the mode of a new file is ours to choose.
+                let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+                let connection = Connection::open_with_flags(path, flags)?;
+                // We wait by ourselves: SQLite's own way does not tire of it in some cases, and gives up at once in others.
+                connection.busy_timeout(Duration::ZERO)?;
+                connection.set_prepared_statement_cache_capacity(STATEMENTS);
+                set_up(&connection)?;
+                Ok(connection)
+            })
+        })?;
+        let store = Self { connection, file, layout: config.layout.clone(), host };
+        store.settle(until)?;
+        Ok(store)
+    }
+
+    /// Whether it may be used on: it is still the file that others open, and in no transaction.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.connection.is_autocommit() && self.file.is_in_place()
+    }
+
+    /// Grows with each commit of another connection.
+    pub(crate) fn version(&self) -> Result<i64, Error> {
+        let statement = self.connection.prepare_cached("PRAGMA data_version");
+        let version = statement.and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+        version.map_err(|error| sqlite(error, During::Work))
+    }
+
+    /// Runs a transaction that sees one state of the file and changes nothing.
+    pub(crate) fn read<T>(
+        &self,
+        until: Instant,
+        mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
+    ) -> Result<T, Error> {
+        patiently(until, || {
+            let transaction = self.connection.unchecked_transaction()?;
+            work(&self.tables(&transaction), self.host.now())
+        })
+    }
+
+    /// Runs a transaction that no other one goes along with; what it does is in the file when this returns, and not if it fails.
+    pub(crate) fn write<T>(
+        &mut self,
+        until: Instant,
+        mut work: impl FnMut(&Tables<'_>, Now) -> Result<T, Stop>,
+    ) -> Result<T, Error> {
+        loop {
+            let mut ceiling = None;
+            let written = patiently(until, || match self.try_write(&mut work) {
+                Err(Stop::Ceiling(token)) => {
+                    ceiling = Some(token);
+                    Ok(None)
+                }
+                written => written.map(Some),
+            })?;
+            match (written, ceiling) {
+                (Some(written), _) => return Ok(written),
+                (None, token) => self.raise_ceiling(until, token.unwrap_or_default())?,
+            }
+        }
+    }
+
+    fn try_write<T>(
+        &self,
+        work: impl FnOnce(&Tables<'_>, Now) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
+        // Now that others wait: what they see of the path is what we see.
+        if !self.file.is_in_place() {
+            return Err(Stop::Failed(file::moved()));
+        }
+        let done = work(&self.tables(&transaction), self.host.now())?;
+        match transaction.commit() {
+            Ok(()) => Ok(done),
+            Err(error) if is_busy(&error) => Err(Stop::Sql(error)),
+            Err(error) => Err(Stop::Failed(sqlite(error, During::Commit))),
+        }
+    }
+
+    /// Allows tokens up to some time after `token`. This is on the disk before any of them is given out.
+    fn raise_ceiling(&mut self, until: Instant, token: i64) -> Result<(), Error> {
+        let step = i64::try_from(CEILING_STEP.as_micros()).expect("a minute is short");
+        let set = |level| {
+            let set = self.connection.pragma_update(None, "synchronous", level);
+            set.map_err(|error| sqlite(error, During::Work))
+        };
+        set("FULL")?;
+        let raised = patiently(until, || {
+            self.try_write(|tables, _| Ok(tables.raise_ceiling(token.saturating_add(step))?))
+        });
+        set("NORMAL")?;
+        raised
+    }
+
+    /// Creates the tables in a file without them, and ends what an earlier run of the machine has left.
+    fn settle(&self, until: Instant) -> Result<(), Error> {
+        let Host { machine, boot, .. } = &self.host;
+        patiently(until, || {
+            self.try_write(|tables, _| {
+                if !tables.exist()? {
+                    tables.create()?;
+                    return Ok(tables.settle(machine, boot)?);
+                }
+                let known = tables.host()?;
+                if known.layout != LAYOUT {
+                    let message = "another version of Leasehold made the tables of this file";
+                    return Err(Stop::Failed(Failure::Layout.error(message)));
+                }
+                if known.boot == *boot {
+                    return Ok(());
+                }
+                if known.machine != *machine {
+                    let message =
+                        "this file belongs to another machine: use a local one, or delete it";
+                    return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
+                }
+                Ok(tables.settle(machine, boot)?)
+            })
+        })
+    }
+
+    fn tables<'a>(&'a self, connection: &'a Connection) -> Tables<'a> {
+        Tables::new(connection, &self.layout)
+    }
+}
+
+/// In WAL mode readers and the writer do not wait for each other. A loss of power may cost the last commits, never the order
+/// of what is left: all leases end with it, and tokens are kept by their ceiling.
+fn set_up(connection: &Connection) -> Result<(), Stop> {
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))?;
+    if mode != "wal" {
+        let message =
+            format!("this file cannot be used in WAL mode, its journal is in mode {mode}");
+        return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
+    }
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    Ok(())
+}
+
+/// Tries again, after a pause, for as long as the file is busy: nothing was applied then. At least once, and not after `until`.
+fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
+    let mut longest = Duration::from_micros(250);
+    loop {
+        let error = match attempt() {
+            Ok(done) => return Ok(done),
+            Err(Stop::Failed(error)) => return Err(error),
+            Err(Stop::Ceiling(_)) => unreachable!("only grants draw tokens"),
+            Err(Stop::Sql(error)) => error,
+        };
+        let pause = longest.mul_f64(fastrand::f64());
+        if !is_busy(&error) || Instant::now() + pause >= until {
+            return Err(sqlite(error, During::Work));
+        }
+        thread::sleep(pause);
+        longest = (longest * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    matches!(
+        code,
+        Some(
+            ErrorCode::DatabaseBusy
+                | ErrorCode::DatabaseLocked
+                | ErrorCode::FileLockingProtocolFailed
+        )
+    )
+}

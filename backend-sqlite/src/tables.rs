@@ -1,0 +1,264 @@
+//! The statements, within a transaction.
+
+mod host;
+
+pub(crate) use self::host::LAYOUT;
+
+use std::time::Duration;
+
+use leasehold_core::Error;
+use leasehold_sql_support::reply::{HolderRow, Inspected, remaining};
+use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros};
+use leasehold_sql_support::{Failure, Layout};
+use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, params};
+use uuid::Uuid;
+
+use crate::entry::{Entry, Row};
+
+/// How many rows that have ended are cleared for each that is written: more than one, so that clearing outruns filling.
+const CLEARED: u32 = 2;
+
+/// Why a transaction stops without effect.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// SQLite says so.
+    Sql(rusqlite::Error),
+    /// We say so.
+    Failed(Error),
+    /// This token must not be given out before the [ceiling](Tables::ceiling) is above it.
+    Ceiling(i64),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+/// The tables of a connection that is in a transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct Tables<'a> {
+    connection: &'a Connection,
+    layout: &'a Layout,
+}
+
+/// A tag as the table has it.
+struct Tag(Uuid);
+
+impl ToSql for Tag {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.to_string().into())
+    }
+}
+
+impl FromSql for Tag {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let tag = value.as_str()?.parse();
+        tag.map(Self).map_err(|error| rusqlite::types::FromSqlError::Other(Box::new(error)))
+    }
+}
+
+impl<'a> Tables<'a> {
+    pub(crate) fn new(connection: &'a Connection, layout: &'a Layout) -> Self {
+        Self { connection, layout }
+    }
+
+    /// The last token of a stripe.
+    pub(crate) fn token(&self, stripe: u8) -> Result<i64, Stop> {
+        let token =
+            self.first("SELECT token FROM {stripe} WHERE stripe = ?1", params![stripe], |row| {
+                row.get(0)
+            })?;
+        token.ok_or_else(|| emptied("stripe"))
+    }
+
+    pub(crate) fn set_token(&self, stripe: u8, token: i64) -> rusqlite::Result<()> {
+        self.execute("UPDATE {stripe} SET token = ?2 WHERE stripe = ?1", params![stripe, token])
+    }
+
+    /// Deletes what has ended of a key, and returns the rest.
+    pub(crate) fn expire(&self, key: &Key, now: i64) -> rusqlite::Result<Entry> {
+        self.execute(
+            "DELETE FROM {lease} WHERE key = ?1 AND ends <= ?2",
+            params![key.name(), now],
+        )?;
+        self.look(key.name(), now)
+    }
+
+    /// What is in force of a key.
+    pub(crate) fn look(&self, key: &str, now: i64) -> rusqlite::Result<Entry> {
+        let mut statement = self.prepare(
+            "SELECT tag, place, whole, units, capacity, patience, ends, asked FROM {lease} \
+             WHERE key = ?1 AND ends > ?2",
+        )?;
+        let rows = statement.query_map(params![key, now], |row| {
+            Ok(Row {
+                tag: row.get::<_, Tag>(0)?.0,
+                place: row.get(1)?,
+                whole: row.get(2)?,
+                units: row.get(3)?,
+                capacity: row.get(4)?,
+                patience: row.get(5)?,
+                ends: row.get(6)?,
+                asked: row.get(7)?,
+            })
+        })?;
+        Ok(Entry::new(rows.collect::<Result<_, _>>()?))
+    }
+
+    /// Clears some rows of any key that have ended.
+    pub(crate) fn clear(&self, now: i64) -> rusqlite::Result<()> {
+        self.execute(
+            "DELETE FROM {lease} WHERE (key, tag) IN \
+                 (SELECT key, tag FROM {lease} WHERE ends <= ?1 ORDER BY ends LIMIT ?2)",
+            params![now, CLEARED],
+        )
+    }
+
+    /// Writes the row of a claim, in place of the one it has.
+    pub(crate) fn put(
+        &self,
+        claim: &Acquire,
+        row: &Row,
+        token: Option<i64>,
+    ) -> rusqlite::Result<()> {
+        self.execute(
+            "INSERT OR REPLACE INTO {lease} \
+                 (key, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            params![
+                claim.lease.key.name(),
+                Tag(row.tag),
+                row.place,
+                row.whole,
+                row.units,
+                row.capacity,
+                row.patience,
+                row.ends,
+                row.asked,
+                token,
+                claim.fingerprint,
+                claim.description,
+            ],
+        )
+    }
+
+    pub(crate) fn set_ends(&self, key: &Key, tag: &Uuid, ends: i64) -> rusqlite::Result<()> {
+        self.execute(
+            "UPDATE {lease} SET ends = ?3 WHERE key = ?1 AND tag = ?2",
+            params![key.name(), Tag(*tag), ends],
+        )
+    }
+
+    pub(crate) fn holder(&self, key: &Key, tag: &Uuid, now: i64) -> rusqlite::Result<HolderRow> {
+        let mut statement = self.prepare(
+            "SELECT fingerprint, description, units, ends FROM {lease} WHERE key = ?1 AND tag = ?2",
+        )?;
+        statement.query_row(params![key.name(), Tag(*tag)], |row| holder_row(row, now))
+    }
+
+    /// The holders whose leases end first, so many of them.
+    pub(crate) fn holders(
+        &self,
+        key: &Key,
+        now: i64,
+        limit: usize,
+    ) -> rusqlite::Result<Vec<HolderRow>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut statement = self.prepare(
+            "SELECT fingerprint, description, units, ends FROM {lease} \
+                 WHERE key = ?1 AND place IS NULL AND ends > ?2 ORDER BY ends LIMIT ?3",
+        )?;
+        let rows =
+            statement.query_map(params![key.name(), now, limit], |row| holder_row(row, now))?;
+        rows.collect()
+    }
+
+    pub(crate) fn inspect(&self, key: &Key, now: i64) -> Result<Inspected, Stop> {
+        let token = self.token(key.stripe)?;
+        Ok(Inspected {
+            holders: self.holders(key, now, Inspected::LISTED)?,
+            units: self.look(key.name(), now)?.units(),
+            last_token: u64::try_from(token).ok().filter(|token| *token > 0),
+        })
+    }
+
+    /// Renews a lease, and tells until when its holder is asked to finish; `None` if it is not in force.
+    pub(crate) fn renew(&self, renewal: &Renew, now: i64) -> rusqlite::Result<Option<i64>> {
+        let Renew { lease: Named { key, tag }, units, description, ttl, .. } = renewal;
+        let ends = after(now, *ttl);
+        self.first(
+            "UPDATE {lease} SET ends = ?3, units = min(units, ?4), description = ?5 \
+             WHERE key = ?1 AND tag = ?2 AND place IS NULL AND ends > ?6 RETURNING asked",
+            params![key.name(), Tag(*tag), ends, units, description, now],
+            |row| row.get(0),
+        )
+    }
+
+    /// Whether another lease of this kind is in force.
+    pub(crate) fn is_held_like(&self, renewal: &Renew, now: i64) -> rusqlite::Result<bool> {
+        let params = params![renewal.lease.key.name(), now, renewal.whole];
+        let text = "SELECT 1 FROM {lease} \
+                    WHERE key = ?1 AND place IS NULL AND ends > ?2 AND whole = ?3 LIMIT 1";
+        self.first(text, params, |_| Ok(())).map(|found| found.is_some())
+    }
+
+    /// Deletes the row of a lease, and tells whether the lease was in force.
+    pub(crate) fn delete(&self, lease: &Named, now: i64) -> rusqlite::Result<bool> {
+        let was_held = self.first(
+            "DELETE FROM {lease} WHERE key = ?1 AND tag = ?2 RETURNING place IS NULL AND ends > ?3",
+            params![lease.key.name(), Tag(lease.tag), now],
+            |row| row.get(0),
+        );
+        Ok(was_held?.unwrap_or(false))
+    }
+
+    pub(crate) fn delete_holders(&self, key: &Key) -> rusqlite::Result<()> {
+        self.execute("DELETE FROM {lease} WHERE key = ?1 AND place IS NULL", params![key.name()])
+    }
+
+    pub(crate) fn ask(&self, key: &Key, until: i64) -> rusqlite::Result<()> {
+        self.execute(
+            "UPDATE {lease} SET asked = ?2 WHERE key = ?1 AND place IS NULL",
+            params![key.name(), until],
+        )
+    }
+
+    fn prepare(&self, text: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        self.connection.prepare_cached(&self.layout.fill(text, '"'))
+    }
+
+    fn execute(&self, text: &str, params: impl Params) -> rusqlite::Result<()> {
+        self.prepare(text)?.execute(params).map(drop)
+    }
+
+    fn first<T>(
+        &self,
+        text: &str,
+        params: impl Params,
+        read: impl FnOnce(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.prepare(text)?.query_row(params, read).optional()
+    }
+}
+
+fn holder_row(row: &rusqlite::Row<'_>, now: i64) -> rusqlite::Result<HolderRow> {
+    Ok(HolderRow {
+        fingerprint: row.get(0)?,
+        description: row.get(1)?,
+        units: row.get(2)?,
+        remaining: remaining(row.get(3)?, now),
+    })
+}
+
+/// The time that lies `span` after `now`.
+pub(crate) fn after(now: i64, span: Duration) -> i64 {
+    now.saturating_add(micros(span))
+}
+
+/// Without its row nothing is known of earlier tokens, or of the machine: that is no reason to grant anything.
+fn emptied(table: &str) -> Stop {
+    let message = format!("a row of the table {table} is missing: restore the file, or delete it");
+    Stop::Failed(Failure::Layout.error(message))
+}

@@ -1,0 +1,263 @@
+//! The thread that has the connection.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Error, LockKey};
+use leasehold_sql_support::{Failure, News};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::config::SqliteConfig;
+use crate::look::Looker;
+use crate::store::Store;
+
+/// The thread, as its callers have it. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    line: Arc<Line>,
+    timeout: Duration,
+}
+
+/// Which calls come first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lane {
+    /// Renewals and releases: they keep what is held, and let others in.
+    First,
+    /// All others.
+    Then,
+}
+
+/// The calls that wait for the thread.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    jobs: Mutex<Jobs>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    lanes: [VecDeque<Job>; 2],
+    is_closed: bool,
+}
+
+type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// What the thread is to do next.
+enum Next {
+    Job(Job),
+    Look,
+    End,
+}
+
+impl Worker {
+    /// Starts the thread. It opens the file for its first call.
+    pub(crate) fn start(config: SqliteConfig, line: Arc<Line>, news: News) -> Result<Self, Error> {
+        let timeout = config.timeout;
+        let mut desk = Desk { config, store: None, looker: Looker::new(news) };
+        let worker = Self { line: Arc::clone(&line), timeout };
+        let thread = thread::Builder::new().name("leasehold-sqlite".to_owned());
+        let started = thread.spawn(move || desk.run(&line));
+        started.map_err(|error| Failure::NotApplied.because("no thread can be started", error))?;
+        Ok(worker)
+    }
+
+    /// Has the thread do `work`, and then look at `keys`, which it may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: work that has not begun is left undone.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        keys: Vec<LockKey>,
+        mut work: impl FnMut(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        // Long enough before the caller gives up that the outcome of what was begun is known.
+        let until = Instant::now() + self.timeout * 3 / 4;
+        let (sender, receiver) = oneshot::channel();
+        let turn = Turn::default();
+        let begins = turn.clone();
+        self.line.push(lane, move |desk| {
+            if !begins.take() {
+                return;
+            }
+            let done = desk.with_store(until, |store, _| work(store, until));
+            let is_done = done.is_ok();
+            // Its caller may have gone.
+            drop(sender.send(done));
+            if is_done {
+                desk.look_at(&keys, until);
+            }
+        })?;
+        let waiting = GivesUp(turn);
+        match timeout(self.timeout, receiver).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(_)) => Err(Failure::Unknown.error("the thread that has the file has ended")),
+            Err(_) if waiting.0.take() => {
+                Err(Failure::NotApplied.error("the file was busy with earlier calls"))
+            }
+            Err(_) => Err(Failure::Unknown.error("the disk took too long, outcome unknown")),
+        }
+    }
+
+    /// Closes the file after all calls up to now, and refuses later ones.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: it is closed all the same.
+    pub(crate) async fn close(&self) {
+        let (sender, receiver) = oneshot::channel();
+        let closes = self.line.push(Lane::Then, |desk| {
+            desk.store = None;
+            // The caller may have gone.
+            let _ = sender.send(());
+        });
+        self.line.close();
+        if closes.is_ok() {
+            // However it ends: there is nothing to be said about it.
+            drop(timeout(self.timeout, receiver).await);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.line.close();
+    }
+}
+
+/// Either the thread takes it, to begin, or the caller, to give up.
+#[derive(Clone, Debug, Default)]
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+struct GivesUp(Turn);
+
+impl Drop for GivesUp {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+impl Line {
+    fn push(&self, lane: Lane, job: impl FnOnce(&mut Desk) + Send + 'static) -> Result<(), Error> {
+        let mut jobs = self.lock();
+        if jobs.is_closed {
+            return Err(Failure::NotApplied.error("the backend was closed"));
+        }
+        jobs.lanes[lane as usize].push_back(Box::new(job));
+        self.wake.notify_one();
+        Ok(())
+    }
+
+    /// Lets the thread end once it has done what was asked for up to now.
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.wake.notify_one();
+    }
+
+    /// Has the thread see that somebody watches.
+    pub(crate) fn wake(&self) {
+        let _jobs = self.lock();
+        self.wake.notify_one();
+    }
+
+    /// Waits for what is to be done, which is a look if one is `due`.
+    fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
+        let mut jobs = self.lock();
+        loop {
+            let left = due().map(|due| due.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) && !jobs.is_closed {
+                return Next::Look;
+            }
+            if let Some(job) = jobs.lanes.iter_mut().find_map(VecDeque::pop_front) {
+                return Next::Job(job);
+            }
+            if jobs.is_closed {
+                return Next::End;
+            }
+            jobs = match left {
+                None => self.wake.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let woken = self.wake.wait_timeout(jobs, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Jobs> {
+        // Queues are as they should be between any two statements.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.lanes.iter().map(VecDeque::len)).finish()
+    }
+}
+
+/// What the thread has.
+struct Desk {
+    config: SqliteConfig,
+    store: Option<Store>,
+    looker: Looker,
+}
+
+impl Desk {
+    fn run(&mut self, line: &Line) {
+        loop {
+            match line.next(|| self.looker.due()) {
+                Next::Job(job) => job(self),
+                Next::Look => self.look(),
+                Next::End => return,
+            }
+        }
+    }
+
+    /// Does something with the file, which is opened anew if it is not the one any more, or failed before.
+    fn with_store<T>(
+        &mut self,
+        until: Instant,
+        work: impl FnOnce(&mut Store, &mut Looker) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut store = match self.store.take().filter(Store::is_sound) {
+            Some(store) => store,
+            None => {
+                self.looker.forget();
+                Store::open(&self.config, until)?
+            }
+        };
+        let done = work(&mut store, &mut self.looker);
+        if done.as_ref().err().is_none_or(Error::is_retryable) {
+            self.store = Some(store);
+        }
+        done
+    }
+
+    fn look(&mut self) {
+        let until = Instant::now() + self.config.timeout;
+        if self.with_store(until, |store, looker| looker.look(store, until)).is_err() {
+            self.looker.failed();
+        }
+    }
+
+    /// Does what a look would, once another process had made this change.
+    fn look_at(&mut self, keys: &[LockKey], until: Instant) {
+        if let Some(store) = &self.store
+            && self.looker.look_at(keys, store, until).is_err()
+        {
+            self.looker.forget();
+        }
+    }
+}

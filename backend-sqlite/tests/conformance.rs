@@ -1,0 +1,178 @@
+//! The suite on SQLite files, one client after the other as if each were a process of its own, and with mutexes made of other kinds of
+//! lock.
+
+use std::convert::identity;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_conformance::document::assert_documented;
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
+use leasehold_core::{Description, Holder, LockKey};
+use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+use rusqlite::{Connection, OptionalExtension, params};
+use tempfile::TempDir;
+
+/// A file, in a folder that goes with it.
+struct File {
+    folder: TempDir,
+    /// Keeps the file locked while the store is to be paused.
+    pausing: Mutex<Option<Connection>>,
+}
+
+impl File {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), pausing: Mutex::default() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    async fn connect(&self, timeout: Duration) -> SqliteBackend {
+        let config = SqliteConfig::new(self.path()).unwrap().timeout(timeout).unwrap();
+        SqliteBackend::connect_with(config).await.unwrap()
+    }
+
+    /// A connection past the backend.
+    fn open(&self) -> Connection {
+        let connection = Connection::open(self.path()).unwrap();
+        connection.busy_timeout(Duration::from_secs(30)).unwrap();
+        connection
+    }
+
+    fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let text = "SELECT fingerprint, description, ends FROM leasehold_lease \
+                    WHERE key = ?1 AND place IS NULL ORDER BY ends LIMIT 1";
+        let found = self.open().query_row(text, params![key.as_str()], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?))
+        });
+        let (fingerprint, description, ends) = found.optional().unwrap()?;
+        let left = Duration::from_micros(ends.try_into().ok()?).checked_sub(since_boot())?;
+        let description = description.and_then(|text| Description::new(text).ok());
+        let holder = Holder::new(fingerprint.parse().unwrap());
+        Some(holder.with_description(description).with_remaining(Some(left)))
+    }
+
+    fn disturb(&self, disturbance: Disturbance) {
+        let mut pausing = self.pausing.lock().unwrap();
+        match disturbance {
+            Disturbance::Pause => {
+                let connection = self.open();
+                connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+                *pausing = Some(connection);
+            }
+            Disturbance::Restart => self.restart(),
+            Disturbance::Heal => *pausing = None,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    /// What a machine that lost power finds: the last commits are gone, and the boot id is another. A new file makes the clients open it
+    /// anew, as their successors would.
+    fn restart(&self) {
+        let (path, found) = (self.path(), self.folder.path().join("found.db"));
+        self.open().execute("VACUUM INTO ?1", params![found.to_str()]).unwrap();
+        let text =
+            "UPDATE leasehold_stripe SET token = 0; UPDATE leasehold_host SET boot = 'earlier'";
+        Connection::open(&found).unwrap().execute_batch(text).unwrap();
+        for beside in ["locks.db-wal", "locks.db-shm"] {
+            fs::remove_file(self.folder.path().join(beside)).unwrap();
+        }
+        fs::rename(found, path).unwrap();
+    }
+
+    fn advance(&self, keys: &[LockKey], time: Duration) {
+        let micros = i64::try_from(time.as_micros()).unwrap();
+        let connection = self.open();
+        for key in keys {
+            let text = "UPDATE leasehold_lease SET ends = ends - ?2, asked = max(asked - ?2, 0) WHERE key = ?1";
+            connection.execute(text, params![key.as_str(), micros]).unwrap();
+        }
+    }
+}
+
+fn since_boot() -> Duration {
+    rustix::time::clock_gettime(rustix::time::ClockId::Boottime).try_into().unwrap()
+}
+
+/// Implements the harness on a [`File`], for mutexes made in some way.
+macro_rules! harness {
+    ($harness:ident, $name:literal, $backend:ty, $made:expr, $groups:expr) => {
+        struct $harness(File);
+
+        #[async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
+
+            const NAME: &str = $name;
+            const HOOKS: &[Need] = &[Need::Advance, Need::Pause, Need::Restart];
+            const GROUPS: Groups = $groups;
+
+            async fn start() -> Self {
+                Self(File::new())
+            }
+
+            async fn connect(&self) -> $backend {
+                $made(self.0.connect(self.timing().ttl / 3).await)
+            }
+
+            async fn connect_patiently(&self) -> $backend {
+                $made(self.0.connect(Duration::from_secs(30)).await)
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                self.0.witness(key)
+            }
+
+            async fn disturb(&self, disturbance: Disturbance) {
+                self.0.disturb(disturbance);
+            }
+
+            async fn advance(&self, keys: &[LockKey], time: Duration) {
+                self.0.advance(keys, time);
+            }
+        }
+    };
+}
+
+harness!(OneFile, "sqlite", SqliteBackend, identity, Groups::All);
+harness!(
+    Permit,
+    "sqlite, semaphore(1)",
+    AsMutex<SqliteBackend>,
+    AsMutex::semaphore,
+    Groups::OF_KIND
+);
+harness!(
+    WriteLock,
+    "sqlite, write lock",
+    AsMutex<SqliteBackend>,
+    AsMutex::write_lock,
+    Groups::OF_KIND
+);
+
+suite!(OneFile);
+
+mod permit {
+    use super::*;
+
+    suite!(Permit);
+}
+
+mod write_lock {
+    use super::*;
+
+    suite!(WriteLock);
+}
+
+#[test]
+fn what_runs_here_is_documented() {
+    const PAGE: &str = include_str!("../../docs/conformance.md");
+
+    assert_documented::<OneFile>(PAGE);
+    assert_documented::<Permit>(PAGE);
+    assert_documented::<WriteLock>(PAGE);
+}

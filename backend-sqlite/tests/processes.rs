@@ -1,0 +1,180 @@
+//! Several processes on one file, some of which die or stop.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use leasehold_conformance::fairness::Contest;
+use leasehold_core::{ErrorKind, LockClient, LockOptions, RenewalMode};
+use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+use rusqlite::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+
+const CONTEST: Contest = Contest::new(20);
+
+/// Set in the processes that a test starts: the folder of the file.
+const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
+
+const PROCESSES: u32 = 8;
+
+/// Of each process.
+const INCREMENTS: u32 = 200;
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("locks.db")
+}
+
+async fn client(folder: &Path, options: LockOptions) -> LockClient<SqliteBackend> {
+    let config = SqliteConfig::new(file(folder)).unwrap();
+    let backend = SqliteBackend::connect_with(config).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+/// The folder, in a process that a test started; nothing when this is run like any test.
+fn folder_of_the_test() -> Option<PathBuf> {
+    env::var_os(FOLDER).map(PathBuf::from)
+}
+
+/// A process that runs one test of this program, and does not outlive the one that started it.
+struct Process(Child);
+
+impl Process {
+    fn start(test: &str, folder: &Path) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).env(FOLDER, folder);
+        Self(command.stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until it says that it is ready.
+    fn until_ready(mut self) -> Self {
+        let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");
+        self
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id().try_into().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Never ends by itself.
+async fn rest() {
+    println!("ready");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn contends() {
+    let connect = async |path: String| SqliteBackend::connect(&path).await.unwrap();
+    CONTEST.take_turns(LockOptions::new().fair(true), connect).await;
+}
+
+#[tokio::test]
+async fn nobody_is_served_before_one_whose_place_was_acknowledged_before_it_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", file(folder.path()).display());
+
+    CONTEST.assert_first_come_first_served("contends", &url).await;
+}
+
+#[tokio::test]
+async fn increments() {
+    let Some(folder) = folder_of_the_test() else { return };
+    let client = client(&folder, LockOptions::new()).await;
+    let counter = folder.join("counter");
+    for _ in 0..INCREMENTS {
+        let guard = client.mutex("counter").unwrap().lock().await.unwrap();
+        let count: u32 = fs::read_to_string(&counter).unwrap().parse().unwrap();
+        tokio::task::yield_now().await;
+        fs::write(&counter, (count + 1).to_string()).unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn eight_processes_count_exactly_and_hear_of_no_locked_database() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("counter"), "0").unwrap();
+
+    let start = |_| Process::start("increments", folder.path());
+    let processes: Vec<Process> = (0..PROCESSES).map(start).collect();
+    for mut process in processes {
+        // A process fails if any of its calls does.
+        assert!(process.0.wait().unwrap().success());
+    }
+
+    let count = fs::read_to_string(folder.path().join("counter")).unwrap();
+    assert_eq!(count, (PROCESSES * INCREMENTS).to_string());
+    let rows = "SELECT count(*) FROM leasehold_lease";
+    let left: i64 = Connection::open(file(folder.path()))
+        .unwrap()
+        .query_row(rows, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn holds() {
+    let Some(folder) = folder_of_the_test() else { return };
+    let client = client(&folder, LockOptions::new().ttl(Duration::from_secs(3))).await;
+    let _guard = client.mutex("job").unwrap().lock().await.unwrap();
+    rest().await;
+}
+
+#[tokio::test]
+async fn a_holder_that_is_killed_frees_the_key_within_its_ttl() {
+    let folder = tempfile::tempdir().unwrap();
+    let holder = Process::start("holds", folder.path()).until_ready();
+    let client = client(folder.path(), LockOptions::new()).await;
+    let mutex = client.mutex("job").unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+
+    holder.signal(Signal::KILL);
+    let killed_at = Instant::now();
+    let guard = mutex.lock().await.unwrap();
+
+    let freed = killed_at.elapsed();
+    assert!(freed < Duration::from_secs(4), "freed after {freed:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn writes() {
+    let Some(folder) = folder_of_the_test() else { return };
+    let connection = Connection::open(file(&folder)).unwrap();
+    connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+    rest().await;
+}
+
+#[tokio::test]
+async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LockOptions::new().outage_wait(Duration::ZERO).renewal(RenewalMode::Off);
+    let client = client(folder.path(), options).await;
+    let held = client.mutex("held").unwrap().lock().await.unwrap();
+    let stopped = Process::start("writes", folder.path()).until_ready();
+    stopped.signal(Signal::STOP);
+
+    let asked_at = Instant::now();
+    let error = client.mutex("job").unwrap().try_lock().await.unwrap_err();
+    let waited = asked_at.elapsed();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(waited < 2 * SqliteConfig::DEFAULT_TIMEOUT, "{waited:?}");
+    stopped.signal(Signal::KILL);
+    let outlasts = client.options().outage_wait(Duration::from_secs(10));
+    let mutex = client.mutex("job").unwrap().with_options(outlasts).unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+}
