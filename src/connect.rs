@@ -11,6 +11,8 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `memory:` | a new store in this process | – |
 /// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
 /// | `etcds://…` | the same, over TLS | `etcd-tls` |
+/// | `mysql://user[:password]@host[:port]/database`, also `mariadb://…` | a MySQL or MariaDB database | `mysql` |
+/// | `mysql://…?ssl-mode=verify_identity` | the same, over TLS | `mysql-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
@@ -57,10 +59,11 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
         "etcd" | "etcds" => etcd(url).await,
+        "mysql" | "mariadb" => mysql(url).await,
         "sqlite" => sqlite(url).await,
         _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, sqlite, etcd, redis, redis-sentinel, redis-cluster, \
+            "the URL has an unknown scheme: known are memory, sqlite, mysql, mariadb, etcd, redis, redis-sentinel, redis-cluster, \
              unix, and with TLS etcds and rediss",
         )),
     }
@@ -119,6 +122,18 @@ async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("client=fred needs the Cargo feature `fred` of leasehold, with TLS `fred-tls`"))
 }
 
+#[cfg(feature = "mysql")]
+async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_mysql::MysqlBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "mysql"))]
+async fn mysql(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported(
+        "MySQL and MariaDB URLs need the Cargo feature `mysql` of leasehold, with TLS `mysql-tls`",
+    ))
+}
+
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
@@ -129,7 +144,13 @@ async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("sqlite URLs need the Cargo feature `sqlite` of leasehold"))
 }
 
-#[cfg(not(all(feature = "etcd", feature = "redis", feature = "fred", feature = "sqlite")))]
+#[cfg(not(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "redis",
+    feature = "fred",
+    feature = "sqlite"
+)))]
 fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
@@ -185,6 +206,22 @@ mod tests {
         }
     }
 
+    #[cfg(not(feature = "mysql"))]
+    #[tokio::test]
+    async fn without_its_feature_a_mysql_url_is_refused_and_names_it() {
+        for scheme in ["mysql", "mariadb"] {
+            assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host/db")).await, "`mysql`");
+        }
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test]
+    async fn mysql_urls_reach_the_backend() {
+        let nobody = format!("mysql://u@127.0.0.1:{}/db", leasehold_testbed::free_port());
+        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        assert_eq!(refusal("mariadb://u:S3CR3T@host").await.kind(), ErrorKind::Invalid);
+    }
+
     #[cfg(not(feature = "sqlite"))]
     #[tokio::test]
     async fn without_its_feature_a_sqlite_url_is_refused_and_names_it() {
@@ -221,6 +258,7 @@ mod tests {
 
     #[cfg(not(all(
         feature = "etcd-tls",
+        feature = "mysql",
         feature = "redis",
         feature = "fred",
         feature = "sqlite"

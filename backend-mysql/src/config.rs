@@ -36,9 +36,9 @@ pub(crate) enum Source {
 }
 
 impl MysqlConfig {
-    /// Twice the shortest time for which InnoDB waits for a lock, so that the server gives up before the client does; short enough that a
-    /// renewal is tried several times within a lease.
-    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(2);
+    /// Three times the shortest time for which InnoDB waits for a lock: a transaction that waited in vain is asked for once more, and the server
+    /// gives up again before the client does. Short enough that a renewal is tried several times within a lease.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
     /// So many transactions of 256 that wait for each other keep a database of a few cores busy.
     pub const DEFAULT_CONNECTIONS: usize = 4;
@@ -107,7 +107,7 @@ impl MysqlConfig {
     /// How long a call may take in all. Default: [`MysqlConfig::DEFAULT_TIMEOUT`].
     ///
     /// The server is told to give up a little earlier, so that most calls that are too slow have not been applied. MySQL waits for locks in
-    /// whole seconds, so less than two seconds leave more outcomes unknown there.
+    /// whole seconds, so less than three seconds leave more outcomes unknown there.
     ///
     /// # Errors
     ///

@@ -130,6 +130,7 @@ fn message(code: u16, failure: Failure) -> &'static str {
             "the server's binary log must not be one of statements: set binlog_format to ROW or MIXED"
         }
         (1064 | 1193 | 1235, _) => "the server is too old: MySQL 8.0 or MariaDB 10.6 is needed",
+        (1146, _) => "the tables are missing: run the migration",
         (1049, _) => "the server has no such database",
         (1142 | 1143 | 1227 | 1370, _) => "the database's user lacks a right",
         (1021 | 1114, _) => "the server's disk is full",

@@ -22,12 +22,13 @@ pub struct Statements {
 pub struct Text(String);
 
 impl Text {
-    /// The text with the time that the server gives itself for each statement. For locks it counts whole seconds, at least one.
+    /// The text with the time that the server gives itself for each statement. For locks it counts whole seconds, and waits for at most
+    /// half of the time, but for one second at least.
     pub fn at(&self, limit: Duration) -> String {
         let millis = limit.as_millis().max(1);
-        let seconds = (millis / 1000).max(1);
         let values = [
-            ("seconds", seconds.to_string()),
+            ("seconds", (millis / 1000).max(1).to_string()),
+            ("wait", (millis / 2000).max(1).to_string()),
             ("millis", millis.to_string()),
             ("fraction", format!("{}.{:03}", millis / 1000, millis % 1000)),
         ];
@@ -60,7 +61,7 @@ impl Statements {
 
     /// Creates the tables where there are none.
     pub fn install(&self) -> Text {
-        Text(super::migration(&self.layout) + texts::COMMIT)
+        Text([texts::WRITES, &super::migration(&self.layout), texts::COMMIT].concat())
     }
 
     /// Decides a claim.
@@ -332,6 +333,6 @@ mod tests {
         let short = text.at(Duration::from_millis(250));
         assert!(short.contains("innodb_lock_wait_timeout = 1\n"), "{short}");
         assert!(short.contains("max_statement_time = 0.250"), "{short}");
-        assert!(text.at(Duration::from_millis(2500)).contains("lock_wait_timeout = 2\n"));
+        assert!(text.at(Duration::from_secs(4)).contains("innodb_lock_wait_timeout = 2\n"));
     }
 }

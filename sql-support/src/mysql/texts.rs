@@ -11,8 +11,12 @@
 /// by `net_write_timeout`, one whose reply is not read. Each server has a limit for statements that the other does not know.
 pub(super) const SETTINGS: &str = "SET NAMES utf8mb4;
 SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
-  wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :seconds
+  wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :wait
   /*M! , max_statement_time = :fraction */ /*!80000 , max_execution_time = :millis */;
+";
+
+/// Without it, what the session's defaults forbid could not be created.
+pub(super) const WRITES: &str = "SET SESSION TRANSACTION READ WRITE;
 ";
 
 pub(super) const START: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
