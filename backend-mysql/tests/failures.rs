@@ -278,7 +278,7 @@ async fn the_sessions_defaults_change_nothing() {
     assert_eq!(holder.description().unwrap().as_str(), text);
     let left = holder.remaining().unwrap();
     assert!(left <= TTL && left > TTL / 2, "{left:?}");
-    let ends = "SELECT ends BETWEEN (UNIX_TIMESTAMP() + 30) * 1000000 AND (UNIX_TIMESTAMP() + 60) * 1000000 FROM leasehold_lease";
+    let ends = "SELECT ends BETWEEN (UNIX_TIMESTAMP() + 30) * 1000000 AND (UNIX_TIMESTAMP() + 61) * 1000000 FROM leasehold_lease";
     assert_eq!(mariadb.sql(ends).await, "1");
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);

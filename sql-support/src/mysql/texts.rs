@@ -39,7 +39,7 @@ SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
 ";
 
 /// All statements that follow go by this one reading.
-pub(super) const CLOCK: &str = "SET @now = (:clock);
+pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
 /// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, whatever `timestamp` was set to.
