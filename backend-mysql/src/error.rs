@@ -6,7 +6,7 @@ use std::fmt;
 use leasehold_core::{Error, ErrorKind};
 use leasehold_sql_support::Failure;
 use leasehold_sql_support::mysql::{Row, Rows, failure, failure_of_commit};
-use mysql_async::{DriverError, ServerError};
+use mysql_async::DriverError;
 
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "mysql";
@@ -15,6 +15,8 @@ pub(crate) const BACKEND: &str = "mysql";
 #[derive(Debug)]
 pub struct RunError {
     failure: Failure,
+    /// The number that the server reported.
+    code: Option<u16>,
     message: &'static str,
     source: Box<dyn StdError + Send + Sync>,
 }
@@ -28,19 +30,19 @@ impl RunError {
     ) -> Self {
         let is_of_commit = Rows::end_before_commit(rows);
         let failure = if is_of_commit { failure_of_commit(code) } else { failure(code) };
-        Self { failure, message: message(code, failure), source: source.into() }
+        Self { failure, code: Some(code), message: message(code, failure), source: source.into() }
     }
 
     /// There is no connection, or none in time: the text was not sent.
     pub fn not_sent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let message = "the database cannot be reached";
-        Self { failure: Failure::NotApplied, message, source: source.into() }
+        Self { failure: Failure::NotApplied, code: None, message, source: source.into() }
     }
 
     /// The text was sent, and no reply came: the connection broke, or time is up.
     pub fn no_reply(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let message = "no reply, outcome unknown";
-        Self { failure: Failure::Unknown, message, source: source.into() }
+        Self { failure: Failure::Unknown, code: None, message, source: source.into() }
     }
 
     /// Whether the same text may well succeed at once.
@@ -50,8 +52,7 @@ impl RunError {
 
     /// Whether the server reports that there is no such table.
     pub(crate) fn is_missing_table(&self) -> bool {
-        let error = self.source.downcast_ref::<mysql_async::Error>();
-        matches!(error, Some(mysql_async::Error::Server(ServerError { code: 1146, .. })))
+        self.code == Some(1146)
     }
 
     pub(crate) fn into_error(self) -> Error {
@@ -80,6 +81,7 @@ pub(crate) fn connect(error: mysql_async::Error) -> RunError {
         }
         _ if is_refusal(&error) => RunError {
             failure: Failure::Denied,
+            code: None,
             message: "no connection that both sides trust",
             source: error.into(),
         },
