@@ -40,7 +40,7 @@ impl MysqlConfig {
     /// gives up again before the client does. Short enough that a renewal is tried several times within a lease.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
-    /// So many transactions of 256 that wait for each other keep a database of a few cores busy.
+    /// A transaction takes some milliseconds: so many connections keep a database of a few cores busy.
     pub const DEFAULT_CONNECTIONS: usize = 4;
 
     /// Reads a URL: `mysql://[user[:password]@]host[:port]/database[?…]`, also `mariadb://`, for both servers.
@@ -122,7 +122,7 @@ impl MysqlConfig {
 
     /// How many connections acquire at the same time. Default: [`MysqlConfig::DEFAULT_CONNECTIONS`].
     ///
-    /// Two more are for renewals and releases alone.
+    /// One more is for renewals alone, and one for releases.
     ///
     /// # Errors
     ///

@@ -12,17 +12,19 @@ use leasehold_sql_support::reply::{
 };
 use leasehold_sql_support::request::{Acquire, Key, Named, Renew};
 use leasehold_sql_support::{Database, Failure, News};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::{MysqlConfig, Source};
 use crate::connector::Connector;
 use crate::error::{BACKEND, RunError};
 use crate::pool::Pool;
 use crate::run::{Run, Urgency};
+use crate::under_way::UnderWay;
 
 /// A MySQL or MariaDB database that keeps leases.
 pub struct Mysql {
     run: Arc<dyn Run>,
+    under_way: UnderWay,
     statements: Statements,
     timeout: Duration,
     capabilities: Capabilities,
@@ -31,24 +33,22 @@ pub struct Mysql {
 
 impl Mysql {
     async fn ask(&self, text: Text) -> Result<Rows, Error> {
-        self.run(text, Urgency::Asks, self.timeout).await.map_err(RunError::into_error)
+        let rows = run(&*self.run, &text, Urgency::Asks, self.timeout).await;
+        rows.map_err(RunError::into_error)
     }
 
-    async fn keep(&self, text: Text) -> Result<Rows, Error> {
-        self.run(text, Urgency::Keeps, self.timeout).await.map_err(RunError::into_error)
-    }
-
-    /// Runs a text, and once more if it was rolled back because of another.
-    async fn run(&self, text: Text, urgency: Urgency, limit: Duration) -> Result<Rows, RunError> {
-        let give_up = Instant::now() + limit;
-        let rows = match self.run.run(&text, urgency, limit).await {
-            Err(error) if error.is_conflict() => {
-                let left = give_up.saturating_duration_since(Instant::now());
-                self.run.run(&text, urgency, left).await
-            }
-            rows => rows,
-        };
-        rows.map(Rows)
+    /// Asks for leases in a task, which goes on if the caller does not: a release on another connection must not overtake it.
+    async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, Error> {
+        let (runs, limit) = (Arc::clone(&self.run), self.timeout);
+        let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
+        let asking = tokio::spawn(async move {
+            let rows = run(&*runs, &text, Urgency::Asks, limit).await;
+            drop(under_way);
+            rows
+        });
+        // An error means that the runtime has ended.
+        let rows = asking.await.unwrap_or_else(|error| Err(RunError::no_reply(error)));
+        rows.map_err(RunError::into_error)
     }
 
     /// Renews one lease after the other, within the time that is left.
@@ -57,7 +57,7 @@ impl Mysql {
         for lease in leases {
             let lease = std::slice::from_ref(lease);
             let left = give_up.saturating_duration_since(Instant::now());
-            let rows = self.run.run(&self.statements.renew(lease), Urgency::Keeps, left).await;
+            let rows = self.run.run(&self.statements.renew(lease), Urgency::Renews, left).await;
             let rows = rows.map(Rows).map_err(RunError::into_error);
             let one = rows.and_then(|rows| rows.renewed(lease));
             renewed.push(one.map(|mut one| one.remove(0)));
@@ -93,7 +93,8 @@ impl Database for Mysql {
             tracing::warn!("a node of a Galera cluster: all clients must write to the same one");
         }
         let capabilities = capabilities(survey);
-        Ok(Self { run, statements, timeout: config.timeout, capabilities, news: News::local() })
+        let (under_way, timeout) = (UnderWay::default(), config.timeout);
+        Ok(Self { run, under_way, statements, timeout, capabilities, news: News::local() })
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -105,17 +106,19 @@ impl Database for Mysql {
     }
 
     async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error> {
-        self.ask(self.statements.acquire(&claim)).await?.acquired()
+        let text = self.statements.acquire(&claim);
+        self.acquire_to_the_end(&[claim], text).await?.acquired()
     }
 
     async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error> {
-        self.ask(self.statements.acquire_all(&claims)).await?.acquired_all(claims.len())
+        let text = self.statements.acquire_all(&claims);
+        self.acquire_to_the_end(&claims, text).await?.acquired_all(claims.len())
     }
 
     async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
         let give_up = Instant::now() + self.timeout;
         let text = self.statements.renew(&leases);
-        let rows = self.run.run(&text, Urgency::Keeps, self.timeout).await;
+        let rows = self.run.run(&text, Urgency::Renews, self.timeout).await;
         match rows.map(Rows) {
             Ok(rows) => match rows.renewed(&leases) {
                 Ok(renewed) => renewed.into_iter().map(Ok).collect(),
@@ -130,7 +133,13 @@ impl Database for Mysql {
     }
 
     async fn release(&self, lease: Named) -> Result<Released, Error> {
-        self.keep(self.statements.release(&lease)).await?.released()
+        let give_up = Instant::now() + self.timeout;
+        if let Err(elapsed) = timeout_at(give_up, self.under_way.ended(lease.tag)).await {
+            return Err(RunError::not_sent(elapsed).into_error());
+        }
+        let left = give_up.saturating_duration_since(Instant::now());
+        let rows = run(&*self.run, &self.statements.release(&lease), Urgency::Releases, left).await;
+        rows.map_err(RunError::into_error)?.released()
     }
 
     async fn request_revocation(&self, key: Key) -> Result<Asked, Error> {
@@ -148,6 +157,24 @@ impl Database for Mysql {
     async fn close(&self) {
         self.run.close().await;
     }
+}
+
+/// Runs a text, and once more if it was rolled back because of another.
+async fn run(
+    run: &dyn Run,
+    text: &Text,
+    urgency: Urgency,
+    limit: Duration,
+) -> Result<Rows, RunError> {
+    let give_up = Instant::now() + limit;
+    let rows = match run.run(text, urgency, limit).await {
+        Err(error) if error.is_conflict() => {
+            let left = give_up.saturating_duration_since(Instant::now());
+            run.run(text, urgency, left).await
+        }
+        rows => rows,
+    };
+    rows.map(Rows)
 }
 
 /// Looks what kind of server it is, and makes the tables if they are missing and may be made.

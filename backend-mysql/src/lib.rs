@@ -30,6 +30,7 @@ mod database;
 
 mod pool;
 mod run;
+mod under_way;
 
 mod config;
 mod connector;

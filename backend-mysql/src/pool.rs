@@ -13,14 +13,12 @@ use crate::connector::{Connector, Link};
 use crate::error::RunError;
 use crate::run::{Run, Urgency};
 
-/// Connections that only renew and release: two, so that a release that waits for its stripe holds up no renewal.
-const KEEPERS: usize = 2;
-
-/// A pool for those who ask, and one for those who keep.
+/// Many connections for acquisitions, one for releases, which may wait for a stripe, and one for renewals, which come in batches.
 pub(crate) struct Pool {
     connector: Connector,
     asks: Lane,
-    keeps: Lane,
+    releases: Lane,
+    renews: Lane,
 }
 
 /// Some connections, made when they are needed.
@@ -31,7 +29,8 @@ struct Lane {
 
 impl Pool {
     pub(crate) fn new(connector: Connector, connections: usize) -> Self {
-        Self { connector, asks: Lane::new(connections), keeps: Lane::new(KEEPERS) }
+        let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
+        Self { connector, asks, releases, renews }
     }
 
     /// Takes an idle connection that is still there, or makes one.
@@ -59,7 +58,8 @@ impl Run for Pool {
         let left = || give_up.saturating_duration_since(Instant::now());
         let lane = match urgency {
             Urgency::Asks => &self.asks,
-            Urgency::Keeps => &self.keeps,
+            Urgency::Releases => &self.releases,
+            Urgency::Renews => &self.renews,
         };
         let turn = timeout(limit, lane.turns.acquire()).await.map_err(RunError::not_sent)?;
         let _turn = turn.map_err(|_closed| RunError::not_sent("the backend is closed"))?;
@@ -74,7 +74,7 @@ impl Run for Pool {
     }
 
     async fn close(&self) {
-        for lane in [&self.asks, &self.keeps] {
+        for lane in [&self.asks, &self.releases, &self.renews] {
             lane.turns.close();
             lane.idle().clear();
         }

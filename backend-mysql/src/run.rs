@@ -46,6 +46,8 @@ pub trait Run: Debug + Send + Sync + 'static {
 pub enum Urgency {
     /// An acquisition, a look: it may wait for a connection.
     Asks,
-    /// A renewal or a release: acquisitions must not keep connections from it, however many there are.
-    Keeps,
+    /// A release: acquisitions must not keep connections from it, however many there are.
+    Releases,
+    /// A renewal: neither acquisitions nor releases must keep connections from it.
+    Renews,
 }
