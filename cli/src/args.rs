@@ -28,7 +28,8 @@ pub(crate) struct Backend {
     /// The store: `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
     /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
     /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
-    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`; for this machine alone
+    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`,
+    /// `mysql://user[:password]@host[:port]/database` or `mariadb://…`; for this machine alone
     /// `sqlite:/path/to/locks.db`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.
