@@ -13,6 +13,8 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `etcds://…` | the same, over TLS | `etcd-tls` |
 /// | `postgres://[user[:password]@]host[:port][/database]` | tables in a PostgreSQL database | `postgres` |
 /// | `postgres://…?sslmode=verify-full` | the same, over TLS | `postgres-tls` |
+/// | `mysql://user[:password]@host[:port]/database`, also `mariadb://…` | a MySQL or MariaDB database | `mysql` |
+/// | `mysql://…?ssl-mode=verify_identity` | the same, over TLS | `mysql-tls` |
 /// | `redis://[user:password@]host[:port][/database]` | one Redis or Valkey server | `redis` or `fred` |
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
@@ -60,11 +62,12 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
         "etcd" | "etcds" => etcd(url).await,
         "postgres" | "postgresql" => postgres(url).await,
+        "mysql" | "mariadb" => mysql(url).await,
         "sqlite" => sqlite(url).await,
         _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, sqlite, postgres, etcd, redis, redis-sentinel, \
-             redis-cluster, unix, and with TLS etcds and rediss",
+            "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
+             redis-sentinel, redis-cluster, unix, and with TLS etcds and rediss",
         )),
     }
 }
@@ -134,6 +137,18 @@ async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported("client=fred needs the Cargo feature `fred` of leasehold, with TLS `fred-tls`"))
 }
 
+#[cfg(feature = "mysql")]
+async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_mysql::MysqlBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "mysql"))]
+async fn mysql(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported(
+        "MySQL and MariaDB URLs need the Cargo feature `mysql` of leasehold, with TLS `mysql-tls`",
+    ))
+}
+
 #[cfg(feature = "sqlite")]
 async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
@@ -147,6 +162,7 @@ async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 #[cfg(not(all(
     feature = "etcd",
     feature = "fred",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite"
@@ -222,6 +238,22 @@ mod tests {
         assert_eq!(refusal("postgres://u:S3CR3T@host:x").await.kind(), ErrorKind::Invalid);
     }
 
+    #[cfg(not(feature = "mysql"))]
+    #[tokio::test]
+    async fn without_its_feature_a_mysql_url_is_refused_and_names_it() {
+        for scheme in ["mysql", "mariadb"] {
+            assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host/db")).await, "`mysql`");
+        }
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test]
+    async fn mysql_urls_reach_the_backend() {
+        let nobody = format!("mysql://u@127.0.0.1:{}/db", leasehold_testbed::free_port());
+        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        assert_eq!(refusal("mariadb://u:S3CR3T@host").await.kind(), ErrorKind::Invalid);
+    }
+
     #[cfg(not(feature = "sqlite"))]
     #[tokio::test]
     async fn without_its_feature_a_sqlite_url_is_refused_and_names_it() {
@@ -259,6 +291,7 @@ mod tests {
     #[cfg(not(all(
         feature = "etcd-tls",
         feature = "fred",
+        feature = "mysql",
         feature = "postgres",
         feature = "redis",
         feature = "sqlite"

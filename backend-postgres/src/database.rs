@@ -234,7 +234,7 @@ fn capabilities(is_durable: bool, hears_others: bool) -> Capabilities {
         .with(Feature::Inspect)
         .with(Feature::Queue)
         .with(Feature::Revocation)
-            .with(Feature::SpareTokens)
+        .with(Feature::SpareTokens)
         .with(Feature::Together)
         .with(Feature::Units);
     if hears_others { capabilities.with(Feature::Push) } else { capabilities }

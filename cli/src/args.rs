@@ -31,7 +31,8 @@ pub(crate) struct Backend {
     /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
     /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
     /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`,
-    /// `postgres://[user[:password]@]host[:port][/database]`.
+    /// `postgres://[user[:password]@]host[:port][/database]`,
+    /// `mysql://user[:password]@host[:port]/database` or `mariadb://…`.
     ///
     /// Rather set the environment variable if it holds a password: command lines are visible to all.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]

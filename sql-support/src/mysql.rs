@@ -1,4 +1,32 @@
-//! The dialect of MySQL and MariaDB.
+//! The dialect of MySQL and MariaDB: tables, the texts of transactions, their rows, the meaning of error numbers.
+//!
+//! A transaction is one text of several statements, which goes to the server in one message, with its `COMMIT` and all values in it.
+//! The server runs it without a look at the client in between, so a client that is stopped keeps no lock. Unlike in PostgreSQL, a
+//! statement that fails ends the text, but not the transaction: the connection must be closed. A row that says `commit` comes before
+//! the commit, so that errors of the commit are known from others.
+//!
+//! MySQL 8.0 or MariaDB 10.6 is needed, for `SKIP LOCKED`.
+//!
+//! ```
+//! use leasehold_core::LockKey;
+//! use leasehold_sql_support::Layout;
+//! use leasehold_sql_support::mysql::Statements;
+//! use leasehold_sql_support::request::Key;
+//!
+//! let statements = Statements::new(&Layout::default().in_schema("app")?);
+//! let text = statements.force_release(&Key::of(&LockKey::new("it's")?));
+//! assert!(text.at(std::time::Duration::from_secs(1)).contains("`app`.`leasehold_lease`"));
+//! # Ok::<(), leasehold_core::Error>(())
+//! ```
+
+mod codes;
+mod rows;
+mod statements;
+mod texts;
+
+pub use codes::{failure, failure_of_commit};
+pub use rows::{Row, Rows, Survey};
+pub use statements::{Statements, Text};
 
 use crate::layout::Layout;
 

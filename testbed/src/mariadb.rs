@@ -238,6 +238,8 @@ impl MariaDb {
         let mut settings = vec![
             ("datadir", display(&self.folder().join("data"))),
             ("socket", display(&self.socket())),
+            // Else all servers of this machine share one, and delete each other's files.
+            ("tmpdir", display(self.folder())),
             ("pid-file", display(&self.folder().join("pid"))),
             ("init-file", display(&self.init_file())),
             ("bind-address", "127.0.0.1".to_owned()),

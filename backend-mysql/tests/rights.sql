@@ -1,0 +1,2 @@
+GRANT SELECT, UPDATE ON leasehold_stripe TO locker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO locker;

@@ -1,0 +1,338 @@
+//! The text of each transaction.
+
+use std::fmt;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::texts;
+use crate::layout::Layout;
+use crate::reply::Inspected;
+use crate::request::{Acquire, Key, Named, Renew, micros};
+
+/// The texts of all transactions on the tables of one layout.
+#[derive(Clone)]
+pub struct Statements {
+    layout: Layout,
+    clock: String,
+}
+
+/// The text of one transaction. `Debug` does not show it.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Text(String);
+
+impl Text {
+    /// The text with the time that the server gives itself for each statement. For locks it counts whole seconds, and waits for at most
+    /// half of the time, but for one second at least.
+    pub fn at(&self, limit: Duration) -> String {
+        let millis = limit.as_millis().max(1);
+        let values = [
+            ("seconds", (millis / 1000).max(1).to_string()),
+            ("wait", (millis / 2000).max(1).to_string()),
+            ("millis", millis.to_string()),
+            ("fraction", format!("{}.{:03}", millis / 1000, millis % 1000)),
+        ];
+        bind(texts::SETTINGS, &values) + &self.0
+    }
+}
+
+impl Statements {
+    /// Creates the texts for tables that are named so.
+    pub fn new(layout: &Layout) -> Self {
+        Self { layout: layout.clone(), clock: texts::DATABASE_CLOCK.to_owned() }
+    }
+
+    /// Goes by another clock than the database's: a query for microseconds, which must not go back. For tests.
+    #[must_use]
+    pub fn with_clock(mut self, query: impl Into<String>) -> Self {
+        self.clock = query.into();
+        self
+    }
+
+    /// Looks what kind of server it is.
+    pub fn survey(&self) -> Text {
+        Text([texts::SURVEY, texts::COMMIT].concat())
+    }
+
+    /// Tries whether all is there, and allowed.
+    pub fn attempt(&self) -> Text {
+        Text(self.layout.fill(&[texts::START, texts::TRY, texts::COMMIT].concat(), '`'))
+    }
+
+    /// Creates the tables where there are none.
+    pub fn install(&self) -> Text {
+        Text([texts::WRITES, &super::migration(&self.layout), texts::COMMIT].concat())
+    }
+
+    /// Decides a claim.
+    pub fn acquire(&self, claim: &Acquire) -> Text {
+        let mut parts = vec![texts::EXPIRE, texts::ROOM, texts::CALL_UP];
+        parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
+        let mut values = claim_values(0, claim);
+        if let Some(place) = claim.place {
+            parts.push(texts::QUEUE);
+            values.push(("place", span(place.time)));
+            values.push(("patience", place.patience.map_or_else(null, span)));
+        }
+        parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
+        values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
+        self.decide(&[&claim.lease.key], &bind(&parts.concat(), &values))
+    }
+
+    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`].
+    pub fn acquire_all(&self, claims: &[Acquire]) -> Text {
+        let each = |text: &str| -> String {
+            let values = claims.iter().enumerate().map(|(n, claim)| claim_values(n, claim));
+            values.map(|values| bind(text, &values)).collect()
+        };
+        let clears = bind(texts::CLEAR, &[("clears", "@all".to_owned())]);
+        // All wait for rows in the same order.
+        let mut keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
+        keys.sort_unstable_by_key(|key| key.name());
+        let expired = keys.iter().map(|key| bind(texts::EXPIRE, &[("key", bytes(key.name()))]));
+        let parts = [
+            expired.collect(),
+            texts::BEGIN_CLAIMS.to_owned(),
+            each(texts::ADMIT),
+            each(texts::GRANT),
+            clears.repeat(2),
+        ];
+        self.decide(&keys, &parts.concat())
+    }
+
+    /// Renews leases, of which there are 1 to [`Renew::MAX_TOGETHER`].
+    pub fn renew(&self, leases: &[Renew]) -> Text {
+        let mut rows: Vec<_> = leases.iter().enumerate().collect();
+        // All wait for rows in the same order.
+        rows.sort_unstable_by_key(|(_, lease)| (lease.lease.key.name(), lease.lease.tag));
+        let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
+        let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
+        text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
+        // Only those of units can give some back.
+        let shared = rows.iter().filter(|(_, lease)| !lease.whole);
+        let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
+        if !shared.is_empty() {
+            text += &bind(texts::CALLED_OF_ALL, &[("keys", shared.join(" UNION ALL "))]);
+        }
+        self.text(texts::START, "", &text)
+    }
+
+    /// Ends a lease, or gives up a place.
+    pub fn release(&self, lease: &Named) -> Text {
+        let parts = [
+            texts::EXPIRE,
+            texts::RELEASE,
+            texts::ROOM,
+            texts::CALL_UP,
+            texts::CLEAR,
+            texts::CLEAR,
+            texts::CALLED,
+        ];
+        let values = [("up", "@held".to_owned()), ("clears", "TRUE".to_owned())];
+        self.on_key(&parts, &lease.key, &lease.tag, &values)
+    }
+
+    /// Asks the holders to finish.
+    pub fn request_revocation(&self, key: &Key) -> Text {
+        let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
+        self.on_key(&parts, key, &Uuid::nil(), &[])
+    }
+
+    /// Ends all holders.
+    pub fn force_release(&self, key: &Key) -> Text {
+        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
+        self.on_key(&parts, key, &Uuid::nil(), &[])
+    }
+
+    /// Reads the holders.
+    pub fn inspect(&self, key: &Key) -> Text {
+        let mut values = key_values(key);
+        values.push(("listed", Inspected::LISTED.to_string()));
+        self.text(texts::START_TO_READ, "", &bind(texts::INSPECT, &values))
+    }
+
+    fn on_key(&self, parts: &[&str], key: &Key, lease: &Uuid, more: &[(&str, String)]) -> Text {
+        let mut values = key_values(key);
+        values.push(("tag", tag(lease)));
+        values.extend(more.iter().cloned());
+        self.decide(&[key], &bind(&parts.concat(), &values))
+    }
+
+    /// A transaction that locks the stripes of all keys, each once and in ascending order.
+    fn decide(&self, keys: &[&Key], text: &str) -> Text {
+        let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let lock = |stripe: u8| bind(texts::LOCK, &[("stripe", stripe.to_string())]);
+        self.text(texts::START, &stripes.into_iter().map(lock).collect::<String>(), text)
+    }
+
+    fn text(&self, start: &str, locks: &str, text: &str) -> Text {
+        let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
+        let fill = |text: &str| self.layout.fill(text, '`');
+        // Values have no braces: text is in hexadecimal. The clock's query is not ours to fill.
+        Text([start, &fill(locks), &clock, &fill(text), texts::COMMIT].concat())
+    }
+}
+
+impl fmt::Debug for Statements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Statements").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Text").finish_non_exhaustive()
+    }
+}
+
+type Values = Vec<(&'static str, String)>;
+
+fn key_values(key: &Key) -> Values {
+    vec![("stripe", key.stripe.to_string()), ("key", bytes(key.name()))]
+}
+
+fn claim_values(n: usize, claim: &Acquire) -> Values {
+    let mut values = key_values(&claim.lease.key);
+    values.extend([
+        ("n", n.to_string()),
+        ("tag", tag(&claim.lease.tag)),
+        ("whole", flag(claim.whole)),
+        ("units", claim.units.to_string()),
+        ("capacity", claim.capacity.to_string()),
+        ("ttl", span(claim.ttl)),
+        ("spare", claim.spare.to_string()),
+        ("fingerprint", bytes(&claim.fingerprint)),
+        ("description", claim.description.as_deref().map_or_else(null, bytes)),
+    ]);
+    values
+}
+
+fn renew_values(renew: &Renew) -> Values {
+    vec![
+        ("key", bytes(renew.lease.key.name())),
+        ("tag", tag(&renew.lease.tag)),
+        ("units", renew.units.to_string()),
+        ("ttl", span(renew.ttl)),
+        ("description", renew.description.as_deref().map_or_else(null, bytes)),
+    ]
+}
+
+/// A row of the leases to be renewed.
+fn renewal(n: usize, renew: &Renew) -> String {
+    format!(
+        "{}, {} AS tag, {} AS whole",
+        key_of(n, renew),
+        tag(&renew.lease.tag),
+        flag(renew.whole)
+    )
+}
+
+fn key_of(n: usize, renew: &Renew) -> String {
+    format!("SELECT {n} AS n, {} AS `key`", bytes(renew.lease.key.name()))
+}
+
+/// Replaces each `:name` by its value, in which nothing is replaced any more.
+fn bind(text: &str, values: &[(&str, String)]) -> String {
+    let mut parts = text.split(':');
+    let mut bound = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|letter: char| !letter.is_ascii_lowercase());
+        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
+        match values.iter().find(|(known, _)| *known == name) {
+            Some((_, value)) => bound.push_str(value),
+            // Such as in a time zone.
+            None if name.is_empty() => bound.push(':'),
+            None => panic!("a statement names a value `{name}`"),
+        }
+        bound.push_str(rest);
+    }
+    bound
+}
+
+/// A text as a literal of bytes, which means the same in all modes and character sets.
+fn bytes(text: impl AsRef<[u8]>) -> String {
+    let digits = text.as_ref().iter().map(|byte| format!("{byte:02X}"));
+    format!("X'{}'", digits.collect::<String>())
+}
+
+fn tag(tag: &Uuid) -> String {
+    bytes(tag.as_bytes())
+}
+
+fn flag(flag: bool) -> String {
+    u8::from(flag).to_string()
+}
+
+/// Microseconds, so few that they can be added to the clock.
+fn span(time: Duration) -> String {
+    micros(time).min(i64::MAX / 2).to_string()
+}
+
+fn null() -> String {
+    "NULL".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
+
+    use super::*;
+
+    fn claim(name: &str) -> Acquire {
+        let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(10))
+            .with_share(Share::Units { units: 1, limit: 2 });
+        Acquire::of(&Claim::new(lease).with_patience(Patience::Waits))
+    }
+
+    fn all_texts() -> Vec<Text> {
+        let statements = Statements::new(&Layout::default());
+        let claims = [claim("a"), claim("b")];
+        let lease = &claims[0].lease;
+        let renew = Renew {
+            lease: lease.clone(),
+            whole: false,
+            description: None,
+            units: 1,
+            ttl: Duration::from_secs(10),
+        };
+        vec![
+            statements.survey(),
+            statements.attempt(),
+            statements.install(),
+            statements.acquire(&claims[0]),
+            statements.acquire_all(&claims),
+            statements.renew(&[renew]),
+            statements.release(lease),
+            statements.request_revocation(&lease.key),
+            statements.force_release(&lease.key),
+            statements.inspect(&lease.key),
+        ]
+    }
+
+    #[test]
+    fn the_commit_comes_after_all_rows() {
+        for text in all_texts() {
+            let text = text.at(Duration::from_secs(1));
+            let (_, after) = text.split_once("SELECT 'commit';\nCOMMIT").unwrap();
+            assert!(!after.contains("SELECT"), "{after}");
+        }
+    }
+
+    #[test]
+    fn texts_are_literals_of_bytes() {
+        assert_eq!(bytes("it's"), "X'69742773'");
+        assert_eq!(bytes(""), "X''");
+    }
+
+    #[test]
+    fn the_servers_limits_are_whole_seconds_at_least_one() {
+        let text = Text(String::new());
+
+        let short = text.at(Duration::from_millis(250));
+        assert!(short.contains("innodb_lock_wait_timeout = 1\n"), "{short}");
+        assert!(short.contains("max_statement_time = 0.250"), "{short}");
+        assert!(text.at(Duration::from_secs(4)).contains("innodb_lock_wait_timeout = 2\n"));
+    }
+}

@@ -1,0 +1,184 @@
+//! The parts of which the texts of transactions consist.
+//!
+//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Each row of the reply begins with a word that
+//! `rows.rs` knows. Every variable of the session is assigned in the text that uses it, in a `SET` of its own where it uses others:
+//! one `SET` evaluates all before it assigns any. Writes name their index, as a scan would wait for rows of other keys, and are on one
+//! table, as MariaDB keeps the rows of a join in a file until it writes them.
+
+/// The defaults of the session are not ours: a text sets all that its meaning depends on.
+///
+/// The server gives up before the client does. It also ends, by `wait_timeout`, a transaction that failed while the client is stopped, and,
+/// by `net_write_timeout`, one whose reply is not read. Each server has a limit for statements that the other does not know.
+pub(super) const SETTINGS: &str = "SET NAMES utf8mb4;
+SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, sql_select_limit = 18446744073709551615,
+  wait_timeout = :seconds, net_write_timeout = :seconds, lock_wait_timeout = :seconds, innodb_lock_wait_timeout = :wait
+  /*M! , max_statement_time = :fraction */ /*!80000 , max_execution_time = :millis */;
+";
+
+/// Without it, what the session's defaults forbid could not be created.
+pub(super) const WRITES: &str = "SET SESSION TRANSACTION READ WRITE;
+";
+
+pub(super) const START: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+START TRANSACTION READ WRITE;
+";
+
+pub(super) const START_TO_READ: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+START TRANSACTION READ ONLY;
+";
+
+/// After the row, only the commit can fail.
+pub(super) const COMMIT: &str = "SELECT 'commit';
+COMMIT AND NO CHAIN NO RELEASE;
+SET wait_timeout = DEFAULT";
+
+/// Locks the row, and overflows (1690) unless it is there.
+pub(super) const LOCK: &str =
+    "SELECT MAX(token) INTO @token FROM {stripe} WHERE stripe = :stripe FOR UPDATE;
+SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
+";
+
+/// All statements that follow go by this one reading.
+pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
+";
+
+/// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, whatever `timestamp` was set to.
+pub(super) const DATABASE_CLOCK: &str =
+    "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+/// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
+/// force again.
+pub(super) const EXPIRE: &str =
+    "DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.ends <= @now;
+";
+
+/// Finds the first place that there is no room for.
+pub(super) const ROOM: &str =
+    "SELECT COALESCE(SUM(units), 0) INTO @used FROM {lease} WHERE `key` = :key AND place IS NULL;
+SELECT COALESCE(MIN(place), 9223372036854775807) INTO @stop FROM (
+    SELECT place, @used + SUM(units) OVER (ORDER BY place) > capacity AS is_full
+    FROM {lease} WHERE `key` = :key AND place IS NOT NULL) AS sums WHERE is_full;
+";
+
+/// Keeps the places that there is room for no longer than for their patience, if `:up`.
+pub(super) const CALL_UP: &str =
+    "UPDATE {lease} FORCE INDEX (PRIMARY) SET ends = LEAST(ends, @now + patience)
+  WHERE `key` = :key AND place < @stop AND patience IS NOT NULL AND :up;
+";
+
+/// Names the places that there is room for.
+pub(super) const CALLED: &str =
+    "SELECT 'called', HEX(tag) FROM {lease} WHERE `key` = :key AND place < @stop AND tag <> :tag;
+";
+
+/// Before the first claim: whether there is room for all.
+pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
+";
+
+/// Decides one claim by what is left; a claim without room answers why.
+pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
+  FROM {lease} WHERE `key` = :key AND tag = :tag;
+SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
+    MIN(IF(place IS NULL, NULL, ends)) INTO @used, @held, @other, @first_place
+  FROM {lease} WHERE `key` = :key AND (place IS NULL OR place < COALESCE(@place, 9223372036854775807));
+SET @fits = NOT @other AND (@again OR @used + :units <= :capacity);
+SET @all = @all AND @fits;
+SELECT IF(@other, 'other', 'refused'), :n, h.fingerprint, h.description, h.units, h.ends - @now,
+    IF(:whole AND @held, NULL, @first_place - @now)
+  FROM (SELECT 1) AS one LEFT JOIN (SELECT fingerprint, description, units, ends FROM {lease}
+    WHERE `key` = :key AND place IS NULL ORDER BY ends LIMIT 1) AS h ON TRUE
+  WHERE NOT @fits;
+";
+
+/// Grants one claim, if there is room for all. What it looks at of an old row, it looks at first: assignments go in order.
+pub(super) const GRANT: &str = "SELECT token + 1 INTO @next FROM {stripe} WHERE stripe = :stripe;
+SET @token = GREATEST(@next, @now);
+SET @first = GREATEST(@next, @token - :spare);
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = @token WHERE stripe = :stripe AND @all;
+SELECT COALESCE(MAX(asked), 0) INTO @asked FROM {lease} WHERE `key` = :key AND place IS NULL;
+INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)
+  SELECT :key, :tag, NULL, :whole, :units, :capacity, NULL, @now + :ttl, @asked, @first, :fingerprint, :description
+  FROM DUAL WHERE @all
+  ON DUPLICATE KEY UPDATE units = IF(place IS NULL, LEAST(units, :units), :units), place = NULL, capacity = :capacity,
+    patience = NULL, ends = @now + :ttl, asked = @asked, token = @first, description = :description;
+SELECT 'granted', :n, @first, @token - @first FROM DUAL WHERE @all;
+";
+
+/// Gives a claim that was refused its place.
+pub(super) const QUEUE: &str = "SET @place = COALESCE(@place, (SELECT COALESCE(MAX(place), 0) + 1 FROM {lease} WHERE `key` = :key));
+INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, fingerprint, description)
+  SELECT :key, :tag, @place, :whole, :units, :capacity, :patience, @now + :place, :fingerprint, :description
+  FROM DUAL WHERE NOT @fits AND NOT @other
+  ON DUPLICATE KEY UPDATE patience = :patience, ends = @now + :place, description = :description;
+";
+
+/// Clears a row of any key that ended a minute ago, if `:clears`, without waiting for those who are at it. It keeps that row locked: no
+/// statement after it waits for another.
+pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
+SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
+  WHERE ends < IF(:clears, @now - 60000000, 0) ORDER BY ends LIMIT 1 FOR UPDATE SKIP LOCKED;
+DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = @key AND l.tag = @tag;
+";
+
+/// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
+pub(super) const RENEW: &str =
+    "SELECT 'renewed', a.n, l.asked > @now, l.tag IS NULL AND EXISTS (SELECT 1 FROM {lease} AS o
+    WHERE o.`key` = a.`key` AND o.place IS NULL AND o.ends > @now AND o.whole = a.whole)
+  FROM (:leases) AS a LEFT JOIN {lease} AS l FORCE INDEX (PRIMARY)
+    ON l.`key` = a.`key` AND l.tag = a.tag AND l.place IS NULL AND l.ends > @now
+  FOR UPDATE;
+";
+
+pub(super) const RENEW_ONE: &str = "UPDATE {lease} FORCE INDEX (PRIMARY)
+  SET ends = @now + :ttl, units = LEAST(units, :units), description = :description
+  WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
+";
+
+/// Finds the places of these keys that there is room for, as it is after renewals.
+pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
+  SELECT tag, MAX(is_full) OVER (PARTITION BY n ORDER BY place) AS is_full FROM (
+    SELECT a.n, l.tag, l.place, COALESCE((SELECT SUM(h.units) FROM {lease} AS h WHERE h.`key` = a.`key` AND h.place IS NULL), 0)
+      + SUM(l.units) OVER (PARTITION BY a.n ORDER BY l.place) > l.capacity AS is_full
+    FROM (:keys) AS a JOIN {lease} AS l ON l.`key` = a.`key` AND l.place IS NOT NULL) AS sums) AS queue
+WHERE NOT is_full;
+";
+
+/// Ends a lease or gives up a place.
+pub(super) const RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND tag = :tag AND place IS NULL;
+DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.tag = :tag;
+SELECT 'released', @held;
+";
+
+pub(super) const REQUEST_REVOCATION: &str =
+    "SELECT MAX(ends) INTO @until FROM {lease} WHERE `key` = :key AND place IS NULL;
+UPDATE {lease} FORCE INDEX (PRIMARY) SET asked = @until WHERE `key` = :key AND place IS NULL;
+SELECT 'asked', @until IS NOT NULL;
+";
+
+pub(super) const FORCE_RELEASE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease} WHERE `key` = :key AND place IS NULL;
+SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease} WHERE `key` = :key AND place IS NULL ORDER BY ends;
+DELETE l FROM {lease} AS l FORCE INDEX (PRIMARY) WHERE l.`key` = :key AND l.place IS NULL;
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token + 1, @now) WHERE stripe = :stripe AND @held;
+SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
+";
+
+pub(super) const INSPECT: &str =
+    "SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease}
+  WHERE `key` = :key AND place IS NULL AND ends > @now ORDER BY ends LIMIT :listed;
+SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND ends > @now;
+SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
+";
+
+/// What decides whether the server keeps what it acknowledged. It asks for no right.
+pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
+  ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
+";
+
+/// Changes nothing, with all tables, columns and rights that the other texts need.
+pub(super) const TRY: &str = "UPDATE {stripe} SET token = token WHERE stripe < 0;
+INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description)
+  SELECT `key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description FROM {lease} WHERE FALSE;
+UPDATE {lease} SET ends = ends WHERE FALSE;
+DELETE FROM {lease} WHERE FALSE;
+SELECT 'stripes', COUNT(*) FROM {stripe};
+";
