@@ -27,8 +27,9 @@ const RIGHTS: &str = include_str!("rights.sql");
 
 const REAL_CLOCK: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
-/// A transaction takes a tenth of a millisecond. Without that, a lease would have no numbers to hand over with.
-const DRIVEN_CLOCK: &str = "SELECT us + 100 * (UUID_SHORT() & 0xFFFFFF) FROM test_clock";
+/// A grant takes a tenth of a millisecond. Without that, a lease would have no numbers to hand over with.
+const DRIVEN_CLOCK: &str =
+    "SELECT GREATEST(us, 100 + (SELECT MAX(token) FROM leasehold_stripe)) FROM test_clock";
 
 impl Server {
     async fn start(clock: &'static str) -> Self {
@@ -84,7 +85,8 @@ impl Server {
     }
 
     async fn advance_clock(&self, by: Duration) {
-        let sql = format!("UPDATE test_clock SET us = us + {}", by.as_micros());
+        // What grants took has passed for all.
+        let sql = format!("UPDATE test_clock SET us = ({DRIVEN_CLOCK}) + {}", by.as_micros());
         self.open().await.query_drop(sql).await.unwrap();
     }
 }
