@@ -3,9 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
-use std::pin::pin;
 use std::process::{Child, Command, Stdio};
-use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::Stalls;
