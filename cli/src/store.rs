@@ -1,7 +1,6 @@
 //! The store that the command line names, or the file of this user.
 
 use std::env;
-use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 
 use leasehold::LockClient;
@@ -27,6 +26,8 @@ impl Backend {
 
 #[cfg(feature = "sqlite")]
 async fn open(file: &Path) -> Result<LockClient, Failure> {
+    use std::io::{IsTerminal, stderr};
+
     use leasehold::sqlite::{SqliteBackend, SqliteConfig};
 
     let is_new = !file.exists();
