@@ -22,6 +22,14 @@ pub mod fred {
     pub use leasehold_fred::{FredBackend, FredConfig, Replicas, fred as client};
 }
 
+/// Locks in a MySQL or MariaDB database.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use leasehold_mysql::{
+        MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, mysql_async as client,
+    };
+}
+
 /// Locks in a PostgreSQL database.
 #[cfg(feature = "postgres")]
 pub mod postgres {

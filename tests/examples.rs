@@ -2,21 +2,28 @@
 
 use std::process::Command;
 
+#[cfg(feature = "mysql")]
+use leasehold_testbed::MariaDb;
+#[cfg(feature = "postgres")]
+use leasehold_testbed::Postgres;
 use leasehold_testbed::{Etcd, Redis, patiently};
 
 /// Runs an example in memory and on real servers of the stores that are compiled in: what each said.
 fn run_on_all_stores(name: &str) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut said = vec![run(name)];
     if cfg!(feature = "redis") {
-        let redis = runtime.block_on(Redis::start());
+        let redis = block_on(Redis::start());
         said.push(run_on(name, &patiently(&redis.url())));
     }
     if cfg!(feature = "etcd") {
-        let etcd = runtime.block_on(Etcd::start());
+        let etcd = block_on(Etcd::start());
         said.push(run_on(name, &patiently(&etcd.url())));
     }
     said
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn run(name: &str) -> String {
@@ -50,6 +57,32 @@ fn custom_backend_passes_the_suite() {
 #[test]
 fn fencing_refuses_the_late_holder() {
     assert!(run("fencing").contains("the first holder is refused"));
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn fencing_sqlite_refuses_the_late_holder() {
+    assert!(run("fencing_sqlite").contains("the first holder wakes up and is refused"));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn fencing_postgres_refuses_the_late_holder() {
+    let server = block_on(Postgres::start());
+
+    let said = run_on("fencing_postgres", &server.url());
+
+    assert!(said.contains("the first holder wakes up and is refused"), "{said}");
+}
+
+#[cfg(feature = "mysql")]
+#[test]
+fn fencing_mysql_refuses_the_late_holder() {
+    let server = block_on(MariaDb::start());
+
+    let said = run_on("fencing_mysql", &server.url());
+
+    assert!(said.contains("the first holder wakes up and is refused"), "{said}");
 }
 
 #[test]
