@@ -18,7 +18,7 @@ const CASE_TTLS: u32 = 60;
 type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
 /// Asks for all groups on all harnesses, and for the cases of the layers in real time, too.
-const EVERYTHING: bool = option_env!("LEASEHOLD_CONFORMANCE_ALL").is_some();
+pub(crate) const EVERYTHING: bool = option_env!("LEASEHOLD_CONFORMANCE_ALL").is_some();
 
 pub(crate) fn on_scene<H: Harness>(
     needs: &[Need],
