@@ -171,10 +171,6 @@ harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {});
 harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
 });
-harness!(Permit, "etcd, semaphore(1)", 1, AsMutex<EtcdBackend>, AsMutex::semaphore, FAILS, {
-    const GROUPS: Groups = Groups::OF_KIND;
-    const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
-});
 harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS, {
     const GROUPS: Groups = Groups::OF_KIND;
     const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
@@ -186,12 +182,6 @@ mod three_members {
     use super::*;
 
     suite!(ThreeMembers);
-}
-
-mod permit {
-    use super::*;
-
-    suite!(Permit);
 }
 
 mod write_lock {
@@ -206,6 +196,5 @@ fn what_runs_here_is_documented() {
 
     assert_documented::<OneMember>(PAGE);
     assert_documented::<ThreeMembers>(PAGE);
-    assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
 }

@@ -8,12 +8,11 @@ use leasehold_mysql::mysql_async::{Conn, Opts};
 use leasehold_mysql::{MysqlBackend, MysqlConfig};
 use leasehold_testbed::{MariaDb, MariaDbOptions};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// How long it takes: some thousand grants.
-const ATTACK: Duration = Duration::from_secs(6);
+/// How often each of the eight is granted a lock, however long that takes.
+const GRANTS: u64 = 25;
 
 /// Three keys of the stripe 31.
 fn keys() -> Vec<LockKey> {
@@ -31,12 +30,12 @@ fn stripe(name: &str) -> u8 {
 }
 
 /// One who acquires, enters, leaves and releases, as often as it can. Every third claim queues.
-async fn attack(url: String, keys: Vec<LockKey>) -> u64 {
+async fn attack(url: String, keys: Vec<LockKey>) {
     let config = MysqlConfig::from_url(&url).unwrap().timeout(TTL).unwrap();
     let backend = MysqlBackend::connect_with(config).await.unwrap();
     let mut witness = Conn::new(Opts::from_url(&url).unwrap()).await.unwrap();
-    let (end, mut grants) = (Instant::now() + ATTACK, 0);
-    while Instant::now() < end {
+    let mut grants = 0;
+    while grants < GRANTS {
         let key = &keys[fastrand::usize(..keys.len())];
         let lease = Lease::new(key, TTL);
         let patience = match fastrand::u8(..3) {
@@ -68,7 +67,6 @@ async fn attack(url: String, keys: Vec<LockKey>) -> u64 {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     }
-    grants
 }
 
 async fn all_exclude_each_other(mariadb: MariaDb) {
@@ -83,9 +81,8 @@ async fn all_exclude_each_other(mariadb: MariaDb) {
     for _ in 0..8 {
         attackers.spawn(attack(mariadb.url(), keys.clone()));
     }
-    let grants: u64 = attackers.join_all().await.into_iter().sum();
+    attackers.join_all().await;
 
-    assert!(grants > 50, "{grants} grants are no attack");
     assert_eq!(mariadb.sql("SELECT count(*) FROM inside").await, "0");
     assert_eq!(mariadb.sql("SELECT count(*) FROM leasehold_lease WHERE place IS NULL").await, "0");
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, suite};
+use leasehold_conformance::{
+    AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, Timing, suite,
+};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_mysql::mysql_async::prelude::Queryable;
 use leasehold_mysql::mysql_async::{Conn, Opts};
@@ -91,6 +93,9 @@ impl Server {
     }
 }
 
+/// Without news, callers look again within a second; twice that, since a pause may have begun.
+const POLLED: Duration = Duration::from_secs(2);
+
 /// Implements the harness on a [`Server`], for mutexes made in some way, in some time.
 macro_rules! harness {
     ($harness:ident, $name:literal, $time:ident, $clock:expr, $backend:ty, $made:expr, $groups:expr) => {
@@ -114,6 +119,13 @@ macro_rules! harness {
 
             async fn start() -> Self {
                 Self(Server::start($clock).await)
+            }
+
+            fn timing(&self) -> Timing {
+                match Self::TIME {
+                    Time::Real => Timing::new(),
+                    _ => Timing::exact().with_slack(POLLED),
+                }
             }
 
             async fn connect(&self) -> $backend {
@@ -142,15 +154,6 @@ macro_rules! harness {
 harness!(Driven, "mariadb", Driven, DRIVEN_CLOCK, MysqlBackend, identity, Groups::All);
 harness!(Real, "mariadb, real time", Real, REAL_CLOCK, MysqlBackend, identity, Groups::All);
 harness!(
-    Permit,
-    "mariadb, semaphore(1)",
-    Driven,
-    DRIVEN_CLOCK,
-    AsMutex<MysqlBackend>,
-    AsMutex::semaphore,
-    Groups::OF_KIND
-);
-harness!(
     WriteLock,
     "mariadb, write lock",
     Driven,
@@ -168,12 +171,6 @@ mod real_time {
     suite!(Real);
 }
 
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
-
 mod write_lock {
     use super::*;
 
@@ -186,6 +183,5 @@ fn what_runs_here_is_documented() {
 
     assert_documented::<Driven>(PAGE);
     assert_documented::<Real>(PAGE);
-    assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
 }

@@ -7,12 +7,11 @@ use leasehold_postgres::tokio_postgres::{self, NoTls};
 use leasehold_postgres::{PostgresBackend, PostgresConfig};
 use leasehold_testbed::{Postgres, PostgresOptions};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// How long it takes: some thousand grants.
-const ATTACK: Duration = Duration::from_secs(6);
+/// How often each of the eight is granted a lock, however long that takes.
+const GRANTS: u64 = 25;
 
 /// Three keys of the stripe 31.
 fn keys() -> Vec<LockKey> {
@@ -30,14 +29,14 @@ fn stripe(name: &str) -> u8 {
 }
 
 /// One who acquires, enters, leaves and releases, as often as it can. Every third claim queues.
-async fn attack(url: String, keys: Vec<LockKey>) -> u64 {
+async fn attack(url: String, keys: Vec<LockKey>) {
     let config = PostgresConfig::from_url(&url).unwrap().timeout(TTL).unwrap();
     let backend = PostgresBackend::connect_with(config).await.unwrap();
     let (witness, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
     witness.batch_execute("SET default_transaction_isolation = 'read committed'").await.unwrap();
-    let (end, mut grants) = (Instant::now() + ATTACK, 0);
-    while Instant::now() < end {
+    let mut grants = 0;
+    while grants < GRANTS {
         let key = &keys[fastrand::usize(..keys.len())];
         let lease = Lease::new(key, TTL);
         let patience = match fastrand::u8(..3) {
@@ -64,7 +63,6 @@ async fn attack(url: String, keys: Vec<LockKey>) -> u64 {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     }
-    grants
 }
 
 async fn nobody_is_inside_beside_another(postgres: Postgres) {
@@ -79,9 +77,8 @@ async fn nobody_is_inside_beside_another(postgres: Postgres) {
     for _ in 0..8 {
         attackers.spawn(attack(postgres.url(), keys.clone()));
     }
-    let grants: u64 = attackers.join_all().await.into_iter().sum();
+    attackers.join_all().await;
 
-    assert!(grants > 50, "{grants} grants are no attack");
     assert_eq!(postgres.sql("SELECT count(*) FROM inside").await, "0");
     assert_eq!(postgres.sql("SELECT count(*) FROM leasehold_lease WHERE place IS NULL").await, "0");
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, suite};
+use leasehold_conformance::{
+    AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, Timing, suite,
+};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{PostgresBackend, PostgresConfig};
@@ -153,6 +155,9 @@ const OF_STILL_CLOCK: Groups = Groups::Named(&[
     "model",
 ]);
 
+/// Without news, callers look again within a second; twice that, since a pause may have begun.
+const POLLED: Duration = Duration::from_secs(2);
+
 macro_rules! harness {
     ($harness:ident, $name:literal, $backend:ty, $made:expr, $time:expr, $groups:expr, $subjects:expr) => {
         struct $harness(Server);
@@ -169,6 +174,13 @@ macro_rules! harness {
 
             async fn start() -> Self {
                 Self(Server::start($time).await)
+            }
+
+            fn timing(&self) -> Timing {
+                match Self::TIME {
+                    Time::Real => Timing::new(),
+                    _ => Timing::exact().with_slack(POLLED),
+                }
             }
 
             async fn connect(&self) -> Self::Backend {
@@ -203,15 +215,6 @@ harness!(
     identity,
     Time::Driven,
     OF_STILL_CLOCK,
-    Time::Driven.subjects()
-);
-harness!(
-    Permit,
-    "postgres, driven semaphore(1)",
-    AsMutex<PostgresBackend>,
-    AsMutex::semaphore,
-    Time::Driven,
-    Groups::OF_KIND,
     Time::Driven.subjects()
 );
 harness!(
@@ -250,12 +253,6 @@ mod driven {
     suite!(Driven);
 }
 
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
-
 mod write_lock {
     use super::*;
 
@@ -274,7 +271,6 @@ fn what_runs_here_is_documented() {
 
     assert_documented::<OnePostgres>(PAGE);
     assert_documented::<Driven>(PAGE);
-    assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
     assert_documented::<WithNews>(PAGE);
 }

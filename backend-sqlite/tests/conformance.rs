@@ -140,22 +140,12 @@ macro_rules! harness {
 }
 
 harness!(OneFile, "sqlite", SqliteBackend, identity, {});
-harness!(Permit, "sqlite, semaphore(1)", AsMutex<SqliteBackend>, AsMutex::semaphore, {
-    const GROUPS: Groups = Groups::OF_KIND;
-    const LACKS: &[Need] = AsMutex::<SqliteBackend>::LACKS;
-});
 harness!(WriteLock, "sqlite, write lock", AsMutex<SqliteBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;
     const LACKS: &[Need] = AsMutex::<SqliteBackend>::LACKS;
 });
 
 suite!(OneFile);
-
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
 
 mod write_lock {
     use super::*;
@@ -168,6 +158,5 @@ fn what_runs_here_is_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<OneFile>(PAGE);
-    assert_documented::<Permit>(PAGE);
     assert_documented::<WriteLock>(PAGE);
 }

@@ -141,7 +141,8 @@ pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene
         let short = scene.lease(&key).with_ttl(scene.ttl() / 40);
         grant(&backends[0], &short).await;
 
-        // Attempts from all sides at once, until after the moment of expiry.
+        // Attempts from all sides at once, from shortly before the moment of expiry until after it.
+        scene.pass(short.ttl() * 9 / 10).await;
         let mut successors = Vec::new();
         while successors.is_empty() {
             let attempts = backends.iter().map(async |backend| {

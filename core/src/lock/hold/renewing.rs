@@ -116,7 +116,9 @@ impl Drop for Renewing {
                 state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
                 // However often a caller begins a renewal and abandons it, the watchdog's own is no later.
-                state.due = state.due.min(self.attempt.due_before);
+                if !state.due_only_at_deadline(renewal) {
+                    state.due = state.due.min(self.attempt.due_before);
+                }
             }
         });
         self.hold.alarm.ring(Arc::clone(&self.hold));
