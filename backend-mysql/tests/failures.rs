@@ -168,17 +168,17 @@ async fn raise(mariadb: &MariaDb, code: u16, times: u8) {
 }
 
 #[tokio::test]
-async fn a_conflict_is_asked_about_once_more() {
+async fn a_conflict_is_asked_about_four_times_more() {
     let mariadb = MariaDb::start().await;
     let backend = connect(&mariadb.url()).await;
     for code in [1205, 1213] {
-        raise(&mariadb, code, 1).await;
-        let once = lease(&format!("once-{code}"));
-        assert!(acquire(&backend, &once).await.unwrap());
+        raise(&mariadb, code, 4).await;
+        let seldom = lease(&format!("seldom-{code}"));
+        assert!(acquire(&backend, &seldom).await.unwrap());
 
-        raise(&mariadb, code, 2).await;
-        let twice = lease(&format!("twice-{code}"));
-        let error = acquire(&backend, &twice).await.unwrap_err();
+        raise(&mariadb, code, 5).await;
+        let often = lease(&format!("often-{code}"));
+        let error = acquire(&backend, &often).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     }
     assert_eq!(leases(&mariadb).await, "2");

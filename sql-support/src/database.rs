@@ -62,7 +62,7 @@ use crate::request::{Acquire, Key, Named, Renew};
 /// or backend: [`Backend`](crate::Backend) adds them.
 ///
 /// A method repeats nothing that may have been applied. One that failed as a whole because of a *conflict* (deadlock victim, serialization
-/// failure) is asked once more within the same call.
+/// failure) is asked again within the same call, a few times at most.
 ///
 /// # Time limits
 ///
