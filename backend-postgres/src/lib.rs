@@ -12,7 +12,7 @@
 //! let guard = client.mutex("invoice:42")?.lock().await?;
 //! // UPDATE invoice SET paid = true, fence = $token WHERE id = 42 AND fence <= $token
 //! let token = guard.token();
-//! # drop((guard, token));
+//! # let _ = token;
 //! # Ok(())
 //! # }
 //! ```
