@@ -23,8 +23,8 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
-/// `?`, are those of `EtcdConfig::from_url`, `PostgresConfig::from_url`, `RedisConfig::from_url`,
-/// `FredConfig::from_url` and `SqliteConfig::from_url`.
+/// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
+/// `RedisConfig::from_url` and `SqliteConfig::from_url`.
 ///
 /// # Errors
 ///
@@ -90,7 +90,9 @@ async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 #[cfg(not(feature = "etcd"))]
 async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported("etcd URLs need the Cargo feature `etcd` of leasehold, with TLS `etcd-tls`"))
+    Err(unsupported(
+        "etcd is not built into this program: build it with the Cargo feature `etcd`, with TLS `etcd-tls`",
+    ))
 }
 
 #[cfg(feature = "postgres")]
@@ -101,7 +103,7 @@ async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 #[cfg(not(feature = "postgres"))]
 async fn postgres(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
-        "PostgreSQL URLs need the Cargo feature `postgres` of leasehold, with TLS `postgres-tls`",
+        "PostgreSQL is not built into this program: build it with the Cargo feature `postgres`, with TLS `postgres-tls`",
     ))
 }
 
@@ -124,7 +126,9 @@ async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 #[cfg(not(feature = "redis"))]
 async fn with_redis(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported("Redis URLs need the Cargo feature `redis` of leasehold, with TLS `redis-tls`"))
+    Err(unsupported(
+        "Redis is not built into this program: build it with the Cargo feature `redis`, with TLS `redis-tls`",
+    ))
 }
 
 #[cfg(feature = "fred")]
@@ -134,7 +138,9 @@ async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 #[cfg(not(feature = "fred"))]
 async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported("client=fred needs the Cargo feature `fred` of leasehold, with TLS `fred-tls`"))
+    Err(unsupported(
+        "client=fred is not built into this program: build it with the Cargo feature `fred`, with TLS `fred-tls`",
+    ))
 }
 
 #[cfg(feature = "mysql")]
@@ -145,7 +151,7 @@ async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 #[cfg(not(feature = "mysql"))]
 async fn mysql(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
-        "MySQL and MariaDB URLs need the Cargo feature `mysql` of leasehold, with TLS `mysql-tls`",
+        "MySQL and MariaDB are not built into this program: build it with the Cargo feature `mysql`, with TLS `mysql-tls`",
     ))
 }
 
@@ -156,7 +162,9 @@ async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 #[cfg(not(feature = "sqlite"))]
 async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported("sqlite URLs need the Cargo feature `sqlite` of leasehold"))
+    Err(unsupported(
+        "SQLite is not built into this program: build it with the Cargo feature `sqlite`",
+    ))
 }
 
 #[cfg(not(all(

@@ -47,6 +47,15 @@ fn quickstart() {
     assert!(run("quickstart").contains("3. paid 100 under the lock"));
 }
 
+#[cfg(feature = "blocking")]
+#[test]
+fn blocking_runs_as_the_readme_shows_it() {
+    let (_, sample) = include_str!("../examples/blocking.rs").split_once("fn main()").unwrap();
+    assert!(include_str!("../README.md").contains(sample), "the README shows another program");
+
+    assert!(run("blocking").contains("held with token"));
+}
+
 #[test]
 fn custom_backend_passes_the_suite() {
     let said = run("custom_backend");

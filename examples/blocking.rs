@@ -1,0 +1,14 @@
+//! Takes a lock in a program without a runtime: `cargo run --example blocking --features blocking`.
+
+fn main() -> Result<(), leasehold::Error> {
+    let client = leasehold::blocking::connect("memory:")?;
+    let invoice = client.mutex("invoice:42")?;
+
+    let guard = invoice.lock()?;
+    println!("held with token {}", guard.token());
+    guard.release()?;
+
+    // An error, once the work has ended, if the lease was lost meanwhile: nothing can stop a closure.
+    invoice.run(|guard| println!("held for {:?} at least", guard.remaining()))?;
+    Ok(())
+}
