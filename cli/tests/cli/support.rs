@@ -1,7 +1,5 @@
 //! What all tests of the command need.
 
-#![allow(dead_code, reason = "each test file uses a part")]
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -13,7 +11,7 @@ use leasehold_conformance::stalls::{Measured, measure};
 use leasehold_testbed::patiently;
 use tempfile::TempDir;
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
 
 /// For a process to start, and for what it does at once, on a machine that does not stall.
 pub(crate) const PROMPT: Duration = Duration::from_millis(500);

@@ -1,13 +1,11 @@
 //! The command on a real etcd, beside etcd's own.
 
-mod support;
-
 use std::process::Command;
 
 use leasehold_testbed::{Etcd, EtcdOptions, free_port};
 use tempfile::TempDir;
 
-use support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
+use crate::support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
 
 fn etcd() -> Etcd {
     block_on(Etcd::start())
