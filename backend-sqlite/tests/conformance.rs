@@ -70,7 +70,7 @@ impl File {
         }
     }
 
-    /// What a machine that lost power finds: the last commits are gone, and the boot id is another. A new file makes the clients open it
+    /// The state after a loss of power: the last commits are gone, and the boot id is another. A new file makes the clients open it
     /// anew, as their successors would.
     fn restart(&self) {
         let (path, found) = (self.path(), self.folder.path().join("found.db"));

@@ -20,7 +20,7 @@ const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
 
 const PROCESSES: u32 = 8;
 
-/// Of each process.
+/// The number that each process makes.
 const INCREMENTS: u32 = 200;
 
 fn file(folder: &Path) -> PathBuf {

@@ -68,7 +68,7 @@ pub struct Void {
 /// The end of a measurement that did not fail.
 pub type Measured<T = ()> = Result<T, Void>;
 
-/// The ways in which a case may end without a failure: only those that measure time may be void.
+/// The ways in which a case may end without a failure: only a case that measures time may be void.
 pub(crate) trait Ending {
     fn into_measured(self) -> Measured;
 }

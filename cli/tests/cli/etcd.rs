@@ -214,7 +214,7 @@ mod status_and_release {
         assert_eq!((&json["held"], &json["key"]), (&true.into(), &"job".into()));
         assert_eq!(json["last_token"].to_string(), token);
         assert!(json["holders"][0]["remaining_ms"].as_u64().unwrap() > 20_000);
-        // What the entry is called is known to who knows the lease's id.
+        // The name of the entry is made of the lease's id, which is secret.
         let name = keys(&etcd)[0].strip_prefix("lock/job/").unwrap().to_owned();
         assert!(!said.contains(&name) && !json.to_string().contains(&name));
     }
@@ -290,11 +290,11 @@ mod getting_in {
 
     #[test]
     fn servers_that_do_not_serve_us_are_said_so() {
-        let nobody = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
+        let unserved = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
         for verb in [&["status", "job"][..], &["release", "--force", "job"]] {
-            fails(leasehold_on(&nobody).args(verb), 69, "cannot be reached");
+            fails(leasehold_on(&unserved).args(verb), 69, "cannot be reached");
         }
-        fails(&mut run_on(&nobody, &[], "true"), 69, "cannot be reached");
+        fails(&mut run_on(&unserved, &[], "true"), 69, "cannot be reached");
     }
 
     #[test]

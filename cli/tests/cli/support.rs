@@ -1,4 +1,4 @@
-//! What all tests of the command need.
+//! The tools of all tests of the command.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// For a process to start, and for what it does at once, on a machine that does not stall.
+/// The time for a process to start, and for its first step, on a machine that does not stall.
 pub(crate) const PROMPT: Duration = Duration::from_millis(500);
 
 /// Takes a measurement by [`measure`].
@@ -44,7 +44,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command that is killed when the test ends, and what it prints.
+/// A command that is killed when the test ends, and its output.
 pub(crate) struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -73,7 +73,7 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// Waits until it ends: its exit code and what it had to complain about.
+    /// Waits until it ends: its exit code and its complaints.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let give_up = Instant::now() + SOON;
         let status = loop {

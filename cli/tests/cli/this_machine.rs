@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::{PROMPT, Running, code, fails, file, measured, text};
 
-/// The home folder of a user who has run nothing yet.
+/// The home folder of a user without any locks yet.
 struct Home(TempDir);
 
 impl Home {

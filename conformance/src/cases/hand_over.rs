@@ -193,7 +193,7 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares<H: Harne
 ) {
     const LOCKS: usize = 300;
 
-    assert!(waiting_is_queueing(scene, Share::Whole).await, "who waits has no place");
+    assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiter has no place");
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);

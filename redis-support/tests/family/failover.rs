@@ -306,7 +306,7 @@ async fn a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_me
 }
 
 async fn what_a_replaced_primary_still_answers_is_not_believed(store: Store) -> Measured {
-    // So patient that it hears what the old primary says when it comes back.
+    // So patient that it hears the old primary when that comes back.
     let patient = Backend::connect(&format!("{}?timeout-ms=30000", store.url())).await.unwrap();
     let key = LockKey::new("job").unwrap();
     let claim = |ttl| Claim::new(Lease::new(&key, ttl));

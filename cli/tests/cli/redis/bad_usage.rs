@@ -32,10 +32,10 @@ fn what_makes_no_sense_is_said_so() {
 #[test]
 fn stores_that_do_not_serve_us_are_said_so() {
     let redis = redis();
-    let nobody = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());
+    let unserved = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());
     for verb in [&["status"][..], &["release", "--force"], &["run"]] {
         let mut command = bare();
-        command.args(verb).args(["--backend", &nobody, "job"]);
+        command.args(verb).args(["--backend", &unserved, "job"]);
         if verb == ["run"] {
             command.args(["--", "true"]);
         }
