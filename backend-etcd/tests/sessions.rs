@@ -388,7 +388,7 @@ mod after_a_release_that_failed {
     }
 
     #[tokio::test]
-    async fn the_others_move_to_another_lease_and_what_was_left_behind_ends() {
+    async fn the_others_move_to_another_lease_and_the_old_one_ends() {
         let etcd = Etcd::start().await;
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let store = store(&etcd).await;

@@ -180,7 +180,7 @@ harness!(write_lock, WriteLock, "memory, write lock", Other, AsMutex::write_lock
 });
 
 #[test]
-fn what_runs_here_is_documented() {
+fn the_cases_that_run_here_are_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<Memory>(PAGE);

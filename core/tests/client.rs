@@ -261,7 +261,7 @@ mod shutdown {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ends_calls_whose_request_is_under_way_and_those_that_wait_for_them() {
+    async fn ends_calls_under_way_and_the_calls_that_wait_for_them() {
         let (client, faults) = client();
         faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
         let owner = OwnerId::new();
@@ -280,7 +280,7 @@ mod shutdown {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_for_what_may_be_granted_yet_before_it_closes_the_backend() {
+    async fn waits_for_late_grants_before_it_closes_the_backend() {
         let clock = TokioClock::new();
         let store = MemoryBackend::with_clock(clock);
         let backend = FaultBackend::new(Closing::new(&store));
@@ -344,7 +344,7 @@ mod shutdown {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn says_so_if_a_call_that_nobody_polls_may_be_granted_yet() {
+    async fn says_so_if_a_call_that_is_not_polled_may_be_granted_yet() {
         let (client, faults) = client();
         faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
         let mutex = client.mutex("k").unwrap();
@@ -428,7 +428,7 @@ mod owners {
     }
 
     #[tokio::test]
-    async fn do_not_enter_what_they_hold_as_a_lock_of_another_kind() {
+    async fn do_not_enter_a_lock_that_they_hold_as_another_kind() {
         let store = MemoryBackend::new();
         let (client, other) = (LockClient::new(store.clone()), LockClient::new(store));
         let (readers, mutex) = (client.rw_lock("k").unwrap(), client.reentrant_mutex("k").unwrap());
@@ -584,7 +584,7 @@ mod leases {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn that_nobody_ends_are_cleared_from_memory_by_what_comes_after() {
+    async fn that_have_ended_are_cleared_from_memory_by_later_calls() {
         let clock = TokioClock::new();
         let store = MemoryBackend::with_clock(clock);
         for n in 0..1_000 {
@@ -605,7 +605,7 @@ mod leases {
     }
 
     #[tokio::test]
-    async fn are_shared_by_clients_whatever_is_known_of_their_backend() {
+    async fn are_shared_by_clients_of_any_backend() {
         let store = MemoryBackend::new();
         let typed: LockClient<MemoryBackend> = LockClient::new(store.clone());
         let erased: LockClient = LockClient::new(store.clone()).erase();
@@ -622,7 +622,7 @@ mod leases {
 }
 
 #[test]
-fn what_users_hold_may_be_sent_and_shared() {
+fn types_that_users_hold_may_be_sent_and_shared() {
     let client = LockClient::new(MemoryBackend::new()).erase();
     assert_send_sync_static(&client);
     assert_send_sync_static(&client.mutex("k").unwrap());
@@ -632,7 +632,7 @@ fn what_users_hold_may_be_sent_and_shared() {
 
 /// Futures that users spawn must be `Send`, the closure form included.
 #[tokio::test]
-async fn what_users_await_may_be_spawned() {
+async fn futures_that_users_await_may_be_spawned() {
     let client = LockClient::new(MemoryBackend::new());
     let (mutex, reentrant) = (client.mutex("k").unwrap(), client.reentrant_mutex("r").unwrap());
 

@@ -306,7 +306,7 @@ mod waiting {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn ends_with_the_first_that_is_freed_by_anybody() {
+    async fn ends_with_the_first_that_any_client_frees() {
         for freed in 0..4 {
             let scene = Scene::new();
             let striped = segments(&scene, 4);

@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inspection_counts_the_units_of_those_it_does_not_list() {
+    fn an_inspection_counts_the_units_of_holders_that_it_does_not_list() {
         let reply = vec![
             bytes("42"),
             Reply::Int(9),

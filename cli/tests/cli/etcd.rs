@@ -116,7 +116,7 @@ mod run_verb {
     }
 
     #[test]
-    fn who_has_waited_long_enough_leaves_the_line() {
+    fn a_command_that_has_waited_long_enough_leaves_the_line() {
         let etcd = etcd();
         let mut holder = Running::start(&mut run(&etcd, &[], "echo in; exec sleep 60"));
         assert_eq!(holder.line(), "in");
@@ -177,7 +177,7 @@ mod beside_etcdctl {
     }
 
     #[test]
-    fn who_does_not_want_to_wait_is_told_at_once() {
+    fn a_command_that_does_not_want_to_wait_is_told_at_once() {
         let etcd = etcd();
         let mut theirs = Running::start(&mut etcdctl_lock(&etcd, "echo in; exec sleep 60"));
         assert_eq!(theirs.line(), "in");
@@ -193,7 +193,7 @@ mod status_and_release {
     use super::*;
 
     #[test]
-    fn status_tells_who_holds_it_and_for_how_long() {
+    fn status_names_the_holder_and_the_time_left() {
         let etcd = etcd();
         let status = |args: &[&str]| leasehold(&etcd).arg("status").args(args).output().unwrap();
         let free = status(&["job"]);
@@ -318,7 +318,7 @@ mod getting_in {
     }
 
     #[test]
-    fn tls_is_spoken_to_who_has_the_right_certificate() {
+    fn tls_needs_the_right_certificate() {
         let etcd = block_on(EtcdOptions::new().tls().start());
         let ours = format!("{}?ca={}", etcd.tls_url(), etcd.certificates().authority().display());
 

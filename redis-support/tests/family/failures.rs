@@ -150,7 +150,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
 }
 
 #[tokio::test]
-async fn a_paused_server_is_waited_out_and_what_it_did_meanwhile_is_cleaned_up() {
+async fn a_paused_server_is_waited_out_and_its_late_grants_are_cleaned_up() {
     let redis = Redis::start().await;
     let client = LockClient::new(backend(&redis).await);
     let mutex = client.mutex("job").unwrap();
@@ -345,7 +345,7 @@ async fn a_primary_that_wants_replicas_refuses_for_now() {
 }
 
 #[tokio::test]
-async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_lost() {
+async fn an_endless_script_of_another_client_makes_the_server_busy_and_no_lease_lost() {
     let redis = RedisOptions::new().args(["--lua-time-limit", "50"]).start().await;
     let client = LockClient::new(backend(&redis).await);
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
@@ -410,7 +410,7 @@ async fn a_cluster_node_asks_for_another_connection() {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_recognized() {
+async fn a_server_that_is_no_redis_is_recognized() {
     for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
         let url = canned(garbage).await;
 

@@ -11,7 +11,7 @@ fn bare() -> Command {
 }
 
 #[test]
-fn what_makes_no_sense_is_said_so() {
+fn a_mistake_is_told_to_the_user() {
     let redis = redis();
     fails(&mut bare(), 64, "Usage");
     fails(bare().args(["run", "--backend", "", "job", "--", "true"]), 64, "LEASEHOLD_BACKEND");

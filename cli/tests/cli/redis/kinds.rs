@@ -30,7 +30,7 @@ fn as_many_run_at_once_as_there_are_permits() {
 }
 
 #[test]
-fn those_that_read_run_together_and_those_that_write_alone() {
+fn readers_run_together_and_writers_alone() {
     let redis = redis();
     let mut readers = start_many(&redis, &["--read"], 2);
     for reader in &mut readers {
@@ -54,7 +54,7 @@ fn those_that_read_run_together_and_those_that_write_alone() {
 }
 
 #[test]
-fn those_that_are_fair_run_in_the_order_of_their_coming() {
+fn fair_commands_run_in_the_order_of_their_coming() {
     let redis = redis();
     let mut first = start_many(&redis, &["--fair"], 1).remove(0);
     assert_eq!(first.line(), "in");

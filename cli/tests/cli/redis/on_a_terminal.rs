@@ -17,7 +17,7 @@ fn start(redis: &Redis, script: &str) -> Child {
 }
 
 #[test]
-fn waiting_shows_who_holds_the_lock() {
+fn waiting_shows_the_holder_of_the_lock() {
     let redis = redis();
     let mut holder = Running::start(&mut run(&redis, &[], "echo in; sleep 60"));
     assert_eq!(holder.line(), "in");

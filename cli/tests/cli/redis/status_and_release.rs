@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn status_tells_who_holds_it_and_for_how_long() {
+fn status_names_the_holder_and_the_time_left() {
     let redis = redis();
     let status = |args: &[&str]| leasehold(&redis).arg("status").args(args).output().unwrap();
     let free = status(&["job"]);
