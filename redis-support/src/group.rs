@@ -247,6 +247,7 @@ mod tests {
     use futures_util::FutureExt;
     use futures_util::future::join_all;
     use leasehold_core::LockKey;
+    use leasehold_core::clock::SystemClock;
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
 
@@ -277,7 +278,8 @@ mod tests {
 
     fn group_of(fake: &Fake) -> Arc<Group<Fake>> {
         let news = Arc::new(News::new(Layout::default()));
-        let shared = Shared::new(fake.clone(), TIMEOUT, news, true, Protocol::Resp3);
+        let clock = Arc::new(SystemClock);
+        let shared = Shared::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
         let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
         Group::new(&line, Form::TOGETHER)
     }
