@@ -49,7 +49,8 @@ async fn has_one_lease_for_each_ttl() {
 #[tokio::test]
 async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
     let etcd = Etcd::start().await;
-    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let clock = SetClock::default();
+    let backend = backend_on(&etcd, &clock).await;
     let ttl_of = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
         match backend.try_acquire(&Claim::new(lease)).await.unwrap() {
@@ -58,14 +59,13 @@ async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
         }
     };
     ttl_of("first").await;
-    let begun = Instant::now();
+    let passed = Duration::from_secs(1);
 
-    // What is left of the client's lease is enough, so that it is not renewed for a lock more.
-    sleep(Duration::from_secs(1)).await;
-    let passed = begun.elapsed();
-    let left = ttl_of("second").await.expect("less than was asked for");
+    // The rest of the session is long enough, so that the client does not renew it for a lock more.
+    *clock.0.lock().unwrap() += passed;
+    let left = ttl_of("second").await;
 
-    assert!(left <= LONG - passed, "{left:?} of {LONG:?}, {passed:?} later");
+    assert_eq!(left, Some(LONG - passed));
 }
 
 #[tokio::test]

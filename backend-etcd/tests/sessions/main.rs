@@ -81,12 +81,16 @@ impl Clock for SetClock {
     }
 }
 
+async fn backend_on(etcd: &Etcd, clock: &SetClock) -> EtcdBackend {
+    let config = EtcdConfig::from_url(&etcd.url()).unwrap().clock(clock.clone());
+    EtcdBackend::connect_with(config).await.unwrap()
+}
+
 #[tokio::test]
 async fn sessions_age_on_the_clock_of_the_configuration() {
     let etcd = Etcd::start().await;
     let clock = SetClock::default();
-    let config = EtcdConfig::from_url(&etcd.url()).unwrap().clock(clock.clone());
-    let backend = EtcdBackend::connect_with(config).await.unwrap();
+    let backend = backend_on(&etcd, &clock).await;
     let grant = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
         let attempt = backend.try_acquire(&Claim::new(lease)).await.unwrap();

@@ -88,7 +88,7 @@ async fn behind_the_dead(redis: &Redis, url: &str, next: &Backend) -> (Claim, Cl
 async fn is_granted_when_told(backend: &Backend, claim: &Claim) -> bool {
     let left = refusal(backend, claim).await.retry_after().expect("it is told when to look");
     assert!(left <= Patience::RESERVATION, "{left:?}");
-    // The server counts whole milliseconds.
+    // The server counts whole milliseconds, of its own clock, so this waits in real time.
     sleep(left + Duration::from_millis(2)).await;
     is_granted(backend, claim).await
 }

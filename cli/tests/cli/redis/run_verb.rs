@@ -158,14 +158,18 @@ fn a_killed_holder_takes_its_command_along_and_leaves_the_key_for_a_ttl() {
 
         holder.signal("KILL");
         let (stalls, killed_at) = (Stalls::watch(), Instant::now());
-        let next = run(&redis, &["--ttl", "4s"], "echo $LEASEHOLD_TOKEN").output().unwrap();
+        let script = "date +%s%N; echo $LEASEHOLD_TOKEN";
+        let next = run(&redis, &["--ttl", "4s"], script).output().unwrap();
 
         stalls.in_time("the next holder", killed_at.elapsed(), Duration::from_secs(4) + PROMPT)?;
-        let second: u64 = text(&next.stdout).trim().parse().unwrap();
+        let said = text(&next.stdout);
+        let (began_at, second) = said.trim().split_once('\n').unwrap();
+        let (began_at, second): (u128, u64) = (began_at.parse().unwrap(), second.parse().unwrap());
         assert!(second > first, "{second} after {first}");
-        let last = std::fs::read_to_string(&ticks).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(std::fs::read_to_string(&ticks).unwrap(), last, "the command runs on");
+        assert_eq!(holder.line(), "", "its output ends with the command");
+        let ticks = std::fs::read_to_string(&ticks).unwrap();
+        let last: u128 = ticks.lines().last().unwrap().parse().unwrap();
+        assert!(last < began_at, "the command ran beside the next one");
         Ok(())
     });
 }
