@@ -158,7 +158,7 @@ impl<'a> Tables<'a> {
         statement.query_row(params![key.name(), Tag(*tag)], |row| holder_row(row, now))
     }
 
-    /// The holders whose leases end first, so many of them.
+    /// So many holders, with the leases that end first.
     pub(crate) fn holders(
         &self,
         key: &Key,

@@ -25,7 +25,7 @@ fn keep_no_lock_alive_that_another_has_left_behind() {
     let short = Runtime::new().unwrap();
     let guard = short.block_on(async { goes.mutex("left").unwrap().lock().await.unwrap() });
 
-    // Nobody is left to renew or release it.
+    // No client is left to renew or release it.
     drop(short);
     drop((guard, goes));
 
@@ -54,7 +54,7 @@ fn keep_no_place_alive_that_another_has_left_behind() {
     short.spawn(wait(&goes, "left"));
     long.block_on(until("both wait", async || keys(&store).await == 4));
 
-    // Nobody is left to keep its place or to leave it.
+    // No client is left to keep its place or to leave it.
     drop(short);
     drop(goes);
 

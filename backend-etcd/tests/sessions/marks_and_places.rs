@@ -27,7 +27,7 @@ async fn are_not_kept_alive_by_locks_of_the_same_ttl() {
     let backend = EtcdBackend::connect(&url).await.unwrap();
     let minute = held(&backend, Duration::from_secs(60)).await;
 
-    // A mark is made by who releases what may still come.
+    // A client that releases a lease which may still come leaves a mark.
     let doubtful = kept("doubtful");
     proxy.set_weather(Weather::HoldReplies);
     backend.try_acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
@@ -46,7 +46,7 @@ async fn are_not_kept_alive_by_locks_of_the_same_ttl() {
     assert_ne!(leases[0], leases[1]);
 }
 
-/// etcd's leases of all who hold and queue for a lock, in the order in which they came.
+/// etcd's leases of all holders and waiters of a lock, in the order in which they came.
 async fn leases_of(store: &Client, name: &str) -> Vec<i64> {
     let range = GetOptions::new().with_prefix();
     let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await;

@@ -7,7 +7,7 @@ fn options(ttl: Duration) -> LockOptions {
 }
 
 #[tokio::test]
-async fn locks_have_a_lease_each_and_those_end() {
+async fn locks_have_a_lease_each_and_each_lease_ends() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let client = client(&etcd.url(), options(TTL)).await;

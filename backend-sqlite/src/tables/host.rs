@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the tables, whose layout has this number.
+/// Creates the tables, in the layout with this number.
 const CREATE: &str = "
 CREATE TABLE {stripe} (stripe INTEGER PRIMARY KEY, token INTEGER NOT NULL) STRICT;
 INSERT INTO {stripe} WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 255) SELECT n, 0 FROM n;
@@ -75,7 +75,7 @@ impl Tables<'_> {
         self.execute("UPDATE {host} SET ceiling = max(ceiling, ?1)", params![ceiling])
     }
 
-    /// All tokens that were given out are below it, also those that a loss of power takes from the stripes.
+    /// All tokens that were given out are below it, also the tokens that a loss of power takes from the stripes.
     pub(crate) fn ceiling(&self) -> Result<i64, Stop> {
         let ceiling = self.first("SELECT ceiling FROM {host}", [], |row| row.get(0))?;
         ceiling.ok_or_else(|| emptied("host"))

@@ -1,4 +1,4 @@
-//! What a client does around its stages: runtimes that come and go, panics, shutdown, memory.
+//! A client around its stages: runtimes that come and go, panics, shutdown, memory.
 
 mod leases;
 mod owners;

@@ -47,7 +47,7 @@ fn a_client_outlives_them() {
             let guard = client.mutex("k").unwrap().lock().await.unwrap();
             let first = guard.deadline();
             while guard.deadline() == first {
-                assert!(guard.is_held(), "nobody renews on the new runtime");
+                assert!(guard.is_held(), "no task renews on the new runtime");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             guard.release().await.unwrap();
@@ -66,7 +66,7 @@ fn a_guard_whose_runtime_is_gone_is_honest_and_harmless() {
 
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
     drop(guard);
-    // The next runtime sees to what is left.
+    // The next runtime sees to the rest.
     let next = runtime().block_on(async { client.mutex("k").unwrap().lock().await.unwrap() });
     assert!(next.is_held());
 }

@@ -9,7 +9,7 @@ type Shutdown = BoxFuture<'static, Result<(), Error>>;
 struct Closing {
     inner: MemoryBackend,
     closed: AtomicBool,
-    /// What happens while a call begins.
+    /// An event while a call begins.
     meanwhile: Arc<StdMutex<Option<Shutdown>>>,
     /// An event between a grant and the reply.
     on_grant: Arc<StdMutex<Option<Event>>>,

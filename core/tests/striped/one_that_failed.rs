@@ -1,4 +1,4 @@
-//! A segment whose store fails.
+//! A segment that the store does not grant.
 
 use super::*;
 

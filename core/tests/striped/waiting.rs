@@ -246,10 +246,10 @@ async fn lets_no_two_into_one_segment() {
 
     for task in tasks {
         let task = tokio::time::timeout(Duration::from_secs(60), task).await;
-        task.expect("nobody is served").unwrap();
+        task.expect("no waiter is served").unwrap();
     }
 
-    // What was granted too late is given back right after it.
+    // A grant that comes too late is given back right after it.
     let give_up = tokio::time::Instant::now() + Duration::from_secs(5);
     while store.keys() > 0 {
         assert!(tokio::time::Instant::now() < give_up, "a segment is left");
