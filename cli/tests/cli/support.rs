@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::{Measured, measure};
@@ -73,6 +75,13 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// Waits until all processes have ended that write to its output, and expects nothing more of them.
+    pub(crate) fn falls_silent(mut self) {
+        let (sender, said) = mpsc::channel();
+        thread::spawn(move || sender.send(self.line()));
+        assert_eq!(said.recv_timeout(SOON), Ok(String::new()));
+    }
+
     /// Waits until it ends: its exit code and its complaints.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let give_up = Instant::now() + SOON;
@@ -81,7 +90,7 @@ impl Running {
                 break status;
             }
             assert!(Instant::now() < give_up, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         };
         let mut complaint = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
@@ -105,7 +114,7 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let give_up = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < give_up, "it does not come: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
