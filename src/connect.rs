@@ -217,8 +217,8 @@ mod tests {
     #[cfg(feature = "etcd")]
     #[tokio::test]
     async fn etcd_urls_reach_the_backend() {
-        let nobody = format!("etcd://127.0.0.1:{}", leasehold_testbed::free_port());
-        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        let unserved = format!("etcd://127.0.0.1:{}", leasehold_testbed::free_port());
+        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
         assert_eq!(refusal("etcd://u:S3CR3T@").await.kind(), ErrorKind::Invalid);
     }
 
@@ -241,8 +241,8 @@ mod tests {
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres_urls_reach_the_backend() {
-        let nobody = format!("postgresql://127.0.0.1:{}", leasehold_testbed::free_port());
-        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        let unserved = format!("postgresql://127.0.0.1:{}", leasehold_testbed::free_port());
+        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
         assert_eq!(refusal("postgres://u:S3CR3T@host:x").await.kind(), ErrorKind::Invalid);
     }
 
@@ -257,8 +257,8 @@ mod tests {
     #[cfg(feature = "mysql")]
     #[tokio::test]
     async fn mysql_urls_reach_the_backend() {
-        let nobody = format!("mysql://u@127.0.0.1:{}/db", leasehold_testbed::free_port());
-        assert_eq!(refusal(&nobody).await.kind(), ErrorKind::Unavailable);
+        let unserved = format!("mysql://u@127.0.0.1:{}/db", leasehold_testbed::free_port());
+        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
         assert_eq!(refusal("mariadb://u:S3CR3T@host").await.kind(), ErrorKind::Invalid);
     }
 
@@ -286,11 +286,11 @@ mod tests {
     #[cfg(all(feature = "redis", feature = "fred"))]
     #[tokio::test]
     async fn the_url_picks_the_client() {
-        let nobody = format!("redis://127.0.0.1:{}?", leasehold_testbed::free_port());
+        let unserved = format!("redis://127.0.0.1:{}?", leasehold_testbed::free_port());
         for (parameter, client) in
             [("", "redis"), ("client=redis", "redis"), ("client=fred", "fred")]
         {
-            let error = refusal(&format!("{nobody}{parameter}")).await;
+            let error = refusal(&format!("{unserved}{parameter}")).await;
             assert_eq!((error.kind(), error.backend()), (ErrorKind::Unavailable, Some(client)));
         }
         assert_eq!(refusal("redis://:S3CR3T@host?client=ioredis").await.kind(), ErrorKind::Invalid);

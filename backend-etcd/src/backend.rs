@@ -1,7 +1,10 @@
 //! The contract, on etcd.
 
 mod acquire;
+mod hook;
+mod line;
 mod look;
+mod position;
 mod release;
 mod renew;
 

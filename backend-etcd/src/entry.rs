@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_foreign() {
+    fn an_entry_of_another_program_is_foreign() {
         for value in ["", "held", "held x", "held t 0000000x whole", "queued t 00000000 1of2"] {
             assert!(Text::read(value).is_none(), "{value}");
         }

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_followed_a_place_in_line_does_not_undo_it() {
+    fn a_failure_after_a_place_in_line_does_not_undo_it() {
         let down = || Failure::MemberDown(Error::new(ErrorKind::Unavailable, "not there"));
         let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
 

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_releases_is_forgotten_when_it_must_have_ended() {
+    fn an_unreleased_slot_is_forgotten_when_it_must_have_ended() {
         let (slots, layout) = (Slots::new(), Layout::default());
         let leases = ["a", "b"].map(|key| Lease::new(&LockKey::new(key).unwrap(), TTL));
         for lease in &leases {

@@ -15,7 +15,7 @@ async fn a_process() {
 }
 
 #[tokio::test]
-async fn nobody_is_served_before_one_whose_place_was_acknowledged_before_it_asked() {
+async fn claims_are_served_in_the_order_of_acknowledged_places() {
     let server = Etcd::start().await;
 
     CONTEST.assert_first_come_first_served("a_process", &server.url()).await;

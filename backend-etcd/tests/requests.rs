@@ -114,7 +114,7 @@ async fn a_place_is_no_lock_that_could_be_released() {
 }
 
 #[tokio::test]
-async fn what_was_granted_to_two_clients_is_released_by_either() {
+async fn a_lease_granted_to_two_clients_is_released_by_either() {
     let (etcd, one) = start().await;
     let other = EtcdBackend::connect(&etcd.url()).await.unwrap();
     for (releases, late) in [(&one, &other), (&other, &one)] {
@@ -151,7 +151,7 @@ async fn locks_that_are_free_leave_one_key_however_many_clients_take_them() {
 
 /// What was given up may come late, against all odds, and lie where a later claim of the same client would.
 #[tokio::test]
-async fn who_finds_its_key_taken_is_refused_at_once_and_leaves_no_lease() {
+async fn a_claim_on_a_taken_key_is_refused_at_once_and_leaves_no_lease() {
     let (etcd, backend) = start().await;
     let mut store = Client::connect(etcd.endpoints(), None).await.unwrap();
     let other = EtcdBackend::connect(&etcd.url()).await.unwrap();

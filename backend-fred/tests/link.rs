@@ -106,7 +106,7 @@ async fn replies_of_every_form_are_read() {
 }
 
 #[tokio::test]
-async fn what_fails_within_a_batch_leaves_its_neighbours_alone() {
+async fn a_failure_within_a_batch_leaves_its_neighbours_alone() {
     let redis = Redis::start().await;
     let link = connect(&redis.address(), &Heard::default()).await;
     let requests = [&["SET", "k", "v"][..], &["LPUSH", "k", "x"], &["NONSENSE"], &["GET", "k"]];
@@ -238,7 +238,7 @@ async fn the_end_is_told_at_once_and_what_was_asked_is_asked_no_more() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_when_the_connection_breaks_fails_and_is_not_sent_again() {
+async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_again() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     let heard = Heard::default();
@@ -448,7 +448,7 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
 }
 
 #[test]
-fn what_the_client_crate_would_connect_with_is_adopted() {
+fn the_settings_of_the_client_crate_are_adopted() {
     let config = |url: &str| leasehold_fred::fred::types::config::Config::from_url(url).unwrap();
     let adopt = |url: &str| FredClient::adopt(config(url)).unwrap();
     let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };

@@ -50,7 +50,7 @@ impl SqliteConfig {
         url::read(url)
     }
 
-    /// What the names of all tables begin with. Default: `leasehold_`.
+    /// The beginning of the names of all tables. Default: `leasehold_`.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl fmt::Debug for SqliteConfig {
     }
 }
 
-/// Of a setting that cannot be.
+/// The error of a setting that cannot be.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

@@ -33,7 +33,7 @@ impl File {
         if file.is_in_place() { Ok((file, opened)) } else { Err(moved()) }
     }
 
-    /// Whether others who open the path get this file, and not another one with locks of its own.
+    /// Whether other processes that open the path get this file, and not another one with locks of its own.
     pub(crate) fn is_in_place(&self) -> bool {
         id(&self.path).is_ok_and(|id| id == self.id)
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_created_is_for_its_owner_alone() {
+    fn a_new_file_is_for_its_owner_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b/locks.db");
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_keeps_its_mode() {
+    fn a_file_that_exists_keeps_its_mode() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::set_permissions(file.path(), fs::Permissions::from_mode(0o660)).unwrap();
 

@@ -11,7 +11,7 @@ use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
 use uuid::Uuid;
 
-/// The machine that a file belongs to: what tells it from others, this run of it from earlier ones, and its clock.
+/// The machine that a file belongs to: its id, the id of its current run, and its clock.
 ///
 /// Tests make up their own; else it is [`Host::this`].
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace whose clock differs from that of the machine: processes inside and outside
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace with another clock than the machine: processes inside and outside
     /// would count the same lease by two clocks.
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();

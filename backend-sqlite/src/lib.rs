@@ -20,11 +20,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
 //! As much as by a store in memory, for all processes of one machine. Holders, waiters and the file go by one clock, which goes on while
-//! the machine is suspended and which nobody can set, so exclusion does not hang on the time of day. A restart of the machine frees
-//! all keys at once. Fencing tokens are strict, also over a loss of power: those that may have been given out are written to the disk before,
+//! the machine is suspended and cannot be set, so exclusion does not hang on the time of day. A restart of the machine frees
+//! all keys at once. Fencing tokens are strict, also over a loss of power: the disk has them before a grant gives them out,
 //! a minute's worth at a time, and no other commit waits for the disk.
 //!
 //! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former
@@ -37,7 +37,7 @@
 //! and time namespaces with a clock of their own. Containers of one machine may share a file. It takes a Unix; elsewhere than on Linux, leases end by
 //! the time of day.
 //!
-//! The file and missing folders are created for their owner alone. All who may write the file may take every lock in it. Lease
+//! The file and missing folders are created for their owner alone. A process that may write the file may take every lock in it. Lease
 //! ids, which are secrets, are not in it.
 //!
 //! An application may have Leasehold's tables in its own database, which then is in WAL mode. A transaction of the application that

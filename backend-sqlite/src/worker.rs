@@ -25,7 +25,7 @@ pub(crate) struct Worker {
 /// Which calls come first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// Renewals and releases: they keep what is held, and let others in.
+    /// Renewals and releases: they keep leases alive, and let others in.
     First,
     /// All others.
     Then,
@@ -46,7 +46,7 @@ struct Jobs {
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// What the thread is to do next.
+/// The next step of the thread.
 enum Next {
     Job(Job),
     Look,
@@ -76,7 +76,7 @@ impl Worker {
         keys: Vec<LockKey>,
         mut work: impl FnMut(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        // Long enough before the caller gives up that the outcome of what was begun is known.
+        // Long enough before the caller gives up that the outcome of a transaction which was begun is known.
         let until = Instant::now() + self.timeout * 3 / 4;
         let (sender, receiver) = oneshot::channel();
         let turn = Turn::default();
@@ -159,19 +159,19 @@ impl Line {
         Ok(())
     }
 
-    /// Lets the thread end once it has done what was asked for up to now.
+    /// Lets the thread end once it has done the jobs up to now.
     fn close(&self) {
         self.lock().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Has the thread see that somebody watches.
+    /// Has the thread see that there is a watch.
     pub(crate) fn wake(&self) {
         let _jobs = self.lock();
         self.wake.notify_one();
     }
 
-    /// Waits for what is to be done, which is a look if one is `due`.
+    /// Waits for the next step, which is a look if one is `due`.
     fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
         let mut jobs = self.lock();
         loop {
@@ -207,7 +207,7 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// What the thread has.
+/// The tools of the thread.
 struct Desk {
     config: SqliteConfig,
     store: Option<Store>,
@@ -254,7 +254,7 @@ impl Desk {
         }
     }
 
-    /// Does what a look would, once another process had made this change.
+    /// Does the same as a look after a change by another process.
     fn look_at(&mut self, keys: &[LockKey], until: Instant) {
         if let Some(store) = &self.store
             && self.looker.look_at(keys, store, until).is_err()

@@ -70,7 +70,7 @@ impl File {
         }
     }
 
-    /// What a machine that lost power finds: the last commits are gone, and the boot id is another. A new file makes the clients open it
+    /// The state after a loss of power: the last commits are gone, and the boot id is another. A new file makes the clients open it
     /// anew, as their successors would.
     fn restart(&self) {
         let (path, found) = (self.path(), self.folder.path().join("found.db"));
@@ -154,7 +154,7 @@ mod write_lock {
 }
 
 #[test]
-fn what_runs_here_is_documented() {
+fn the_cases_that_run_here_are_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<OneFile>(PAGE);

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// A file in a folder of its own, on a machine whose clock the test moves.
+/// A file in a folder of its own, on a machine with a clock that the test moves.
 struct Scene {
     folder: TempDir,
     micros: Arc<AtomicU64>,
@@ -215,7 +215,7 @@ async fn a_damaged_file_grants_nothing() {
     scene.backend().await.close().await;
     scene.settle();
     let mut bytes = fs::read(scene.path()).unwrap();
-    // All but the first page, which says what else there is.
+    // All but the first page, which lists the others.
     bytes[4096..].fill(0xa5);
     fs::write(scene.path(), bytes).unwrap();
 
@@ -254,7 +254,7 @@ async fn a_path_that_cannot_be_is_denied() {
 /// Set in the process that has little space: where its file is.
 const FILE: &str = "LEASEHOLD_SQLITE_FILE";
 
-/// What a process that may not write long files runs; nothing when it is run like any test.
+/// The part of the process that may not write long files; it does nothing when it is run like any test.
 #[tokio::test]
 async fn has_little_space() {
     let Some(path) = env::var_os(FILE) else { return };
@@ -271,7 +271,7 @@ async fn has_little_space() {
         }
         assert!(granted.len() < 100_000, "there is space");
     };
-    // Not in the file, or nobody knows: never a refusal, and never a grant.
+    // Not in the file, or of unknown outcome: never a refusal, and never a grant.
     assert!(matches!(error.kind(), ErrorKind::Refused | ErrorKind::Indeterminate), "{error}");
     println!("refused after {}", granted.len());
 }
@@ -318,7 +318,7 @@ async fn ids_of_leases_are_not_in_the_file() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_keys_that_nobody_asks_for_again() {
+async fn a_key_that_has_ended_leaves_nothing() {
     let scene = Scene::new();
     let backend = scene.backend().await;
     for n in 0..100 {

@@ -1,4 +1,4 @@
-//! What a client hears of what another one does to the same file.
+//! The news that a client gets of the changes that another one makes to the same file.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn hears(watch: &mut KeyWatch, within: Duration) -> bool {
 }
 
 #[tokio::test]
-async fn holders_hear_of_what_an_operator_does_and_of_nothing_else() {
+async fn holders_hear_of_an_operator_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (backend(&folder).await, backend(&folder).await);
     let held = grant(&one, "held").await;
@@ -53,7 +53,7 @@ async fn an_observer_hears_of_a_lease_that_ends_by_itself() {
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_millis(300));
     other.try_acquire(&Claim::new(lease.clone())).await.unwrap();
     let mut observer = one.watch(lease.key());
-    // What it knows of the key before the first look is nothing.
+    // Before the first look it knows nothing of the key.
     assert!(hears(&mut observer, SOON).await);
 
     assert!(hears(&mut observer, SOON).await);

@@ -20,7 +20,7 @@ const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
 
 const PROCESSES: u32 = 8;
 
-/// Of each process.
+/// The number that each process makes.
 const INCREMENTS: u32 = 200;
 
 fn file(folder: &Path) -> PathBuf {
@@ -81,7 +81,7 @@ async fn contends() {
 }
 
 #[tokio::test]
-async fn nobody_is_served_before_one_whose_place_was_acknowledged_before_it_asked() {
+async fn claims_are_served_in_the_order_of_acknowledged_places() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", file(folder.path()).display());
 

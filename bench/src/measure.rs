@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_half_the_time_is_twice_as_good() {
+    fn half_the_time_is_twice_as_good() {
         assert_eq!(Measure::TIME.advantage(1.0, 2.0), 2.0);
         assert_eq!(Measure::RATE.advantage(1.0, 2.0), 0.5);
     }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_scripts_call_is_told_from_what_clients_send() {
+    fn calls_of_scripts_and_of_clients_are_told_apart() {
         let mut commands = Commands::default();
 
         commands.hear("+1732212345.123456 [0 127.0.0.1:60866] \"EVALSHA\" \"8a3f\" \"1\"\r\n");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_measured_is_not_reached_or_missed() {
+    fn an_unmeasured_target_is_neither_reached_nor_missed() {
         let target = Target::new("absent", Measure::RATE, Bound::AtLeast(1.0));
 
         assert_eq!(target.verdict(&contestants()).reached, None);

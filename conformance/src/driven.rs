@@ -60,7 +60,7 @@ async fn step(harness: &impl Harness, clock: &DrivenClock, calls: &Calls) {
     clock.wake();
 }
 
-/// Lets all tasks run that are ready, and those that they wake.
+/// Lets all tasks run that are ready, and the tasks that they wake.
 async fn settle() {
     for _ in 0..TURNS {
         yield_now().await;

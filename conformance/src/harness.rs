@@ -38,7 +38,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
 
     /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
     ///
-    /// A backend whose store can be driven has one harness in driven time for the cases of the store, and one in real time for those of the
+    /// A backend for a store in driven time has one harness in driven time for the cases of the store, and one in real time for those of the
     /// network and of load.
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
 
@@ -85,13 +85,13 @@ pub trait Harness: Send + Sync + Sized + 'static {
         unreachable!("{} cannot advance its store by {by:?}", Self::NAME);
     }
 
-    /// Returns when the store has sent its clients all news of what it did before this call.
+    /// Returns when the store has sent its clients all news of its changes before this call.
     ///
     /// Only called in [driven time](Time::Driven). By default one look at the store, as [`witness`](Self::witness) has it: most stores send news
     /// before they answer a later request.
     async fn flush_news(&self) {
-        let nobodys = LockKey::new("conformance/nobody's").expect("it is short and plain");
-        self.witness(&nobodys).await;
+        let unused = LockKey::new("conformance/unused").expect("it is short and plain");
+        self.witness(&unused).await;
     }
 
     /// Asks the store for a reply at each call, as a witness of its stalls. A call returns within a second, also while the store is
@@ -115,7 +115,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Time {
     /// The suite's, which moves the clocks of store and clients together, and only while no call is under way: cases that wait take no time,
-    /// and a machine that stalls stops both clocks. For real stores whose clock the harness owns
+    /// and a machine that stalls stops both clocks. For real stores with a clock that the harness owns
     /// ([`Harness::advance_store`]): a function, an offset, a shim below the server.
     ///
     /// Each case has a runtime of one thread. When no call is under way, and the news of all that happened

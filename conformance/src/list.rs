@@ -107,12 +107,12 @@ cases! { $
         many_tasks_never_overlap: load [1];
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
-        a_refusal_tells_who_holds_it_and_for_how_long: store [] needs Inspect;
+        a_refusal_names_the_holder_and_the_time_left: store [] needs Inspect;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
         a_grant_whose_reply_is_lost_is_the_same_acquisition: store [8];
-        a_grant_that_nobody_heard_of_is_given_back: layers [8];
+        a_grant_without_a_reply_is_given_back: layers [8];
         a_request_that_arrives_late_is_not_reported_as_held: layers [9];
         a_grant_that_comes_too_late_is_refused_and_given_back: layers [10, 15];
         locks_of_one_client_do_not_mix: store [11];
@@ -157,7 +157,7 @@ cases! { $
     }
     release {
         a_released_lock_is_free_and_a_second_release_is_nothing: store [38];
-        a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody: layers [39];
+        a_release_whose_reply_is_lost_stays_unknown_and_is_harmless: layers [39];
         a_release_that_was_not_sent_is_repeated: layers [39];
         a_stale_release_leaves_the_successor: store [40];
         a_forged_id_releases_nothing: store [41];
@@ -198,25 +198,25 @@ cases! { $
     }
     hand_over {
         a_lease_passes_to_the_next_task_without_a_request: store [] needs SpareTokens;
-        spare_tokens_are_nobody_elses: store [];
-        who_leaves_with_the_lease_in_hand_passes_it_on: layers [];
-        the_last_who_leaves_gives_the_lease_back: layers [];
+        spare_tokens_belong_to_one_grant: store [];
+        a_caller_that_leaves_with_the_lease_in_hand_passes_it_on: layers [];
+        the_last_caller_to_leave_gives_the_lease_back: layers [];
         a_lost_lease_is_not_passed_on: layers [] needs ForceRelease;
         a_loss_is_only_the_present_holders: layers [] needs ForceRelease;
         other_processes_get_their_turn: store [];
         processes_that_want_it_all_the_time_get_fair_shares: store [] needs Queue;
         a_former_owner_does_not_enter_again: layers [];
         without_it_every_holder_asks_the_store: layers [];
-        who_wants_another_lease_asks_the_store: layers [];
+        a_caller_that_wants_another_lease_asks_the_store: layers [];
     }
     waiting {
-        a_release_wakes_who_waits: store [70] needs Push;
-        what_was_waited_for_lasts_like_any_other: store [];
-        a_forced_release_wakes_who_waits: store [70] needs Push, ForceRelease;
-        without_any_news_who_waits_polls: layers [70, 71];
+        a_release_wakes_a_waiter: store [70] needs Push;
+        a_lease_after_a_wait_lasts_like_any_other: store [];
+        a_forced_release_wakes_a_waiter: store [70] needs Push, ForceRelease;
+        a_waiter_without_any_news_polls: layers [70, 71];
         a_release_just_before_the_waiting_is_not_missed: store [72] needs Push;
-        a_lost_connection_costs_who_waits_nothing: network [73] needs Push, Disconnect;
-        who_waits_is_served_when_a_dead_holder_expires: store [71, 74];
+        a_lost_connection_costs_a_waiter_nothing: network [73] needs Push, Disconnect;
+        a_waiter_is_served_when_a_dead_holder_expires: store [71, 74];
         one_release_serves_one_and_the_others_go_on_waiting: store [75];
         a_wait_ends_when_it_is_over_and_not_before: layers [76];
         a_wait_that_ends_during_a_later_attempt_is_a_refusal: layers [76];
@@ -229,13 +229,13 @@ cases! { $
     cancellation {
         an_acquisition_may_be_dropped_at_any_point: store [82];
         a_wait_may_be_dropped_at_any_point: store [82, 86];
-        a_grant_that_nobody_takes_is_given_back: layers [83];
+        a_grant_that_no_caller_takes_is_given_back: layers [83];
         a_release_may_be_dropped_at_any_point: store [84];
         an_extension_may_be_dropped_at_any_point: store [85];
         a_dropped_waiter_gives_way_to_the_next: layers [86];
         a_timeout_that_races_the_grant_leaves_a_guard_or_nothing: store [88];
         a_loop_that_starts_over_leaves_nothing_behind: store [89];
-        an_aborted_task_releases_what_it_held: layers [92];
+        an_aborted_task_releases_its_lock: layers [92];
         dropped_calls_do_not_mix_up_later_replies: store [93];
         any_fault_at_any_step_leaves_the_key_usable: layers [94];
     }
@@ -268,34 +268,34 @@ cases! { $
         impossible_settings_are_refused_before_any_request: layers [193];
         the_longest_durations_do_not_overflow: layers [183];
         lease_ids_stay_secret: store [198];
-        a_forced_release_is_the_operators_and_tells_whose_lock_it_was: store [201] needs ForceRelease, Inspect;
+        a_forced_release_is_the_operators_and_names_the_holder: store [201] needs ForceRelease, Inspect;
     }
     fair {
-        who_comes_first_is_served_first: store [123] needs Queue;
+        claims_are_served_in_order_of_arrival: store [123] needs Queue;
         fair_callers_are_served_in_order_across_clients: store [123] needs Queue;
-        nobody_passes_those_who_queue: store [123] needs Queue;
+        no_claim_passes_the_queue: store [123] needs Queue;
         a_waiter_keeps_its_place_for_as_long_as_it_waits: store [123] needs Queue;
-        an_outage_is_no_busy_loop_for_those_who_queue: layers [105] needs Queue;
+        an_outage_is_no_busy_loop_for_a_queue: layers [105] needs Queue;
         a_dead_waiter_holds_up_the_next_for_its_place_only: store [124] needs Queue;
         a_waiter_that_gives_up_leaves_the_queue_at_once: store [86, 125] needs Queue;
-        who_comes_back_goes_to_the_end: store [125] needs Queue;
+        a_waiter_that_comes_back_goes_to_the_end: store [125] needs Queue;
         a_place_that_has_ended_is_lost: store [125] needs Queue;
         a_queue_outlives_a_holder_that_dies: store [124] needs Queue;
-        who_is_served_has_left_the_queue: store [125] needs Queue;
-        who_leaves_wakes_those_behind: store [86] needs Queue, Push;
+        a_waiter_that_is_served_has_left_the_queue: store [125] needs Queue;
+        a_waiter_that_leaves_wakes_the_next: store [86] needs Queue, Push;
         a_place_may_be_given_up_late_and_twice: store [125] needs Queue;
         a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
-        readers_who_wait_enter_together: store [111] needs Units, Queue;
+        waiting_readers_enter_together: store [111] needs Units, Queue;
         a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
-        readers_who_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;
+        readers_that_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;
         a_waiting_writer_does_not_starve_readers: store [114] needs Units, Queue;
         a_reader_that_would_write_is_told_of_the_deadlock: layers [115] needs Units, Queue;
         an_owner_that_writes_may_read_and_write_again: layers [] needs Units, Queue;
         a_downgrade_lets_readers_in_and_no_writer_between: store [115] needs Units, Queue;
-        a_downgrade_wakes_readers_who_wait: store [70] needs Units, Queue, Push;
+        a_downgrade_wakes_waiting_readers: store [70] needs Units, Queue, Push;
         a_downgrade_lets_readers_of_its_own_process_in: store [115] needs Units, Queue;
         a_downgrade_that_the_store_did_not_hear_of_is_repeated: layers [90] needs Units, Queue;
         a_downgrade_may_be_dropped_at_any_point: store [90] needs Units, Queue;
@@ -310,10 +310,10 @@ cases! { $
         each_holder_has_its_own_ttl: store [112] needs Units;
         permits_are_renewed_while_they_are_held: store [] needs Units;
         a_renewal_gives_units_back_and_takes_none: store [] needs Units;
-        a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits: store [] needs Units;
-        a_release_wakes_who_waits: store [70] needs Units, Push;
+        a_free_permit_is_refused_only_for_the_sake_of_a_waiter: store [] needs Units;
+        a_release_wakes_a_waiter: store [70] needs Units, Push;
         a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units, Inspect;
-        who_is_served_has_left_the_queue: store [] needs Units, Queue;
+        a_waiter_that_is_served_has_left_the_queue: store [] needs Units, Queue;
         clients_may_name_different_limits: store [119] needs Units;
         impossible_numbers_are_refused_at_once: store [120] needs Units;
         an_unknown_permit_is_not_released: store [120] needs Units;
@@ -324,16 +324,16 @@ cases! { $
         a_holder_is_told_at_once_where_the_store_tells: store [] needs Revocation, Push;
         the_next_holder_is_not_asked: store [] needs Revocation;
         a_request_ends_with_the_lease_that_it_was_for: store [] needs Revocation;
-        who_has_queued_meanwhile_is_not_asked: store [] needs Revocation, Queue;
+        a_waiter_that_queued_meanwhile_is_not_asked: store [] needs Revocation, Queue;
         a_request_stands_until_the_last_lease_would_end: store [] needs Revocation, Units;
-        all_who_share_a_key_are_asked: store [] needs Revocation, Units;
-        all_who_share_a_key_are_told_at_once_where_the_store_tells: store [] needs Revocation, Units, Push;
+        all_holders_of_a_key_are_asked: store [] needs Revocation, Units;
+        all_holders_of_a_key_are_told_at_once_where_the_store_tells: store [] needs Revocation, Units, Push;
     }
     together {
         all_keys_are_granted_or_none: store [] needs Together;
         a_refusal_leaves_nothing_not_even_a_place: store [] needs Together, Queue;
         a_repeated_request_for_several_is_the_same_acquisition: store [] needs Together;
-        a_grant_of_several_passes_nobody_who_queues: store [] needs Together, Queue;
+        a_grant_of_several_passes_no_queue: store [] needs Together, Queue;
         a_key_of_another_kind_is_named_and_none_is_granted: store [] needs Together, Units;
         as_many_as_are_promised_are_granted_at_once: store [] needs Together;
         crossing_sets_never_overlap: store [] needs Together;
@@ -359,14 +359,14 @@ cases! { $
     striped {
         each_segment_has_one_holder_and_all_can_be_had: layers [];
         no_two_meet_in_a_segment: layers [];
-        who_waits_gets_the_first_segment_that_is_freed: layers [];
+        a_waiter_gets_the_first_segment_that_is_freed: layers [];
         a_wait_for_a_segment_may_be_dropped_at_any_point: layers [];
     }
     election {
         at_most_one_leads_at_a_time: store [127] needs Units, Queue, Inspect;
         a_resignation_hands_over_at_once: store [127] needs Units, Queue, Inspect;
         a_dead_leader_is_succeeded_within_a_ttl_and_knew_before: store [127] needs Units, Queue, Inspect;
-        what_a_leader_proclaims_is_seen_by_all: store [] needs Units, Queue, Inspect;
+        a_proclamation_is_seen_by_all: store [] needs Units, Queue, Inspect;
         an_observer_is_told_of_every_change: store [] needs Units, Queue, Inspect;
         an_observer_is_told_at_once_where_the_store_tells: store [] needs Units, Queue, Inspect, Push;
         an_observer_without_news_looks_all_the_same: layers [] needs Units, Queue, Inspect;

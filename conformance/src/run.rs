@@ -135,10 +135,10 @@ mod tests {
             case.unwrap().run().unwrap_err().0
         };
 
-        assert_eq!(skips("fair::who_comes_first_is_served_first"), Need::Queue);
+        assert_eq!(skips("fair::claims_are_served_in_order_of_arrival"), Need::Queue);
         assert_eq!(skips("model::mutexes_agree_with_the_specification"), Need::Advance);
         if !EVERYTHING {
-            let layers = "fair::an_outage_is_no_busy_loop_for_those_who_queue";
+            let layers = "fair::an_outage_is_no_busy_loop_for_a_queue";
             assert_eq!(skips(layers), Need::VirtualTime);
             assert_eq!(
                 skips("expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl"),

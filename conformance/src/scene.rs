@@ -27,7 +27,7 @@ pub struct Scene<H> {
     calls: Calls,
     keys: Mutex<Vec<LockKey>>,
     stalls: OnceLock<Stalls>,
-    /// Whether the store is disturbed so that it answers nobody: not a stall.
+    /// Whether the store is disturbed so that it answers no client: not a stall.
     silent: Arc<AtomicBool>,
 }
 

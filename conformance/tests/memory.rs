@@ -120,7 +120,7 @@ mod driven_time {
     suite!(Far);
 }
 
-/// A harness in virtual time, whose clients are made of the store by an expression; with items that differ from the trait's.
+/// A harness in virtual time, with an expression that makes clients of the store; with items that differ from the trait's.
 macro_rules! harness {
     ($module:ident, $harness:ident, $name:literal, $backend:ty, $made:expr, { $($item:item)* }) => {
         struct $harness(MemoryBackend);
@@ -180,7 +180,7 @@ harness!(write_lock, WriteLock, "memory, write lock", Other, AsMutex::write_lock
 });
 
 #[test]
-fn what_runs_here_is_documented() {
+fn the_cases_that_run_here_are_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<Memory>(PAGE);

@@ -45,11 +45,11 @@ use crate::watch::KeyWatch;
 /// | P1 Only an acquisition's own lease id renews or releases it. | `release::a_forged_id_releases_nothing`, `release::a_stale_release_leaves_the_successor`, `retry::releases_and_renewals_may_be_repeated_for_ever` |
 /// | P2 A guard never says valid after its deadline. | `expiry::the_deadline_counts_from_before_the_request`, `expiry::belief_ends_at_the_deadline_though_the_store_still_has_the_lease`, `renewal::a_stalled_process_sees_the_loss_first` |
 /// | P3 Loss is signalled at the latest when the deadline passes and the runtime next runs; never withdrawn. | `renewal::failing_renewals_make_a_lease_unsure_and_then_lost`, `renewal::an_acknowledgement_after_the_deadline_revives_nothing`, `lost::a_loss_is_seen_however_late_one_asks` |
-/// | P4 Unknown stays unknown. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody`, `lost::passing_errors_are_no_loss` |
+/// | P4 Unknown stays unknown. | `mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition`, `release::a_release_whose_reply_is_lost_stays_unknown_and_is_harmless`, `lost::passing_errors_are_no_loss` |
 /// | P5 Where a backend declares fencing, tokens of a key strictly increase in grant order. | `fencing::tokens_strictly_increase`, `fencing::tokens_increase_after_expiry`, `fencing::tokens_increase_after_a_restart` |
 /// | P6 Cancelling any future at any point leaks at most one grant for one TTL. | `cancellation::an_acquisition_may_be_dropped_at_any_point`, `cancellation::a_release_may_be_dropped_at_any_point`, `cancellation::any_fault_at_any_step_leaves_the_key_usable` |
 /// | P7 If the store is reachable and the holder dies, the key is free within a TTL. | `expiry::a_holder_that_is_gone_frees_the_key_within_a_ttl`, `expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before` |
-/// | P8 No waiter outlives its wait or depends on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::without_any_news_who_waits_polls`, `waiting::who_waits_is_served_when_a_dead_holder_expires` |
+/// | P8 No waiter outlives its wait or depends on notifications. | `waiting::a_wait_ends_when_it_is_over_and_not_before`, `waiting::a_waiter_without_any_news_polls`, `waiting::a_waiter_is_served_when_a_dead_holder_expires` |
 ///
 /// # Example
 ///

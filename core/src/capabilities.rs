@@ -57,7 +57,7 @@ pub enum Feature {
     /// Leases that are [kept](crate::Tenure::Kept) share one time to live per client and TTL: to renew all of
     /// them together costs as much as to renew one.
     Sessions,
-    /// Grants reserve [tokens](crate::Grant::with_spare_tokens) for those to whom a lease is passed on; a key's first grant need not.
+    /// Grants reserve [tokens](crate::Grant::with_spare_tokens) for the later holders of a lease that is passed on; a key's first grant need not.
     SpareTokens,
     /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
     Together,

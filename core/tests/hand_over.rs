@@ -29,7 +29,7 @@ fn client(news: News) -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
     (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
 }
 
-/// A store that reserves two tokens for those who take a lease over.
+/// A store that reserves two tokens for the later holders of a lease.
 #[derive(Debug)]
 struct Sparing(MemoryBackend);
 

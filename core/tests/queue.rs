@@ -323,7 +323,7 @@ mod callers_at_the_store {
 
     use super::*;
 
-    /// A store whose holder leaves just after it has refused another: before the refusal arrives.
+    /// A store in which the holder leaves just after the refusal of another claim: before the refusal arrives.
     #[derive(Debug)]
     struct Leaving {
         inner: MemoryBackend,

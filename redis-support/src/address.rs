@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_can_be_read() {
+    fn a_printed_address_can_be_read() {
         assert_eq!(tcp("fe80::1", 7000).to_string(), "[fe80::1]:7000");
         assert_eq!(tcp("host", 7000).to_string(), "host:7000");
         assert_eq!(Address::Unix("/run/redis.sock".into()).to_string(), "/run/redis.sock");

@@ -68,9 +68,11 @@ impl<C: Client> Backend<C> {
 
     /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
     pub fn connect_lazily(config: Config<C>) -> Self {
-        let Config { client, topology, access, sentinel_access, layout, timeout, .. } = config;
+        let Config { client, topology, access, sentinel_access, layout, timeout, clock, .. } =
+            config;
         let news = Arc::new(News::new(layout.clone()));
-        let shared = Shared::new(client, timeout, Arc::clone(&news), config.push, config.protocol);
+        let (push, protocol) = (config.push, config.protocol);
+        let shared = Shared::new(client, timeout, clock, Arc::clone(&news), push, protocol);
         let servers = Servers::new(topology, access, &sentinel_access, &shared);
         let Config { replicas, replicas_timeout, .. } = config;
         // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_goes_alone() {
+    fn a_refused_call_goes_alone() {
         let calls = [renew("a"), renew("b")];
         let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));
         for outcome in batch.outcomes(vec![Err(ServerError::new("OOM", "no memory"))]) {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_makes_none_of_each_and_is_not_done_again() {
+    fn an_odd_reply_makes_none_of_each_and_is_not_done_again() {
         let calls = [release("a"), release("b")];
         for reply in [Reply::Nil, Reply::Int(1), Reply::Array(vec![Reply::Int(1)])] {
             let batch = Batch::new(calls.iter().map(|call| (call, Form::TOGETHER)));

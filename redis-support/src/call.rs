@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_renew_together_are_what_they_are_alone() {
+    fn joint_renewals_are_the_same_as_single_ones() {
         let units = lease().with_share(Share::Units { units: 2, limit: 3 });
         let (layout, leases) = (Layout::default(), [lease(), units, lease()]);
         let together = Call::renew_all(&layout, &leases);

@@ -6,8 +6,10 @@ mod url;
 mod tests;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
@@ -24,6 +26,7 @@ pub struct Config<C> {
     pub(crate) sentinel_access: Access,
     pub(crate) layout: Layout,
     pub(crate) timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) push: bool,
     pub(crate) protocol: Protocol,
     pub(crate) replicas: Replicas,
@@ -108,6 +111,7 @@ impl<C: Client> Config<C> {
             sentinel_access: Access::default(),
             layout: Layout::default(),
             timeout: Self::DEFAULT_TIMEOUT,
+            clock: Arc::new(SystemClock),
             push: true,
             protocol: Protocol::Resp3,
             replicas: Replicas::None,
@@ -135,6 +139,14 @@ impl<C: Client> Config<C> {
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         self.timeout = a_millisecond_to_a_minute("timeout", timeout)?;
         Ok(self)
+    }
+
+    /// The clock on which the backend counts how long a server behind sentinels or in a cluster is believed: that of the
+    /// [client](leasehold_core::Builder::clock). Timeouts of the network are counted in real time. Default: [`SystemClock`].
+    #[must_use]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     /// Does not ask the servers to tell of changes: those who wait poll.

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_repeats_of_a_request_is_not_told() {
+    fn an_echo_of_a_request_is_not_told() {
         let said = "unknown command 'AUTH', with args beginning with: 'S3CR3T'";
         let error = ServerError::new("ERR", said).into_error();
 

@@ -247,6 +247,7 @@ mod tests {
     use futures_util::FutureExt;
     use futures_util::future::join_all;
     use leasehold_core::LockKey;
+    use leasehold_core::clock::SystemClock;
     use tokio::runtime::{Builder, Runtime};
     use tokio::task::yield_now;
 
@@ -277,7 +278,8 @@ mod tests {
 
     fn group_of(fake: &Fake) -> Arc<Group<Fake>> {
         let news = Arc::new(News::new(Layout::default()));
-        let shared = Shared::new(fake.clone(), TIMEOUT, news, true, Protocol::Resp3);
+        let clock = Arc::new(SystemClock);
+        let shared = Shared::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
         let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
         Group::new(&line, Form::TOGETHER)
     }
@@ -335,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_fails_alone() {
+    async fn a_refused_call_fails_alone() {
         let (group, _fake) = group();
         let calls = ["a", "bad", "c", "bad", "e"].map(call);
 
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_breaks_tells_all() {
+    async fn a_break_is_told_to_all() {
         let (group, fake) = group();
         group.line.connect().await.unwrap();
         let calls = ["a", "b", "c"].map(call);
@@ -380,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_while_waiting_is_not_sent() {
+    async fn a_call_given_up_while_waiting_is_not_sent() {
         let (group, fake) = group();
         group.line.connect().await.unwrap();
         let calls = ["first", "second", "third", "gone", "fourth"].map(call);
@@ -396,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_gives_up_meanwhile_is_not_sent_once_more() {
+    async fn a_call_given_up_meanwhile_is_not_sent_once_more() {
         let (group, fake) = group();
         group.line.connect().await.unwrap();
         fake.serve("h:1", |_words| Some(Err(ServerError::new("NOSCRIPT", "No matching script."))));
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_sends_while_somebody_else_does() {
+    async fn one_caller_sends_at_a_time() {
         let fake = Fake::default();
         fake.serve("h:1", |_words| Some(Ok(Reply::Other)));
         let group = group_of(&fake);

@@ -1,4 +1,4 @@
-//! What the scripts' replies mean.
+//! The meaning of the scripts' replies.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -12,7 +12,7 @@ use leasehold_core::{
 use crate::client::Received;
 use crate::error::ServerError;
 
-/// A reply that is not an error, whatever client received it.
+/// A reply that is not an error, from any client crate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
     /// Several; of a map, one key and its value after the other.
@@ -23,7 +23,7 @@ pub enum Reply {
     Int(i64),
     /// Nothing.
     Nil,
-    /// What nothing of ours replies with a meaning.
+    /// A reply without a meaning here.
     Other,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Hearing {
     pub(crate) has_push: bool,
 }
 
-/// Where the server tells nothing, the first in the queue looks this often: for what a critical section of a few round trips takes. Each
+/// Where the server tells nothing, the first in the queue looks this often: as long as a critical section of a few round trips takes. Each
 /// claim behind it looks less often by as much, so that all of them are not much more work than the first.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -279,7 +279,7 @@ pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error>
     }
 }
 
-/// Who holds a key.
+/// The holders of a key.
 struct Held {
     token: Option<u64>,
     /// How many units are in use; `None` for a mutex.
@@ -332,7 +332,7 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     }
 }
 
-/// Who holds units, from its id and what is known of it: `<units> <description>`.
+/// The holder of units, from its id and its record: `<units> <description>`.
 fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
     let known = str::from_utf8(known).unwrap_or_default();
     let (units, description) = known.split_once(' ').unwrap_or((known, ""));
@@ -343,7 +343,7 @@ fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
         .with_remaining(Some(remaining))
 }
 
-/// Who holds a lock, from what lies under its key, which any client may have put there.
+/// The holder of a lock, from the value of its key, which any client may have put there.
 fn holder(value: &[u8], remaining: i64) -> Holder {
     let mut parts = value.splitn(2, |&byte| byte == b' ');
     let id = parts.next().unwrap_or_default();
@@ -374,239 +374,4 @@ fn unexpected() -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use leasehold_core::{Lease, LockKey};
-
-    use super::*;
-
-    const WHOLE: Hearing = Hearing { is_whole: true, has_push: true };
-    const UNITS: Hearing = Hearing { is_whole: false, has_push: true };
-
-    fn attempt(parts: &[Reply], hearing: Hearing) -> Attempt {
-        decode_attempt(Ok(Reply::Array(parts.to_vec())), hearing).unwrap().outcome
-    }
-
-    /// A refusal of a claim that has this place, behind so many others.
-    fn refusal(after: i64, left: i64, by: [Reply; 2], place: i64, ahead: i64) -> Vec<Reply> {
-        let [by, known] = by;
-        let [after, left] = [after, left].map(Reply::Int);
-        vec![Reply::Int(0), after, left, by, known, Reply::Int(place), Reply::Int(ahead)]
-    }
-
-    fn contention_of(parts: &[Reply], hearing: Hearing) -> Contention {
-        match attempt(parts, hearing) {
-            Attempt::Held(contention) => contention,
-            Attempt::Granted(grant) => panic!("{grant:?}"),
-        }
-    }
-
-    fn bytes(text: &str) -> Reply {
-        Reply::Bytes(text.as_bytes().to_vec())
-    }
-
-    #[test]
-    fn a_grant_carries_its_token_exactly() {
-        for token in [bytes("9007199254740991"), Reply::Int((1 << 53) - 1)] {
-            let Attempt::Granted(grant) = attempt(&[Reply::Int(1), token, Reply::Int(0)], WHOLE)
-            else {
-                panic!()
-            };
-            assert_eq!(grant.token(), (1 << 53) - 1);
-        }
-    }
-
-    #[test]
-    fn a_grant_says_whether_there_is_news_of_it() {
-        for (granted, has_news) in [(1, true), (2, false)] {
-            let Attempt::Granted(grant) = attempt(&[granted, 7, 3].map(Reply::Int), WHOLE) else {
-                panic!()
-            };
-            assert_eq!((grant.token(), grant.spare_tokens(), grant.has_news()), (7, 3, has_news));
-        }
-    }
-
-    #[test]
-    fn a_refusal_tells_the_holder() {
-        let by = [bytes("some-id web-1/42 nightly"), Reply::Nil];
-
-        let contention = contention_of(&refusal(1_500, 1_500, by, -1, -1), WHOLE);
-
-        let holder = contention.holder().unwrap();
-        assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
-        assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
-        assert_eq!(contention.retry_after(), Some(Duration::from_millis(1_500)));
-        assert_eq!((contention.place(), contention.called_by()), (None, None));
-    }
-
-    #[test]
-    fn a_refusal_tells_the_place_and_its_news() {
-        for (hearing, ahead, called_by) in [
-            (WHOLE, 0, CalledBy::Key),
-            (WHOLE, 1, CalledBy::Name),
-            (UNITS, 0, CalledBy::Name),
-            (UNITS, 7, CalledBy::Name),
-        ] {
-            let parts = refusal(-1, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
-            let contention = contention_of(&parts, hearing);
-            assert_eq!(contention.place(), Some(Duration::from_secs(5)));
-            assert_eq!(contention.called_by(), Some(called_by));
-            assert_eq!(contention.retry_after(), None);
-        }
-    }
-
-    #[test]
-    fn without_push_the_first_in_the_queue_looks_most_often() {
-        let silent = Hearing { has_push: false, ..WHOLE };
-        let looks = |after, ahead| {
-            let parts = refusal(after, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
-            contention_of(&parts, silent).retry_after()
-        };
-
-        assert_eq!(looks(-1, 0), Some(LOOK));
-        assert_eq!(looks(3_000, 7), Some(LOOK * 8));
-        assert_eq!(looks(5, 7), Some(Duration::from_millis(5)));
-    }
-
-    #[test]
-    fn a_reply_names_the_claims_that_were_called_up() {
-        let called = |told: Vec<String>| assert_eq!(told, ["a", "b"]);
-        let ids = [bytes("a"), bytes("b")];
-        let granted = [&[Reply::Int(1), bytes("5"), Reply::Int(0)][..], &ids].concat();
-        let refused = [&refusal(-1, -1, [Reply::Nil, Reply::Nil], -1, -1)[..], &ids].concat();
-        for parts in [granted, refused] {
-            called(decode_attempt(Ok(Reply::Array(parts)), WHOLE).unwrap().called);
-        }
-        let number = || Ok(Reply::Array([&[Reply::Int(1)][..], &ids].concat()));
-        called(decode_release(number()).unwrap().called);
-        called(decode_renewal(number()).unwrap().called);
-    }
-
-    #[test]
-    fn a_foreign_holder_without_a_ttl_is_a_holder() {
-        let by = [Reply::Bytes(b"\xff\xfe \x1b[31m".to_vec()), Reply::Nil];
-
-        let contention = contention_of(&refusal(-1, -1, by, -1, -1), WHOLE);
-
-        assert_eq!(contention.retry_after(), None);
-        assert_eq!(contention.holder().unwrap().description(), None);
-    }
-
-    #[test]
-    fn a_refusal_of_units_tells_a_holder_and_when_there_may_be_room() {
-        let by = [bytes("some-id"), bytes("3 web-1/42 nightly")];
-
-        let contention = contention_of(&refusal(700, 1_500, by, -1, -1), UNITS);
-
-        let holder = contention.holder().unwrap();
-        assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
-        assert_eq!(holder.units(), 3);
-        assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
-        assert_eq!(contention.retry_after(), Some(Duration::from_millis(700)));
-    }
-
-    #[test]
-    fn a_refusal_for_the_sake_of_the_queue_names_no_holder() {
-        let parts = refusal(300, -1, [Reply::Nil, Reply::Nil], -1, -1);
-        let expected = Contention::new().with_retry_after(Duration::from_millis(300));
-
-        assert_eq!(contention_of(&parts, UNITS), expected);
-        assert_eq!(contention_of(&parts, WHOLE), expected);
-    }
-
-    #[test]
-    fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
-        let claims = ["a", "b"].map(|name| {
-            Claim::new(Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(1)))
-        });
-        let decode =
-            |parts: &[Reply]| decode_attempt_all(Ok(Reply::Array(parts.to_vec())), &claims);
-
-        let granted = decode(&[Reply::Int(1), bytes("5"), bytes("6")]).unwrap();
-        let AttemptAll::Granted(grants) = granted else { panic!("{granted:?}") };
-        assert_eq!(grants.iter().map(Grant::token).collect::<Vec<_>>(), [5, 6]);
-
-        let refusal = [Reply::Int(0), Reply::Int(2), Reply::Int(9), Reply::Int(9), bytes("id")];
-        let AttemptAll::Held { key, contention } = decode(&refusal).unwrap() else { panic!() };
-        assert_eq!(&key, claims[1].key());
-        assert_eq!(contention.holder().unwrap().fingerprint(), Fingerprint::of(b"id"));
-
-        let error = decode(&[Reply::Int(-1), Reply::Int(2)]).unwrap_err();
-        assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(claims[1].key())));
-
-        for form in [
-            &[Reply::Int(1), bytes("5")][..],
-            &[Reply::Int(1), bytes("5"), bytes("6"), bytes("7")],
-            &[Reply::Int(1), bytes("5"), bytes("0")],
-            &[Reply::Int(0), Reply::Int(3), Reply::Int(9), Reply::Int(9), bytes("id")],
-            &[Reply::Int(0), Reply::Int(0), Reply::Int(9), Reply::Int(9), bytes("id")],
-            &[Reply::Int(0), Reply::Int(1), Reply::Int(9)],
-            &[Reply::Int(-1), Reply::Int(3)],
-            &[Reply::Int(7)],
-            &[],
-        ] {
-            assert_eq!(decode(form).unwrap_err().kind(), ErrorKind::Unexpected, "{form:?}");
-        }
-    }
-
-    #[test]
-    fn an_inspection_counts_the_units_of_those_it_does_not_list() {
-        let reply = vec![
-            bytes("42"),
-            Reply::Int(9),
-            bytes("some-id"),
-            Reply::Int(1_500),
-            bytes("3 web-1/42"),
-            bytes("other-id"),
-            Reply::Int(2_500),
-            bytes("1 "),
-        ];
-
-        let inspection = decode_inspection(Ok(Reply::Array(reply))).unwrap();
-
-        assert_eq!((inspection.units(), inspection.last_token()), (9, Some(42)));
-        let units: Vec<u32> = inspection.holders().iter().map(Holder::units).collect();
-        assert_eq!(units, [3, 1]);
-        assert_eq!(inspection.holders()[1].description(), None);
-    }
-
-    #[test]
-    fn replies_of_another_form_are_errors() {
-        let forms = [
-            Reply::Nil,
-            Reply::Other,
-            Reply::Int(7),
-            bytes("OK"),
-            Reply::Array(vec![]),
-            Reply::Array(vec![Reply::Int(0), Reply::Nil, Reply::Nil]),
-            Reply::Array(vec![Reply::Int(1), Reply::Nil, Reply::Nil]),
-            Reply::Array(vec![Reply::Other, Reply::Int(0), bytes("x")]),
-            Reply::Array(vec![Reply::Nil, Reply::Int(1), bytes("x"), Reply::Int(1)]),
-        ];
-        for token in ["0", "1e15", "-1"] {
-            let form = Reply::Array(vec![Reply::Int(1), bytes(token), Reply::Int(0)]);
-            let error = decode_attempt(Ok(form), WHOLE).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unexpected, "{token}");
-        }
-        for form in forms {
-            let errors = [
-                decode_attempt(Ok(form.clone()), WHOLE).unwrap_err(),
-                decode_renewal(Ok(form.clone())).unwrap_err(),
-                decode_release(Ok(form.clone())).unwrap_err(),
-                decode_inspection(Ok(form.clone())).unwrap_err(),
-                decode_forced_release(Ok(form.clone())).unwrap_err(),
-                decode_revocation(Ok(form.clone())).unwrap_err(),
-            ];
-            assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unexpected), "{form:?}");
-        }
-    }
-
-    #[test]
-    fn something_else_in_the_place_of_a_lock_means_it_is_not_ours() {
-        let wrong_type = || Err(ServerError::new("WRONGTYPE", "Operation against a key"));
-
-        assert_eq!(decode_renewal(wrong_type()).unwrap().outcome, Renewal::Taken);
-        assert_eq!(decode_release(wrong_type()).unwrap().outcome, Release::NotHeld);
-        let error = decode_attempt(wrong_type(), WHOLE).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WrongType);
-    }
-}
+mod tests;

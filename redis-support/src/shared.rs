@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
@@ -14,6 +15,7 @@ use crate::watch::News;
 pub(crate) struct Shared<C> {
     pub(crate) client: C,
     pub(crate) timeout: Duration,
+    clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
     /// Whether servers are asked to tell of changes.
     push: AtomicBool,
@@ -36,6 +38,7 @@ impl<C: Client> Shared<C> {
     pub(crate) fn new(
         client: C,
         timeout: Duration,
+        clock: Arc<dyn Clock>,
         news: Arc<News>,
         push: bool,
         protocol: Protocol,
@@ -46,6 +49,7 @@ impl<C: Client> Shared<C> {
         Arc::new(Self {
             client,
             timeout,
+            clock,
             news,
             push,
             forgoes_news,
@@ -56,6 +60,11 @@ impl<C: Client> Shared<C> {
             closed,
             has_warned,
         })
+    }
+
+    /// The time on the clock of the configuration, by which a server is believed: it goes on while the machine is suspended.
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
     }
 
     /// Whether servers tell of changes, as far as is known.

@@ -19,7 +19,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(20);
 /// Longer than any TTL, delay or place in a queue.
 const ALL_IS_OVER: Duration = Duration::from_secs(15);
 
-/// What the last leader says.
+/// The proclamation of the last leader.
 const FAREWELL: &str = "farewell";
 
 /// Ends all faults, shuts the clients down, and looks for anything that is left.

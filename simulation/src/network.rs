@@ -21,7 +21,7 @@ use crate::store::Request;
 use crate::weather::Fate;
 use crate::world::World;
 
-/// The link of one process to one store: a backend whose requests and replies are messages.
+/// The link of one process to one store: a backend that sends requests and replies as messages.
 #[derive(Clone)]
 pub struct Link(Arc<Connection>);
 
@@ -46,7 +46,7 @@ impl Link {
             muted,
             world,
             processor,
-            // Those of the state machine that both stores run.
+            // Both stores run the state machine.
             capabilities: MemoryBackend::new().capabilities(),
             is_dead: AtomicBool::new(false),
             numbers: AtomicU64::new(0),

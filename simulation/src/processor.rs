@@ -12,7 +12,7 @@ use crate::schedule::{Schedule, Stream};
 /// The longest time that a process takes to come to a timer or a message once it runs again, in milliseconds.
 const BACKLOG: u64 = 3;
 
-/// What a client's process runs on, unless the process is [paused](Fault::Pause).
+/// The processor of a client's process, unless the process is [paused](Fault::Pause).
 ///
 /// Only timers, replies and news wake the tasks of a process, or tasks of the same process. All of them come through here and wait
 /// while the process is paused, so then none of its tasks runs.

@@ -31,7 +31,7 @@ pub(crate) struct Task {
     pub(crate) clock: DriftingClock,
     pub(crate) number: usize,
     pub(crate) profile: Profile,
-    /// The owner of what all tasks of the process lock in common.
+    /// The owner of the locks that all tasks of the process have in common.
     pub(crate) common: OwnerId,
     pub(crate) rng: Rng,
 }

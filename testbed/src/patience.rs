@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_url_says_already_is_kept() {
+    fn a_setting_in_the_url_is_kept() {
         assert_eq!(patiently("redis://a"), "redis://a?timeout-ms=15000");
         assert_eq!(patiently("redis://a?push=off"), "redis://a?push=off&timeout-ms=15000");
         assert_eq!(patiently("redis://a?timeout-ms=9"), "redis://a?timeout-ms=9");

@@ -28,7 +28,7 @@ impl Process {
         Self::spawn(Command::new(program).args(args), log)
     }
 
-    /// Starts `command`; what it prints goes to the file `log`.
+    /// Starts `command`; its output goes to the file `log`.
     ///
     /// # Errors
     ///

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_black_hole_held_back_passes_afterwards() {
+    async fn bytes_that_a_black_hole_held_back_pass_afterwards() {
         let (proxy, mut stream) = echo().await;
         proxy.set_weather(Weather::BlackHole);
         stream.write_all(b"hello").await.unwrap();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_disconnected_is_gone_and_may_come_again() {
+    async fn a_disconnected_client_is_gone_and_may_come_again() {
         let (proxy, mut stream) = echo().await;
         say(&mut stream, b"hello").await.unwrap();
 

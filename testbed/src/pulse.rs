@@ -53,6 +53,7 @@ mod tests {
 
         thread::scope(|scope| {
             scope.spawn(|| {
+                // A stopped process knows no time but the real one.
                 thread::sleep(TIMEOUT / 5);
                 resume();
             });

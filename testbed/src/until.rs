@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_takes_a_while_is_waited_for() {
+    async fn a_condition_that_takes_a_while_is_waited_for() {
         let looks = Cell::new(0);
 
         until("looked at three times", async || looks.replace(looks.get() + 1) == 2).await;
@@ -65,7 +65,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     #[should_panic(expected = "pigs fly")]
-    async fn what_never_is_so_is_told() {
+    async fn a_condition_that_never_holds_is_told() {
         until("pigs fly", async || false).await;
     }
 }

@@ -98,7 +98,7 @@ async fn a_slot_moves_with_its_keys() {
 }
 
 #[tokio::test]
-async fn who_is_isolated_does_not_answer_clients() {
+async fn an_isolated_node_does_not_answer_clients() {
     let cluster = ClusterOptions::new().proxied().start().await;
     let owner = cluster.owner_of("k").await;
     let mut stream = TcpStream::connect(cluster.node_address(owner)).await.unwrap();

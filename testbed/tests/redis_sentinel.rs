@@ -70,7 +70,7 @@ async fn sentinels_are_told_to_fail_over_and_one_of_them_may_be_gone() {
 }
 
 #[tokio::test]
-async fn who_is_isolated_is_replaced_and_comes_back() {
+async fn an_isolated_primary_is_replaced_and_comes_back() {
     let redis = SentinelOptions::new().fast().proxied().start().await;
     assert_eq!(redis.proxies().len(), 5);
 

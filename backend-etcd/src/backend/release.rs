@@ -13,7 +13,7 @@ use leasehold_core::{
 };
 
 use super::EtcdBackend;
-use super::acquire::put;
+use super::hook::put;
 use super::look::{described, revision};
 use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
 
-use super::acquire::put;
+use super::hook::put;
 use super::look::{got, senseless};
 use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};

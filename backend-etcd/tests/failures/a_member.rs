@@ -46,7 +46,7 @@ async fn that_hangs_is_missed_once_and_waited_for_once() {
         assert!(missed.is_retryable(), "{missed}");
         stalls.in_time("the error", start.elapsed(), Duration::from_secs(1) + PROMPT)?;
 
-        // What it was asked for is given up first, in the background.
+        // The client first gives up the claims that it sent to it, in the background.
         let_go(lock(&client, "job").await).await;
         let errors = try_locks(&client, 200).await;
         assert!(errors.is_empty(), "{errors:?}");

@@ -57,7 +57,7 @@ async fn that_swallows_connections_is_an_error_in_time_for_all_callers() {
             calls.spawn(async move { acquire(&backend, &n.to_string()).await.unwrap_err() });
         }
 
-        // One who was just about to give up may try once more.
+        // A call that was about to give up may try once more.
         let bound = Duration::from_secs(2) + PROMPT;
         for error in Stalls::watch().promptly("errors for all", bound, calls.join_all()).await? {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -18,7 +18,7 @@ async fn one_holds_and_one_waits() -> (Etcd, Client, LockGuard, JoinHandle<LockG
 }
 
 #[tokio::test]
-async fn who_revokes_the_lease_ends_the_lock_and_the_next_one_is_granted() {
+async fn that_revokes_the_lease_ends_the_lock_and_the_next_one_is_granted() {
     let (etcd, store, guard, waits) = one_holds_and_one_waits().await;
     let lease = format!("{:x}", entries(&store, "job").await[0].lease());
 
@@ -33,7 +33,7 @@ async fn who_revokes_the_lease_ends_the_lock_and_the_next_one_is_granted() {
 }
 
 #[tokio::test]
-async fn who_deletes_the_key_ends_the_lock_and_its_release_hurts_nobody() {
+async fn that_deletes_the_key_ends_the_lock_and_its_release_is_harmless() {
     let (_etcd, store, guard, waits) = one_holds_and_one_waits().await;
     let ours = entries(&store, "job").await.remove(0);
 
@@ -50,7 +50,7 @@ async fn who_deletes_the_key_ends_the_lock_and_its_release_hurts_nobody() {
 }
 
 #[tokio::test]
-async fn who_gives_the_key_to_another_does_not_see_it_released() {
+async fn that_gives_the_key_to_another_does_not_see_it_released() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
@@ -69,7 +69,7 @@ async fn who_gives_the_key_to_another_does_not_see_it_released() {
 }
 
 #[tokio::test]
-async fn who_deletes_the_key_is_noticed_by_the_next_renewal_without_any_news() {
+async fn that_deletes_the_key_is_noticed_by_the_next_renewal_without_any_news() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let deaf = FaultBackend::new(EtcdBackend::connect(&etcd.url()).await.unwrap());
@@ -90,7 +90,7 @@ async fn who_deletes_the_key_is_noticed_by_the_next_renewal_without_any_news() {
 }
 
 #[tokio::test]
-async fn who_deletes_a_place_in_line_delays_only_its_owner() {
+async fn that_deletes_a_place_in_line_delays_only_its_owner() {
     let (etcd, store, guard, waits) = one_holds_and_one_waits().await;
     let behind = waiting(&client(&etcd.url(), LONG).await, "job");
     until_there_are(&store, "job", 3).await;
@@ -108,7 +108,7 @@ async fn who_deletes_a_place_in_line_delays_only_its_owner() {
 }
 
 #[tokio::test]
-async fn who_revokes_a_waiters_lease_does_not_keep_it_from_being_served() {
+async fn that_revokes_a_waiters_lease_does_not_keep_it_from_being_served() {
     let (etcd, store, guard, waits) = one_holds_and_one_waits().await;
     let place = entries(&store, "job").await.remove(1);
 
@@ -124,7 +124,7 @@ async fn who_revokes_a_waiters_lease_does_not_keep_it_from_being_served() {
 }
 
 #[tokio::test]
-async fn who_revokes_the_lease_of_permits_lets_the_next_ones_in() {
+async fn that_revokes_the_lease_of_permits_lets_the_next_ones_in() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let (holder, waiter) = (client(&etcd.url(), LONG).await, client(&etcd.url(), LONG).await);
@@ -148,7 +148,7 @@ async fn who_revokes_the_lease_of_permits_lets_the_next_ones_in() {
 }
 
 #[tokio::test]
-async fn who_compacts_keeps_no_waiter_from_being_told() {
+async fn that_compacts_keeps_no_waiter_from_being_told() {
     let (etcd, _store, guard, waits) = one_holds_and_one_waits().await;
     etcd.ctl(&["put", "x", "y"]).await;
 
@@ -159,7 +159,7 @@ async fn who_compacts_keeps_no_waiter_from_being_told() {
 }
 
 #[tokio::test]
-async fn who_compacts_keeps_no_holder_from_being_told() {
+async fn that_compacts_keeps_no_holder_from_being_told() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
@@ -178,7 +178,7 @@ async fn who_compacts_keeps_no_holder_from_being_told() {
 }
 
 #[tokio::test]
-async fn who_compacts_before_a_connection_breaks_keeps_no_holder_from_being_told() {
+async fn that_compacts_before_a_connection_breaks_keeps_no_holder_from_being_told() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
@@ -202,7 +202,7 @@ async fn who_compacts_before_a_connection_breaks_keeps_no_holder_from_being_told
 }
 
 #[tokio::test]
-async fn who_deletes_a_key_makes_the_next_token_larger_all_the_same() {
+async fn that_deletes_a_key_makes_the_next_token_larger_all_the_same() {
     let etcd = Etcd::start().await;
     let client = client(&etcd.url(), LONG).await;
     let guard = lock(&client, "job").await;
@@ -217,7 +217,7 @@ async fn who_deletes_a_key_makes_the_next_token_larger_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_releases_by_force_ends_thousands_of_holders() {
+async fn that_releases_by_force_ends_thousands_of_holders() {
     const HOLDERS: usize = 2_000;
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;

@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// Creates the tables, whose layout has this number.
+/// Creates the tables, in the layout with this number.
 const CREATE: &str = "
 CREATE TABLE {stripe} (stripe INTEGER PRIMARY KEY, token INTEGER NOT NULL) STRICT;
 INSERT INTO {stripe} WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 255) SELECT n, 0 FROM n;
@@ -37,7 +37,7 @@ INSERT INTO {host} VALUES (1, '', '', 0, 0);
 /// The layout that [`CREATE`] makes.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// What the file knows of its machine.
+/// The machine, as the file knows it.
 #[derive(Debug)]
 pub(crate) struct HostRow {
     pub(crate) layout: i64,
@@ -63,7 +63,7 @@ impl Tables<'_> {
         self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
     }
 
-    /// Ends all leases and gives up all places, moves all tokens to what may have been given out, and notes the machine.
+    /// Ends all leases and gives up all places, moves all tokens past those that may have been given out, and notes the machine.
     pub(crate) fn settle(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute("DELETE FROM {lease}", [])?;
         self.execute("UPDATE {stripe} SET token = max(token, (SELECT ceiling FROM {host}))", [])?;
@@ -75,7 +75,7 @@ impl Tables<'_> {
         self.execute("UPDATE {host} SET ceiling = max(ceiling, ?1)", params![ceiling])
     }
 
-    /// All tokens that were given out are below it, also those that a loss of power takes from the stripes.
+    /// All tokens that were given out are below it, also the tokens that a loss of power takes from the stripes.
     pub(crate) fn ceiling(&self) -> Result<i64, Stop> {
         let ceiling = self.first("SELECT ceiling FROM {host}", [], |row| row.get(0))?;
         ceiling.ok_or_else(|| emptied("host"))

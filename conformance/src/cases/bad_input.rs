@@ -147,7 +147,7 @@ pub(crate) async fn lease_ids_stay_secret<H: Harness>(scene: &Scene<H>) {
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn a_forced_release_is_the_operators_and_tells_whose_lock_it_was<H: Harness>(
+pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder<H: Harness>(
     scene: &Scene<H>,
 ) {
     let key = scene.key();

@@ -77,7 +77,7 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene
     next.expect("those who left are in nobody's way").release().await.unwrap();
 }
 
-pub(crate) async fn a_grant_that_nobody_takes_is_given_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_that_no_caller_takes_is_given_back<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -189,7 +189,7 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(sc
     next.expect("nothing is in its way").release().await.unwrap();
 }
 
-pub(crate) async fn an_aborted_task_releases_what_it_held<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_aborted_task_releases_its_lock<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();

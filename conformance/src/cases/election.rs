@@ -155,7 +155,7 @@ pub(crate) async fn a_dead_leader_is_succeeded_within_a_ttl_and_knew_before<H: H
     next.resign().await.unwrap();
 }
 
-pub(crate) async fn what_a_leader_proclaims_is_seen_by_all<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_proclamation_is_seen_by_all<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let other = scene.client().await.election(&key).unwrap();

@@ -29,7 +29,7 @@ fn long_lease<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
     scene.lease(key).with_ttl(scene.ttl() * 20)
 }
 
-pub(crate) async fn who_comes_first_is_served_first<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn claims_are_served_in_order_of_arrival<H: Harness>(scene: &Scene<H>) {
     const ROUNDS: usize = 200;
     const WAITERS: usize = 5;
 
@@ -94,7 +94,7 @@ pub(crate) async fn fair_callers_are_served_in_order_across_clients<H: Harness>(
     assert_eq!(*served.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5]);
 }
 
-pub(crate) async fn nobody_passes_those_who_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn no_claim_passes_the_queue<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, waiter, passer) =
@@ -136,7 +136,7 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>
     second.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn an_outage_is_no_busy_loop_for_those_who_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let holder = scene.client_with(fair(scene)).await;
     let patient = scene.options().fair(true).outage_wait(scene.ttl() * 20);
@@ -206,7 +206,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(
     next.release().await.unwrap();
 }
 
-pub(crate) async fn who_comes_back_goes_to_the_end<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, leaver, stayer) =
@@ -242,7 +242,7 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies<H: Harness>(scene: &Scen
     backend.release(&waiter).await.unwrap();
 }
 
-pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, waiter, next) =
@@ -259,7 +259,7 @@ pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn who_leaves_wakes_those_behind<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_leaves_wakes_the_next<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, first) = (long_lease(scene, &key), long_lease(scene, &key));

@@ -62,7 +62,7 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request<H: Harness
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn spare_tokens_are_nobody_elses<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn spare_tokens_belong_to_one_grant<H: Harness>(scene: &Scene<H>) {
     let (key, backend) = (scene.key(), scene.backend().await);
     let mut last = 0;
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
@@ -77,7 +77,9 @@ pub(crate) async fn spare_tokens_are_nobody_elses<H: Harness>(scene: &Scene<H>) 
     }
 }
 
-pub(crate) async fn who_leaves_with_the_lease_in_hand_passes_it_on<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on<H: Harness>(
+    scene: &Scene<H>,
+) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -98,7 +100,7 @@ pub(crate) async fn who_leaves_with_the_lease_in_hand_passes_it_on<H: Harness>(s
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn the_last_who_leaves_gives_the_lease_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -191,7 +193,7 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares<H: Harne
 ) {
     const LOCKS: usize = 300;
 
-    assert!(waiting_is_queueing(scene, Share::Whole).await, "who waits has no place");
+    assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiter has no place");
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -256,7 +258,7 @@ pub(crate) async fn without_it_every_holder_asks_the_store<H: Harness>(scene: &S
     }
 }
 
-pub(crate) async fn who_wants_another_lease_asks_the_store<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();

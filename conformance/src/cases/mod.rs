@@ -74,7 +74,7 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// How late a client may learn of what the store tells. Without that, it finds out when it looks, which a lease or a place with this
+/// How late news of the store may reach a client. Without news, the client finds out when it looks, which a lease or a place with this
 /// TTL makes it do after a third: a machine that is busy is late, and seldom as late as that.
 pub(crate) fn told_within<H: Harness>(scene: &Scene<H>, ttl: Duration) -> Duration {
     match H::TIME {
@@ -83,7 +83,7 @@ pub(crate) fn told_within<H: Harness>(scene: &Scene<H>, ttl: Duration) -> Durati
     }
 }
 
-/// How late who waits may learn of what the store tells.
+/// How late news of the store may reach a waiter.
 pub(crate) fn promptly<H: Harness>(scene: &Scene<H>) -> Duration {
     told_within(scene, LockOptions::PLACE_TTL)
 }

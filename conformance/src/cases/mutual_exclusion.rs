@@ -77,7 +77,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>)
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_refusal_tells_who_holds_it_and_for_how_long<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refusal_names_the_holder_and_the_time_left<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let held = scene.lease(&key);
@@ -175,7 +175,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harne
     assert_eq!(scene.witness(&key).await, None);
 }
 
-pub(crate) async fn a_grant_that_nobody_heard_of_is_given_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_without_a_reply_is_given_back<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);

@@ -26,7 +26,7 @@ pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing<H: H
     other.release(&second).await.unwrap();
 }
 
-pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_harms_nobody<H: Harness>(
+pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless<H: Harness>(
     scene: &Scene<H>,
 ) {
     let key = scene.key();

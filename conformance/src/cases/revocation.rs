@@ -99,7 +99,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end<H: Harness>(
     backend.release(&long).await.unwrap();
 }
 
-pub(crate) async fn who_has_queued_meanwhile_is_not_asked<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let [lease, next] =
@@ -120,7 +120,7 @@ pub(crate) async fn who_has_queued_meanwhile_is_not_asked<H: Harness>(scene: &Sc
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn all_who_share_a_key_are_told_at_once_where_the_store_tells<H: Harness>(
+pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells<H: Harness>(
     scene: &Scene<H>,
 ) {
     let key = scene.key();
@@ -142,7 +142,7 @@ pub(crate) async fn all_who_share_a_key_are_told_at_once_where_the_store_tells<H
     }
 }
 
-pub(crate) async fn all_who_share_a_key_are_asked<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn all_holders_of_a_key_are_asked<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (one, other) = (scene.client().await, scene.client().await);
     let guards = [

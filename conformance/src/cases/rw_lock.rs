@@ -73,7 +73,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scen
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn readers_who_wait_enter_together<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn waiting_readers_enter_together<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -120,7 +120,7 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Har
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn readers_who_come_and_go_do_not_starve_a_writer<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let readers = scene.client_with(long(scene)).await;
@@ -228,7 +228,7 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness
     writes.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_wakes_readers_who_wait<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_wakes_waiting_readers<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let holder = scene.client_with(long(scene)).await;

@@ -223,7 +223,7 @@ pub(crate) async fn a_renewal_gives_units_back_and_takes_none<H: Harness>(scene:
     assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
 }
 
-pub(crate) async fn a_permit_that_is_free_is_refused_only_for_the_sake_of_who_waits<H: Harness>(
+pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter<H: Harness>(
     scene: &Scene<H>,
 ) {
     let key = scene.key();
@@ -253,7 +253,7 @@ pub(crate) async fn a_permit_that_is_free_is_refused_only_for_the_sake_of_who_wa
     waits.await.unwrap().unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let holder = scene.client_with(long(scene)).await;
@@ -291,7 +291,7 @@ pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first<H: Harness>(sce
     }
 }
 
-pub(crate) async fn who_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = |units| permits(scene, &key, units, 3).with_ttl(scene.ttl() * 20);

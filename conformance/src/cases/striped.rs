@@ -83,7 +83,7 @@ pub(crate) async fn no_two_meet_in_a_segment<H: Harness>(scene: &Scene<H>) {
     all_become_free(scene, &client.striped(&key, SEGMENTS).unwrap()).await;
 }
 
-pub(crate) async fn who_waits_gets_the_first_segment_that_is_freed<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let often = Retry::unlimited().every(scene.ttl() / 10);

@@ -123,7 +123,7 @@ pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition<H: Ha
     backend.release(&later).await.unwrap();
 }
 
-pub(crate) async fn a_grant_of_several_passes_nobody_who_queues<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_of_several_passes_no_queue<H: Harness>(scene: &Scene<H>) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 3);
     let (holder, waiter) = (long_lease(scene, wanted[2].key()), long_lease(scene, wanted[2].key()));

@@ -27,7 +27,7 @@ fn rarely() -> Retry {
     Retry::unlimited().every(Duration::from_secs(600))
 }
 
-pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -46,7 +46,7 @@ pub(crate) async fn a_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
     }
 }
 
-pub(crate) async fn what_was_waited_for_lasts_like_any_other<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let (holder, third) = (scene.client().await, scene.backend().await);
     let (client, _faults) = scene.faulty().await;
@@ -70,7 +70,7 @@ pub(crate) async fn what_was_waited_for_lasts_like_any_other<H: Harness>(scene: 
     third.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_forced_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -86,7 +86,7 @@ pub(crate) async fn a_forced_release_wakes_who_waits<H: Harness>(scene: &Scene<H
     drop(guard);
 }
 
-pub(crate) async fn without_any_news_who_waits_polls<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_without_any_news_polls<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let pause = Duration::from_millis(100);
     let options = scene.options().ttl(scene.ttl() * 20);
@@ -140,7 +140,7 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(
     }
 }
 
-pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(
+pub(crate) async fn a_lost_connection_costs_a_waiter_nothing<H: Harness>(
     scene: &Scene<H>,
 ) -> Measured {
     let key = scene.key();
@@ -159,7 +159,7 @@ pub(crate) async fn a_lost_connection_costs_who_waits_nothing<H: Harness>(
     Ok(())
 }
 
-pub(crate) async fn who_waits_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {
     let key = scene.key();
     let dead = scene.backend().await;
     grant(&dead, &scene.lease(&key)).await;

@@ -1,4 +1,4 @@
-//! A backend whose calls are counted.
+//! A backend that counts the calls of it.
 
 use async_trait::async_trait;
 use leasehold_core::{

@@ -179,8 +179,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// What there was news of up to now is the reason for the next attempt, and none to doubt what that is granted; unless an earlier
-    /// attempt was granted unseen, and there is news of that grant.
+    /// The news up to now is the reason for the next attempt, and none to doubt its grant; unless an earlier attempt was granted
+    /// unseen, and the news is of that grant.
     fn skip_news(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {

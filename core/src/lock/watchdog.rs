@@ -170,7 +170,7 @@ impl Watchdog {
 
     /// Renews a batch, and tells how many leases it was.
     ///
-    /// A lease whose own time limit is shorter than that of the batch falls due again meanwhile.
+    /// A lease with a shorter time limit than the batch falls due again meanwhile.
     async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
         let of = batch.len();
         let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));

@@ -111,7 +111,7 @@ async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_given_back_is_not_kept_closed() {
+async fn a_lock_that_is_given_back_is_not_kept_closed() {
     let scene = Scene::with_options(options().min_hold(ms(20_000)));
     let held = scene.other.mutex("c").unwrap().lock().await.unwrap();
 

@@ -127,6 +127,59 @@ async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
     assert!(guard.is_held());
 }
 
+/// Simulation seed 117666121653682584 found a watchdog that looked at such a lease without end, and no time passed.
+#[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_leaves_a_capped_lease_to_its_deadline() {
+    let clock = Counted::new();
+    let backend = FaultBackend::new(MemoryBackend::with_clock(TokioClock::new()));
+    let faults = backend.faults().clone();
+    faults.set_news(News::Scripted);
+    let capped = options().max_hold(TTL);
+    let client = LockClient::builder(backend).clock(clock.clone()).options(capped).build().unwrap();
+    let guard = lock(&client).await;
+    // Due soon because of the news, and from the extension on only at the deadline.
+    faults.cry_wolf(guard.key());
+    pass(ms(2)).await;
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+    assert!(guard.extend(TTL).now_or_never().is_none());
+    let (renewals, looks) = (faults.calls(Operation::Renew), clock.looks());
+
+    pass(TTL - DRIFT - ms(10)).await;
+
+    assert_eq!(faults.calls(Operation::Renew), renewals);
+    assert!(clock.looks() - looks < 10, "{} looks at the clock", clock.looks() - looks);
+    assert_eq!(guard.state(), LeaseState::Unsure);
+}
+
+/// Tokio's time, which counts the looks at it. It ends a task that looks without end: such a task never lets time pass.
+#[derive(Clone, Debug)]
+struct Counted {
+    clock: TokioClock,
+    looks: Arc<AtomicU64>,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self { clock: TokioClock::new(), looks: Arc::default() }
+    }
+
+    fn looks(&self) -> u64 {
+        self.looks.load(Ordering::SeqCst)
+    }
+}
+
+impl Clock for Counted {
+    fn now(&self) -> Instant {
+        let looks = self.looks.fetch_add(1, Ordering::SeqCst);
+        assert_ne!(looks, 10_000, "a task looks at the clock without end");
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.clock.sleep_until(deadline)
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
     let (client, faults, _clock) = client(options());

@@ -30,7 +30,7 @@ fn urls_say_everything() {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn a_missing_setting_has_a_default() {
     let config = Config::from_url("redis://host").unwrap();
 
     assert_eq!(config.topology, Topology::Single(tcp("host", 6379)));
@@ -96,7 +96,7 @@ fn sockets_are_addresses_too() {
 }
 
 #[test]
-fn what_cannot_be_understood_is_refused_without_showing_it() {
+fn an_odd_url_is_refused_without_showing_it() {
     for url in [
         "S3CR3T",
         "redis://:S3CR3T@",

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::Instant;
 
 use super::trust::{Trust, Witnesses};
 use super::{Ask, Plainly, SLOW, only_asked, replaced};
@@ -95,7 +94,7 @@ impl<C: Client> Cluster<C> {
         let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
         let mut server = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
-            let asked_at = Instant::now();
+            let asked_at = self.shared.now();
             let answer = ask.server(&server, &call).await;
             let answer = answer.inspect_err(|_error| self.shared.doubt())?;
             if let Some(less) = half_moved(&call, A::reply(&answer)) {
@@ -103,7 +102,7 @@ impl<C: Client> Cluster<C> {
                 continue;
             }
             match self.judge(&server, slot, A::reply(&answer)) {
-                Verdict::Answered if asked_at.elapsed() < SLOW => return Ok(answer),
+                Verdict::Answered if self.shared.now().since(asked_at) < SLOW => return Ok(answer),
                 Verdict::Answered => {
                     self.verify(slot, &server).await?;
                     return Ok(answer);
@@ -163,7 +162,7 @@ impl<C: Client> Cluster<C> {
         owner: &Arc<Server<C>>,
         calls: &[&Call],
     ) -> Vec<Result<Received, Error>> {
-        let asked_at = Instant::now();
+        let asked_at = self.shared.now();
         let replies = match owner.call_all(calls).await {
             Ok(replies) => replies,
             Err(error) => {
@@ -171,7 +170,7 @@ impl<C: Client> Cluster<C> {
                 return calls.iter().map(|_call| Err(error.repeated())).collect();
             }
         };
-        let slow = asked_at.elapsed() >= SLOW;
+        let slow = self.shared.now().since(asked_at) >= SLOW;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
             let reply = reply.inspect_err(|_error| self.shared.doubt())?;
             if half_moved(call, &reply).is_some() {

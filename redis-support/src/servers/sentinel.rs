@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::Instant;
 
 use super::trust::{Trust, Witnesses};
 use super::{Ask, SLOW, only_asked, replaced};
@@ -102,7 +102,7 @@ impl<C: Client> Sentinel<C> {
         call: &Call,
         ask: &A,
     ) -> Result<A::Answer, Error> {
-        let (master, asked_at) = (self.master().await?, Instant::now());
+        let (master, asked_at) = (self.master().await?, self.shared.now());
         let answer = ask.server(&master.server, call).await;
         let is_replica =
             |answer: &A::Answer| A::reply(answer).as_ref().is_err_and(ServerError::is_replica);
@@ -113,7 +113,7 @@ impl<C: Client> Sentinel<C> {
         self: &Arc<Self>,
         calls: &[Call],
     ) -> Result<Vec<Result<Received, Error>>, Error> {
-        let (master, asked_at) = (self.master().await?, Instant::now());
+        let (master, asked_at) = (self.master().await?, self.shared.now());
         let replies = master.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
         let is_doubtful = |replies: &Vec<Result<Received, Error>>| {
             replies.iter().any(|reply| match reply {
@@ -133,7 +133,7 @@ impl<C: Client> Sentinel<C> {
         is_doubtful: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
         let answer = answer.inspect_err(|_error| self.shared.doubt())?;
-        if is_doubtful(&answer) || asked_at.elapsed() >= SLOW {
+        if is_doubtful(&answer) || self.shared.now().since(asked_at) >= SLOW {
             self.shared.doubt();
         }
         if self.shared.doubts() != asked.doubts {

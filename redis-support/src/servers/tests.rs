@@ -6,6 +6,7 @@ mod server;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use leasehold_core::{KeyWatch, Lease, LockKey};
 use tokio::time::{Instant, timeout};
 
@@ -21,6 +22,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The servers of a topology, and what they were sent: script calls by port, oldest first.
 struct Store {
+    clock: Skewed,
     fake: Fake,
     news: Arc<News>,
     shared: Arc<Shared<Fake>>,
@@ -35,9 +37,11 @@ impl Store {
 
     fn with(topology: Topology, access: &Access, fake: Fake) -> Self {
         let news = Arc::new(News::new(Layout::default()));
-        let shared = Shared::new(fake.clone(), TIMEOUT, Arc::clone(&news), true, Protocol::Resp3);
+        let clock = Skewed { clock: TokioClock::new(), ahead: Arc::default() };
+        let (time, listening) = (Arc::new(clock.clone()), Arc::clone(&news));
+        let shared = Shared::new(fake.clone(), TIMEOUT, time, listening, true, Protocol::Resp3);
         let servers = Servers::new(topology, access.clone(), access, &shared);
-        Self { fake, news, shared, servers, calls: Arc::default() }
+        Self { clock, fake, news, shared, servers, calls: Arc::default() }
     }
 
     /// Puts a server there that says so of the others, and replies so to scripts.
@@ -76,6 +80,29 @@ impl Store {
 
     fn watch(&self) -> KeyWatch {
         self.news.watch(&key())
+    }
+}
+
+/// Tokio's time, and the time of suspensions on top.
+#[derive(Clone, Debug)]
+struct Skewed {
+    clock: TokioClock,
+    ahead: Arc<Mutex<Duration>>,
+}
+
+impl Skewed {
+    fn suspend(&self, time: Duration) {
+        *self.ahead.lock().unwrap() += time;
+    }
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> clock::Instant {
+        self.clock.now() + *self.ahead.lock().unwrap()
+    }
+
+    fn sleep_until(&self, _deadline: clock::Instant) -> Sleep {
+        unreachable!("the backend waits on real time only");
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::shared::Shared;
@@ -95,7 +96,7 @@ impl<C: Client> Trust<C> {
     /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
-        (confirmed.doubts == self.shared.doubts()).then(|| confirmed.at.elapsed())
+        (confirmed.doubts == self.shared.doubts()).then(|| self.shared.now().since(confirmed.at))
     }
 
     /// The outcome of a question that began after the first so many.
@@ -108,7 +109,8 @@ impl<C: Client> Trust<C> {
     /// Asks before it has to be, and has no call wait for that.
     fn ask_ahead<W: Witnesses<C>>(witnesses: &Arc<W>) {
         let this = witnesses.trust();
-        let is_early = this.last().begun_at.is_some_and(|begun_at| begun_at.elapsed() < PAUSE);
+        let begun_at = this.last().begun_at;
+        let is_early = begun_at.is_some_and(|begun_at| this.shared.now().since(begun_at) < PAUSE);
         if is_early {
             return;
         }
@@ -123,7 +125,7 @@ impl<C: Client> Trust<C> {
         _turn: OwnedMutexGuard<()>,
     ) -> Result<(), Error> {
         let this = witnesses.trust();
-        let sent = Confirmed { at: Instant::now(), doubts: this.shared.doubts() };
+        let sent = Confirmed { at: this.shared.now(), doubts: this.shared.doubts() };
         this.begin(sent.at);
         let outcome = witnesses.ask().await;
         let mut last = this.last();

@@ -103,7 +103,7 @@ async fn tokens_increase_over_jumps_in_both_directions() {
 }
 
 #[tokio::test]
-async fn a_jump_past_the_patience_of_a_queue_lets_others_in_and_a_jump_back_nobody() {
+async fn a_jump_past_the_patience_of_a_queue_lets_others_in_and_a_jump_back_does_not() {
     for (back, served) in [(false, true), (true, false)] {
         let (redis, backend) = start().await;
         let (held, waits, comes) = (lease(), lease(), lease());

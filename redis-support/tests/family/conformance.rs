@@ -136,7 +136,7 @@ impl Servers for Single {
     }
 }
 
-/// One server whose clock stands still until it is moved.
+/// One server with a clock that stands still until it is moved.
 pub(crate) struct Driven(Redis);
 
 #[async_trait]

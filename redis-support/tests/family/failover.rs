@@ -151,13 +151,13 @@ macro_rules! with_both {
 }
 
 with_both! {
-    a_primary_that_is_killed_stops_nobody_for_long,
-    a_primary_that_hangs_stops_nobody_for_long,
+    a_primary_that_is_killed_stops_clients_only_briefly,
+    a_primary_that_hangs_stops_clients_only_briefly,
     a_lock_that_no_replica_has_is_lost_by_its_deadline_and_the_next_token_is_larger,
     a_primary_that_hands_over_loses_no_lock,
-    one_who_waits_is_told_by_the_new_primary,
-    a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_meanwhile,
-    what_a_replaced_primary_still_answers_is_not_believed,
+    a_waiter_is_told_by_the_new_primary,
+    a_primary_that_comes_back_is_not_believed_by_an_idle_client,
+    an_answer_of_a_replaced_primary_is_not_believed,
     tokens_go_on_after_a_flush,
 }
 
@@ -206,17 +206,17 @@ async fn contended(
     Ok(())
 }
 
-async fn a_primary_that_is_killed_stops_nobody_for_long(store: Store) -> Measured {
+async fn a_primary_that_is_killed_stops_clients_only_briefly(store: Store) -> Measured {
     contended(store, Store::kill, |_, _| {}).await
 }
 
-async fn a_primary_that_hangs_stops_nobody_for_long(store: Store) -> Measured {
+async fn a_primary_that_hangs_stops_clients_only_briefly(store: Store) -> Measured {
     contended(store, |store, primary| store.pause(primary), Store::resume).await
 }
 
 /// Only with Sentinel: nodes of a cluster reach each other past what cuts off their clients, and replace nobody.
 #[tokio::test]
-async fn a_primary_that_is_isolated_stops_nobody_for_long() {
+async fn a_primary_that_is_isolated_stops_clients_only_briefly() {
     measure(async || {
         let store = Store::Sentinel(SentinelOptions::new().proxied().start().await);
 
@@ -264,7 +264,7 @@ async fn a_primary_that_hands_over_loses_no_lock(store: Store) -> Measured {
     Ok(())
 }
 
-async fn one_who_waits_is_told_by_the_new_primary(store: Store) -> Measured {
+async fn a_waiter_is_told_by_the_new_primary(store: Store) -> Measured {
     let (holder, waiter) = (client(&store).await, client(&store).await);
     let guard = lock(&holder, "job").await;
     renewed(&guard).await;
@@ -280,9 +280,7 @@ async fn one_who_waits_is_told_by_the_new_primary(store: Store) -> Measured {
     Ok(())
 }
 
-async fn a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_meanwhile(
-    store: Store,
-) -> Measured {
+async fn a_primary_that_comes_back_is_not_believed_by_an_idle_client(store: Store) -> Measured {
     let (idle, other) = (client(&store).await, client(&store).await);
     lock(&idle, "job").await.release().await.unwrap();
     let primary = store.primary("job").await;
@@ -305,8 +303,8 @@ async fn a_primary_that_comes_back_is_not_believed_by_those_who_asked_nothing_me
     Ok(())
 }
 
-async fn what_a_replaced_primary_still_answers_is_not_believed(store: Store) -> Measured {
-    // So patient that it hears what the old primary says when it comes back.
+async fn an_answer_of_a_replaced_primary_is_not_believed(store: Store) -> Measured {
+    // So patient that it hears the old primary when that comes back.
     let patient = Backend::connect(&format!("{}?timeout-ms=30000", store.url())).await.unwrap();
     let key = LockKey::new("job").unwrap();
     let claim = |ttl| Claim::new(Lease::new(&key, ttl));

@@ -1,5 +1,7 @@
 //! Servers that are down, hung, busy, full, forgetful, or not Redis at all.
 
+mod canned_replies;
+
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
@@ -8,7 +10,7 @@ use leasehold_core::{
     LossReason, Release, Renewal,
 };
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -129,7 +131,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
         let backend = connect(&url).await.unwrap();
         acquire(&backend, &lease("before")).await.unwrap();
 
-        // This connection is dead for ever, without anybody having been told; new ones work.
+        // This connection is dead for ever, and neither end was told; new ones work.
         proxy.set_weather(Weather::BlackHole);
         let (stalls, start) = (Stalls::watch(), Instant::now());
         for n in 0..3 {
@@ -150,7 +152,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
 }
 
 #[tokio::test]
-async fn a_paused_server_is_waited_out_and_what_it_did_meanwhile_is_cleaned_up() {
+async fn a_paused_server_is_waited_out_and_its_late_grants_are_cleaned_up() {
     let redis = Redis::start().await;
     let client = LockClient::new(backend(&redis).await);
     let mutex = client.mutex("job").unwrap();
@@ -345,7 +347,7 @@ async fn a_primary_that_wants_replicas_refuses_for_now() {
 }
 
 #[tokio::test]
-async fn somebody_elses_endless_script_makes_the_server_busy_and_not_our_lease_lost() {
+async fn an_endless_script_of_another_client_makes_the_server_busy_and_no_lease_lost() {
     let redis = RedisOptions::new().args(["--lua-time-limit", "50"]).start().await;
     let client = LockClient::new(backend(&redis).await);
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
@@ -381,98 +383,6 @@ async fn a_server_that_was_busy_when_it_was_asked_for_news_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_loading_is_not_ready_yet() {
-    // A real one loads too fast to be caught; this one says what it says while it loads.
-    let url = canned("-LOADING Redis is loading the dataset in memory\r\n").await;
-
-    let error = connect(&url).await.unwrap_err();
-
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("LOADING"), "{error}");
-}
-
-#[tokio::test]
-async fn a_cluster_node_asks_for_another_connection() {
-    for reply in ["-MOVED 3999 127.0.0.1:6381\r\n", "-CROSSSLOT Keys in request don't hash\r\n"] {
-        let url = canned_after_handshake(Answer::Next(reply)).await;
-        let backend = connect(&url).await.unwrap();
-
-        let error = acquire(&backend, &lease("job")).await.unwrap_err();
-
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("cluster"), "{error}");
-    }
-    let url = canned_after_handshake(Answer::Next("-CLUSTERDOWN It is down\r\n")).await;
-    let backend = connect(&url).await.unwrap();
-    // Some client crate ends the connection then, and so nobody knows.
-    let error = acquire(&backend, &lease("job")).await.unwrap_err();
-    assert!(error.is_retryable(), "{error}");
-}
-
-#[tokio::test]
-async fn what_is_no_redis_is_recognized() {
-    for garbage in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
-        let url = canned(garbage).await;
-
-        let error = connect(&url).await.unwrap_err();
-
-        assert_eq!(error.kind(), ErrorKind::Unexpected, "{garbage:?}: {error}");
-    }
-}
-
-#[tokio::test]
-async fn replies_of_another_form_are_errors_and_no_panic() {
-    for reply in [
-        "+OK\r\n",
-        ":7\r\n",
-        "_\r\n",
-        "#t\r\n",
-        "*0\r\n",
-        "*2\r\n:1\r\n$1\r\nx\r\n",
-        "*2\r\n:1\r\n:-5\r\n",
-        "*3\r\n:0\r\n+soon\r\n$1\r\nx\r\n",
-        "%1\r\n+granted\r\n#t\r\n",
-    ] {
-        let url = canned_after_handshake(Answer::Next(reply)).await;
-        let backend = connect(&url).await.unwrap();
-
-        let error = acquire(&backend, &lease("job")).await.unwrap_err();
-
-        assert_eq!(error.kind(), ErrorKind::Unexpected, "{reply:?}: {error}");
-    }
-    // A null of RESP2, which not all client crates understand here.
-    let url = canned_after_handshake(Answer::Last("$-1\r\n".to_owned())).await;
-    let backend = connect(&url).await.unwrap();
-    let error = acquire(&backend, &lease("job")).await.unwrap_err();
-    assert!(error.may_have_been_applied(), "{error}");
-    for broken in ["*2\r\n:1\r\n", "?what\r\n", "$5\r\nab", "*99999999999999999999\r\n"] {
-        let url = canned_after_handshake(Answer::Last(broken.to_owned())).await;
-        let backend = connect(&url).await.unwrap();
-
-        let error = acquire(&backend, &lease("job")).await.unwrap_err();
-
-        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{broken:?}: {error}");
-    }
-}
-
-#[tokio::test]
-async fn a_server_without_resp3_is_spoken_to_in_resp2() {
-    let redis = Redis::start().await;
-    let url = format!("{}?protocol=resp2", redis.url());
-    let forced = connect(&url).await.unwrap();
-    assert!(!forced.capabilities().supports(Feature::Push));
-    acquire(&forced, &lease("job")).await.unwrap();
-
-    let url = serve(|command| match command {
-        "HELLO" => Answer::Next("-ERR unknown command `HELLO`, with args beginning with: `3`\r\n"),
-        _ => Answer::Next("+OK\r\n"),
-    })
-    .await;
-    let fallen_back = connect(&url).await.unwrap();
-    assert!(!fallen_back.capabilities().supports(Feature::Push));
-}
-
-#[tokio::test]
 async fn a_closed_backend_says_so() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
@@ -499,7 +409,7 @@ async fn connections_that_an_operator_kills_are_made_anew() {
     assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
 }
 
-/// Has the server run an endless script of somebody else's, until it is killed.
+/// Has the server run an endless script of another client, until it is killed.
 async fn keep_busy(redis: &Redis) -> JoinHandle<()> {
     let mut stream = TcpStream::connect(redis.address()).await.unwrap();
     stream.write_all(b"EVAL \"while true do end\" 0\r\n").await.unwrap();
@@ -509,73 +419,4 @@ async fn keep_busy(redis: &Redis) -> JoinHandle<()> {
 
 fn retryable(error: leasehold_core::Error) -> Result<(), leasehold_core::Error> {
     if error.is_retryable() { Ok(()) } else { Err(error) }
-}
-
-/// The URL of a server that answers whatever it is asked first with `reply`, and hangs up.
-async fn canned(reply: &'static str) -> String {
-    serve(move |_command| Answer::Last(reply.repeat(3))).await
-}
-
-/// The URL of a server that answers the handshake as Redis does, and then with `last`.
-async fn canned_after_handshake(last: Answer) -> String {
-    serve(move |command| match command {
-        "EVALSHA" => last.clone(),
-        "HELLO" => Answer::Next("%1\r\n$5\r\nproto\r\n:3\r\n"),
-        "SUBSCRIBE" => Answer::Next("-ERR unknown command 'subscribe'\r\n"),
-        _ => Answer::Next("+OK\r\n"),
-    })
-    .await
-}
-
-/// What a server answers to one command.
-#[derive(Clone)]
-enum Answer {
-    Next(&'static str),
-    /// And then hangs up.
-    Last(String),
-}
-
-/// Serves connections.
-async fn serve(answer: impl Fn(&str) -> Answer + Clone + Send + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let answer = answer.clone();
-            tokio::spawn(async move {
-                let mut stream = BufReader::new(&mut stream);
-                while let Some(command) = next_command(&mut stream).await {
-                    let (reply, is_last) = match answer(&command) {
-                        Answer::Next(reply) => (reply.to_owned(), false),
-                        Answer::Last(reply) => (reply, true),
-                    };
-                    drop(stream.write_all(reply.as_bytes()).await);
-                    if is_last {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    url
-}
-
-/// Reads a command and returns its first word: an array of strings, or a line.
-async fn next_command(stream: &mut BufReader<&mut TcpStream>) -> Option<String> {
-    let mut line = String::new();
-    stream.read_line(&mut line).await.ok().filter(|len| *len > 0)?;
-    let Some(count) = line.strip_prefix('*') else {
-        return line.split_whitespace().next().map(str::to_owned);
-    };
-    let mut words = Vec::new();
-    for _ in 0..count.trim_end().parse().ok()? {
-        let mut len = String::new();
-        stream.read_line(&mut len).await.ok()?;
-        let len: usize = len.trim_end().strip_prefix('$')?.parse().ok()?;
-        let mut word = vec![0; len + 2];
-        stream.read_exact(&mut word).await.ok()?;
-        words.push(String::from_utf8_lossy(&word[..len]).into_owned());
-    }
-    words.into_iter().next()
 }

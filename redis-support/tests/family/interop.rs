@@ -98,7 +98,7 @@ async fn a_foreign_lock_without_a_ttl_is_waited_for_too() {
 }
 
 #[tokio::test]
-async fn expiry_wakes_who_waits() {
+async fn expiry_wakes_a_waiter() {
     measure(async || {
         let redis = Redis::start().await;
         let client = client(&redis).await;
@@ -119,7 +119,7 @@ async fn expiry_wakes_who_waits() {
 }
 
 #[tokio::test]
-async fn a_holder_learns_at_once_that_somebody_overwrote_or_deleted_its_key() {
+async fn a_holder_learns_at_once_that_its_key_was_overwritten_or_deleted() {
     let redis = Redis::start().await;
     let client = client(&redis).await;
     let spoil = [

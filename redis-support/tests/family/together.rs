@@ -116,7 +116,7 @@ async fn locks_of_several_kinds_are_taken_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn what_is_written_is_what_single_requests_write() {
+async fn requests_together_write_the_same_as_single_ones() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let claims = claims(&KEYS);
@@ -209,7 +209,7 @@ async fn rights_that_do_not_suffice_grant_none() {
 }
 
 #[tokio::test]
-async fn a_part_that_somebody_deletes_is_lost_at_once() {
+async fn a_part_that_is_deleted_is_lost_at_once() {
     let redis = Redis::start().await;
     let client = LockClient::new(backend(&redis).await);
     for key in KEYS {

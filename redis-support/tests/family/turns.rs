@@ -44,7 +44,7 @@ async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
 }
 
 #[tokio::test]
-async fn come_before_who_has_just_released() {
+async fn come_before_the_last_holder() {
     let redis = Redis::start().await;
     let clients = [LockClient::new(backend(&redis).await), LockClient::new(backend(&redis).await)];
     let mut guard = lock(&clients[0], "job").await;
@@ -88,7 +88,7 @@ async fn behind_the_dead(redis: &Redis, url: &str, next: &Backend) -> (Claim, Cl
 async fn is_granted_when_told(backend: &Backend, claim: &Claim) -> bool {
     let left = refusal(backend, claim).await.retry_after().expect("it is told when to look");
     assert!(left <= Patience::RESERVATION, "{left:?}");
-    // The server counts whole milliseconds.
+    // The server counts whole milliseconds, of its own clock, so this waits in real time.
     sleep(left + Duration::from_millis(2)).await;
     is_granted(backend, claim).await
 }
@@ -183,7 +183,7 @@ async fn give_up_their_place_at_once() {
 }
 
 #[tokio::test]
-async fn who_hold_it_already_and_do_not_know_are_told() {
+async fn that_hold_it_already_and_do_not_know_are_told() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let holder = waits();

@@ -47,7 +47,7 @@ async fn names(redis: &Redis) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_is_given_back_leaves_nothing_and_the_rest_ends_by_itself() {
+async fn returned_units_leave_nothing_and_the_rest_ends_by_itself() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let (held, waits) = (permits(2, 3), permits(2, 3));
@@ -71,7 +71,7 @@ async fn what_is_given_back_leaves_nothing_and_the_rest_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn who_is_served_leaves_nothing_in_the_queue() {
+async fn a_waiter_that_is_served_leaves_nothing_in_the_queue() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let mutex = || Lease::new(&LockKey::new("mutex").unwrap(), LONG);
@@ -91,7 +91,7 @@ async fn who_is_served_leaves_nothing_in_the_queue() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_holders_and_waiters_goes_with_them() {
+async fn records_of_holders_and_waiters_go_with_them() {
     const BRIEF: Duration = Duration::from_millis(20);
 
     let redis = Redis::start().await;
@@ -223,7 +223,7 @@ async fn a_long_queue_keeps_its_order_and_enters_as_it_comes_near() {
 }
 
 #[tokio::test]
-async fn when_somebody_deletes_what_is_known_of_holders_nothing_counts_as_free() {
+async fn a_deleted_record_of_holders_counts_as_full() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let held = permits(1, 3);
@@ -238,7 +238,7 @@ async fn when_somebody_deletes_what_is_known_of_holders_nothing_counts_as_free()
 }
 
 #[tokio::test]
-async fn a_clock_that_goes_back_lets_nobody_pass() {
+async fn a_clock_that_goes_back_lets_no_claim_pass() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
     let (held, first, second) = (permits(1, 1), permits(1, 1), permits(1, 1));

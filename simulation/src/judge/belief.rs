@@ -27,7 +27,7 @@ pub(crate) struct Terms {
 /// The units of a key that may be held at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Limit {
-    /// Those of one guard.
+    /// The units of one guard.
     Whole,
     /// So many.
     Units(u64),
@@ -41,7 +41,7 @@ pub(super) struct Belief {
     token: u64,
     units: u64,
     limit: u64,
-    /// It is over then, whatever happens.
+    /// It is over then in any case.
     max_until: Option<Duration>,
     is_held: bool,
 }

@@ -46,7 +46,7 @@ impl Profile {
         Self { options, is_fair, max_hold, renews, rounds: 6 }
     }
 
-    /// The options, as far as a store can do what they ask for.
+    /// The options, as far as a store can meet them.
     pub(crate) fn on(&self, store: &Capabilities) -> LockOptions {
         let fencing = store.fencing().min(Fencing::BestEffort);
         let is_fair = self.is_fair && store.supports(Feature::Queue);

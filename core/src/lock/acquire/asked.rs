@@ -28,7 +28,7 @@ impl<'a> Asked<'a> {
         Self { lease, debt, watch: backend.watch_lease(lease) }
     }
 
-    /// Forgets what there was news of up to now.
+    /// Forgets the news up to now.
     pub(super) fn skip_news(&mut self) {
         self.watch.skip();
     }

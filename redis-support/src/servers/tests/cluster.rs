@@ -238,12 +238,12 @@ async fn slow_reply(owner: u16) -> Result<i64, ErrorKind> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_replaced_server_says_late_is_not_believed() {
+async fn a_late_answer_of_a_replaced_server_is_not_believed() {
     assert_eq!(slow_reply(2).await, Err(ErrorKind::Indeterminate));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_owner_says_late_is_believed() {
+async fn a_late_answer_of_the_owner_is_believed() {
     assert_eq!(slow_reply(1).await, Ok(1));
 }
 
@@ -281,7 +281,7 @@ async fn a_batch_fails_at_once_where_all_servers_hang() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_has_done_of_a_batch_counts_if_the_rest_fails() {
+async fn the_done_part_of_a_batch_counts_if_the_rest_fails() {
     let cluster = Cluster::new();
     let calls = [call(), Call::inspect(&Layout::default(), &key())];
     // Of the two scripts it knows one.

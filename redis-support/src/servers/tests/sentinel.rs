@@ -208,6 +208,35 @@ async fn that_fall_silent_are_missed_in_time() {
     assert_eq!(store.called(), [1, 1]);
 }
 
+/// The timers of a suspended machine stand still.
+#[tokio::test(start_paused = true)]
+async fn are_asked_again_after_a_suspension() {
+    let store = store();
+    call(&store).await.unwrap();
+    say_all(&store, 2, 2);
+
+    store.clock.suspend(BELIEVED_FOR);
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(store.called(), [1, 2]);
+}
+
+/// A reply may wait in a socket until the machine goes on.
+#[tokio::test(start_paused = true)]
+async fn are_asked_about_a_reply_from_before_a_suspension() {
+    let store = store();
+    call(&store).await.unwrap();
+    let clock = store.clock.clone();
+    let suspended = move |words: &[String]| {
+        clock.suspend(if words[0] == "EVALSHA" { SLOW } else { Duration::ZERO });
+        done()
+    };
+    store.serve(1, |_| None, suspended);
+    say_all(&store, 2, 2);
+
+    assert_eq!(call(&store).await, Err(ErrorKind::Indeterminate));
+}
+
 #[tokio::test(start_paused = true)]
 async fn are_asked_ahead_of_calls_in_close_order() {
     let store = store();

@@ -1,21 +1,21 @@
-//! What all tests of the command need.
-
-#![allow(dead_code, reason = "each test file uses a part")]
+//! The tools of all tests of the command.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::task::{Context, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::{Measured, measure};
 use leasehold_testbed::patiently;
 use tempfile::TempDir;
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
 
-/// For a process to start, and for what it does at once, on a machine that does not stall.
+/// The time for a process to start, and for its first step, on a machine that does not stall.
 pub(crate) const PROMPT: Duration = Duration::from_millis(500);
 
 /// Takes a measurement by [`measure`].
@@ -46,7 +46,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A command that is killed when the test ends, and what it prints.
+/// A command that is killed when the test ends, and its output.
 pub(crate) struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -75,7 +75,14 @@ impl Running {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
-    /// Waits until it ends: its exit code and what it had to complain about.
+    /// Waits until all processes have ended that write to its output, and expects nothing more of them.
+    pub(crate) fn falls_silent(mut self) {
+        let (sender, said) = mpsc::channel();
+        thread::spawn(move || sender.send(self.line()));
+        assert_eq!(said.recv_timeout(SOON), Ok(String::new()));
+    }
+
+    /// Waits until it ends: its exit code and its complaints.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         let give_up = Instant::now() + SOON;
         let status = loop {
@@ -83,7 +90,7 @@ impl Running {
                 break status;
             }
             assert!(Instant::now() < give_up, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         };
         let mut complaint = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
@@ -107,7 +114,7 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
     let give_up = Instant::now() + SOON;
     while !condition() {
         assert!(Instant::now() < give_up, "it does not come: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

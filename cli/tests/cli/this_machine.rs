@@ -1,7 +1,5 @@
 //! The command without a named store: a file of the user's, for the processes of this machine.
 
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,9 +8,9 @@ use std::time::{Duration, Instant};
 use leasehold_conformance::stalls::Stalls;
 use tempfile::TempDir;
 
-use support::{PROMPT, Running, code, fails, file, measured, text};
+use crate::support::{PROMPT, Running, code, fails, file, measured, text};
 
-/// The home folder of a user who has run nothing yet.
+/// The home folder of a user without any locks yet.
 struct Home(TempDir);
 
 impl Home {

@@ -1,13 +1,11 @@
 //! The command on a real etcd, beside etcd's own.
 
-mod support;
-
 use std::process::Command;
 
 use leasehold_testbed::{Etcd, EtcdOptions, free_port};
 use tempfile::TempDir;
 
-use support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
+use crate::support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
 
 fn etcd() -> Etcd {
     block_on(Etcd::start())
@@ -118,7 +116,7 @@ mod run_verb {
     }
 
     #[test]
-    fn who_has_waited_long_enough_leaves_the_line() {
+    fn a_command_that_has_waited_long_enough_leaves_the_line() {
         let etcd = etcd();
         let mut holder = Running::start(&mut run(&etcd, &[], "echo in; exec sleep 60"));
         assert_eq!(holder.line(), "in");
@@ -179,7 +177,7 @@ mod beside_etcdctl {
     }
 
     #[test]
-    fn who_does_not_want_to_wait_is_told_at_once() {
+    fn a_command_that_does_not_want_to_wait_is_told_at_once() {
         let etcd = etcd();
         let mut theirs = Running::start(&mut etcdctl_lock(&etcd, "echo in; exec sleep 60"));
         assert_eq!(theirs.line(), "in");
@@ -195,7 +193,7 @@ mod status_and_release {
     use super::*;
 
     #[test]
-    fn status_tells_who_holds_it_and_for_how_long() {
+    fn status_names_the_holder_and_the_time_left() {
         let etcd = etcd();
         let status = |args: &[&str]| leasehold(&etcd).arg("status").args(args).output().unwrap();
         let free = status(&["job"]);
@@ -216,7 +214,7 @@ mod status_and_release {
         assert_eq!((&json["held"], &json["key"]), (&true.into(), &"job".into()));
         assert_eq!(json["last_token"].to_string(), token);
         assert!(json["holders"][0]["remaining_ms"].as_u64().unwrap() > 20_000);
-        // What the entry is called is known to who knows the lease's id.
+        // The name of the entry is made of the lease's id, which is secret.
         let name = keys(&etcd)[0].strip_prefix("lock/job/").unwrap().to_owned();
         assert!(!said.contains(&name) && !json.to_string().contains(&name));
     }
@@ -292,11 +290,11 @@ mod getting_in {
 
     #[test]
     fn servers_that_do_not_serve_us_are_said_so() {
-        let nobody = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
+        let unserved = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
         for verb in [&["status", "job"][..], &["release", "--force", "job"]] {
-            fails(leasehold_on(&nobody).args(verb), 69, "cannot be reached");
+            fails(leasehold_on(&unserved).args(verb), 69, "cannot be reached");
         }
-        fails(&mut run_on(&nobody, &[], "true"), 69, "cannot be reached");
+        fails(&mut run_on(&unserved, &[], "true"), 69, "cannot be reached");
     }
 
     #[test]
@@ -320,7 +318,7 @@ mod getting_in {
     }
 
     #[test]
-    fn tls_is_spoken_to_who_has_the_right_certificate() {
+    fn tls_needs_the_right_certificate() {
         let etcd = block_on(EtcdOptions::new().tls().start());
         let ours = format!("{}?ca={}", etcd.tls_url(), etcd.certificates().authority().display());
 

@@ -1,0 +1,89 @@
+//! A client and its leases.
+
+use super::*;
+
+async fn requests_to_keep_alive(etcd: &Etcd) -> f64 {
+    etcd.metric(0, r#"grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"}"#).await
+}
+
+/// A busy machine takes a while for a thousand locks.
+const AMPLE_TTL: Duration = Duration::from_secs(24);
+
+/// How many requests to keep a lease alive come in a TTL, while so many locks are held.
+async fn requests_for(number: usize) -> f64 {
+    let etcd = Etcd::start().await;
+    let client = client(&etcd.url(), LockOptions::new().ttl(AMPLE_TTL)).await;
+    let guards = hold(&client, number).await;
+    let before = requests_to_keep_alive(&etcd).await;
+
+    sleep(AMPLE_TTL).await;
+
+    let requests = requests_to_keep_alive(&etcd).await - before;
+    assert!(guards.iter().all(LockGuard::is_held), "of {number}");
+    assert_eq!(leases(&store(&etcd).await).await.len(), 1, "of {number}");
+    requests
+}
+
+#[tokio::test]
+async fn keeps_a_thousand_locks_alive_with_the_requests_of_one() {
+    let (one, thousand) = tokio::join!(requests_for(1), requests_for(1_000));
+
+    assert!(one >= 2.0, "{one}");
+    assert!(thousand <= one * 2.0, "{thousand} for a thousand locks, {one} for one");
+}
+
+#[tokio::test]
+async fn has_one_lease_for_each_ttl() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let client = client(&etcd.url(), LockOptions::new().ttl(TTL)).await;
+    let longer = client.options().ttl(TTL * 2);
+
+    let _short = hold(&client, 5).await;
+    let mutex = client.mutex("long").unwrap().with_options(longer).unwrap();
+    let _long = mutex.lock().await.unwrap();
+
+    assert_eq!(leases(&store).await.len(), 2);
+}
+
+#[tokio::test]
+async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
+    let etcd = Etcd::start().await;
+    let clock = SetClock::default();
+    let backend = backend_on(&etcd, &clock).await;
+    let ttl_of = async |name: &str| {
+        let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
+        match backend.try_acquire(&Claim::new(lease)).await.unwrap() {
+            Attempt::Granted(grant) => grant.ttl(),
+            Attempt::Held(contention) => panic!("{contention:?}"),
+        }
+    };
+    ttl_of("first").await;
+    let passed = Duration::from_secs(1);
+
+    // The rest of the session is long enough, so that the client does not renew it for a lock more.
+    *clock.0.lock().unwrap() += passed;
+    let left = ttl_of("second").await;
+
+    assert_eq!(left, Some(LONG - passed));
+}
+
+#[tokio::test]
+async fn that_goes_away_frees_everything() {
+    let etcd = Etcd::start().await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let store = store(&etcd).await;
+    let url = format!("etcd://{}", proxy.address());
+    let client = client(&url, LockOptions::new().ttl(TTL)).await;
+    let guards = hold(&client, 20).await;
+    assert_eq!(keys(&store).await, 20);
+
+    proxy.set_weather(Weather::BlackHole);
+    let start = Instant::now();
+    until("all is free", async || keys(&store).await == 0).await;
+
+    // The server looks for leases that have ended twice a second.
+    assert!(start.elapsed() < TTL + Duration::from_secs(2), "it took {:?}", start.elapsed());
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    assert_eq!(leases(&store).await, Vec::<i64>::new());
+}

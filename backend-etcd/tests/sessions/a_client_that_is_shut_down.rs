@@ -1,0 +1,42 @@
+//! A client after its shutdown.
+
+use super::*;
+
+#[tokio::test]
+async fn leaves_no_lease() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let (holder, client) = (
+        self::client(&etcd.url(), LockOptions::new().ttl(LONG)).await,
+        self::client(&etcd.url(), LockOptions::new().ttl(LONG)).await,
+    );
+    let _guard = holder.mutex("held").unwrap().lock().await.unwrap();
+    let before = leases(&store).await;
+
+    let fixed = client.options().renewal(RenewalMode::Off);
+    for options in [client.options(), fixed] {
+        let mutex = client.mutex("free").unwrap().with_options(options).unwrap();
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+    let held = client.mutex("held").unwrap();
+    assert!(held.try_lock().await.unwrap().is_none());
+    assert!(held.try_lock_for(Duration::from_millis(100)).await.unwrap().is_none());
+    let _left = client.mutex("left").unwrap().lock().await.unwrap();
+    assert!(leases(&store).await.len() > before.len());
+    client.shutdown(LONG).await.unwrap();
+
+    assert_eq!(leases(&store).await, before);
+}
+
+#[tokio::test]
+async fn leaves_to_their_ttl_the_leases_of_others_that_it_did_not_release() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let kept = Lease::new(&LockKey::new("kept").unwrap(), LONG).with_tenure(Tenure::Kept);
+    backend.try_acquire(&Claim::new(kept)).await.unwrap();
+
+    backend.close().await;
+
+    assert_eq!(keys(&store).await, 1);
+}

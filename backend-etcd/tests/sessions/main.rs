@@ -1,0 +1,122 @@
+//! Sessions, which are leases of etcd's: few of them serve many of ours.
+
+mod a_client;
+mod a_client_that_is_shut_down;
+mod after_a_release_that_failed;
+mod another_client;
+mod clones;
+mod marks_and_places;
+mod without_renewal;
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use leasehold_core::clock::{self, Clock, Sleep};
+use leasehold_core::{
+    Attempt, Claim, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions,
+    Patience, Renewal, RenewalMode, Tenure,
+};
+use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
+use leasehold_etcd::{EtcdBackend, EtcdConfig};
+use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, sleep};
+
+const TTL: Duration = Duration::from_secs(3);
+
+const LONG: Duration = Duration::from_secs(60);
+
+async fn client(url: &str, options: LockOptions) -> LockClient<EtcdBackend> {
+    let backend = EtcdBackend::connect(url).await.unwrap();
+    LockClient::builder(backend).options(options).build().unwrap()
+}
+
+/// Holds so many locks, taken not all at once: that would only try how fast the machine is.
+async fn hold(client: &LockClient<EtcdBackend>, number: usize) -> Vec<LockGuard> {
+    let mutexes = (0..number).map(|n| client.mutex(format!("job-{n}")).unwrap());
+    let locking = mutexes.map(async |mutex| mutex.lock().await.unwrap());
+    stream::iter(locking).buffer_unordered(50).collect().await
+}
+
+async fn store(etcd: &Etcd) -> Client {
+    Client::connect(etcd.endpoints(), None).await.unwrap()
+}
+
+/// The entry of the holder of a lock.
+async fn holder(store: &Client, name: &str) -> Option<KeyValue> {
+    let range = GetOptions::new().with_prefix();
+    store
+        .kv_client()
+        .get(format!("lock/{name}/"), Some(range))
+        .await
+        .unwrap()
+        .kvs()
+        .first()
+        .cloned()
+}
+
+async fn keys(store: &Client) -> usize {
+    let range = GetOptions::new().with_prefix();
+    store.kv_client().get("lock/", Some(range)).await.unwrap().kvs().len()
+}
+
+async fn leases(store: &Client) -> Vec<i64> {
+    let leases = store.lease_client().leases().await.unwrap();
+    leases.leases().iter().map(|lease| lease.id()).collect()
+}
+
+/// A clock that goes as it is set.
+#[derive(Clone, Debug, Default)]
+struct SetClock(Arc<Mutex<Duration>>);
+
+impl Clock for SetClock {
+    fn now(&self) -> clock::Instant {
+        clock::Instant::from_zero(*self.0.lock().unwrap())
+    }
+
+    fn sleep_until(&self, _deadline: clock::Instant) -> Sleep {
+        unreachable!("the backend waits on real time only");
+    }
+}
+
+async fn backend_on(etcd: &Etcd, clock: &SetClock) -> EtcdBackend {
+    let config = EtcdConfig::from_url(&etcd.url()).unwrap().clock(clock.clone());
+    EtcdBackend::connect_with(config).await.unwrap()
+}
+
+#[tokio::test]
+async fn sessions_age_on_the_clock_of_the_configuration() {
+    let etcd = Etcd::start().await;
+    let clock = SetClock::default();
+    let backend = backend_on(&etcd, &clock).await;
+    let grant = async |name: &str| {
+        let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
+        let attempt = backend.try_acquire(&Claim::new(lease)).await.unwrap();
+        assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+    };
+    let store = store(&etcd).await;
+    grant("first").await;
+    grant("second").await;
+    assert_eq!(leases(&store).await.len(), 1);
+
+    *clock.0.lock().unwrap() += LONG * 2;
+    grant("third").await;
+
+    assert_eq!(leases(&store).await.len(), 2, "the first session is over on this clock");
+}
+
+#[tokio::test]
+async fn requests_to_finish_have_one_lease_however_many_there_are() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd).await;
+    let client = client(&etcd.url(), LockOptions::new().ttl(LONG)).await;
+    let _guard = client.mutex("job").unwrap().lock().await.unwrap();
+
+    for _ in 0..5 {
+        client.request_revocation("job").await.unwrap();
+    }
+
+    assert_eq!(leases(&store).await.len(), 2);
+}

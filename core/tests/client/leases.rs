@@ -1,0 +1,174 @@
+//! Leases from the grant to the end.
+
+use super::*;
+
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// A store that counts in seconds, and refuses less than one.
+#[derive(Clone, Debug)]
+struct Coarse(MemoryBackend);
+
+#[async_trait]
+impl LockBackend for Coarse {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities().with_ttl_range(SHORTEST, Capabilities::DEFAULT_MAX_TTL)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.0.try_acquire(claim).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        if lease.ttl() < SHORTEST {
+            return Err(Error::new(ErrorKind::Refused, "the TTL is too short"));
+        }
+        self.0.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.0.release(lease).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_alone() {
+    let (client, faults) = client();
+    let capped = LockOptions::new().ttl(TTL).max_hold(TTL);
+    let mutex = client.mutex("k").unwrap().with_options(capped).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    tokio::time::sleep(TTL / 2).await;
+    assert_eq!(faults.calls(Operation::Renew), 0);
+
+    client.backend().expire(mutex.key()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
+    assert_eq!(faults.calls(Operation::Renew), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_keep_a_key_closed_do_so_for_the_shortest_ttl_at_least() {
+    const MIN_HOLD: Duration = Duration::from_secs(5);
+    let clock = TokioClock::new();
+    let store = Coarse(MemoryBackend::with_clock(clock));
+    let client = LockClient::builder(store.clone()).clock(clock);
+    let client = client.options(LockOptions::new().min_hold(MIN_HOLD)).build().unwrap();
+    let guard = client.mutex("k").unwrap().lock().await.unwrap();
+
+    tokio::time::sleep(MIN_HOLD - SHORTEST / 10).await;
+    guard.release().await.unwrap();
+
+    let closed = store.0.inspect(&"k".try_into().unwrap()).await.unwrap();
+    assert_eq!(closed.holders()[0].remaining(), Some(SHORTEST));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_released_end_every_wait_for_their_loss() {
+    let client = LockClient::new(MemoryBackend::new());
+    for is_dropped in [false, true] {
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let lost = tokio::spawn(guard.lost());
+        let asked = tokio::spawn(guard.revocation_requested());
+        tokio::task::yield_now().await;
+
+        if is_dropped {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+
+        assert_eq!(lost.await.unwrap(), None);
+        assert!(!asked.await.unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_shared_end_the_waits_for_their_loss_with_the_last_guard() {
+    let client = LockClient::new(MemoryBackend::new());
+    let mutex = client.reentrant_mutex("k").unwrap();
+    let (outer, inner) = (mutex.lock().await.unwrap(), mutex.lock().await.unwrap());
+    let lost = tokio::spawn(inner.lost());
+
+    inner.release().await.unwrap();
+    tokio::time::sleep(TTL).await;
+    assert!(!lost.is_finished());
+
+    outer.release().await.unwrap();
+    assert_eq!(lost.await.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_lost_end_a_wait_for_a_request_with_the_guard() {
+    let (client, _faults) = client();
+    let guard = client.mutex("k").unwrap().lock().await.unwrap();
+    let asked = tokio::spawn(guard.revocation_requested());
+    client.backend().expire(guard.key()).await.unwrap();
+    assert_eq!(guard.lost().await, Some(LossReason::Vanished));
+
+    drop(guard);
+
+    assert!(!asked.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_waited_for_keep_no_client_alive() {
+    let backend = Arc::new(MemoryBackend::new());
+    let client = LockClient::new(Arc::clone(&backend));
+    let guard = client.mutex("k").unwrap().lock().await.unwrap();
+    let (_lost, _asked) = (guard.lost(), guard.revocation_requested());
+
+    guard.release().await.unwrap();
+    drop(client);
+    tokio::time::sleep(TTL).await;
+
+    assert_eq!(Arc::strong_count(&backend), 1);
+}
+
+#[tokio::test]
+async fn of_a_hundred_thousand_names_leave_nothing_behind() {
+    let store = MemoryBackend::new();
+    let client = LockClient::new(store.clone());
+    for n in 0..100_000 {
+        let guard = client.mutex(format!("k{n}")).unwrap().try_lock().await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+
+    assert_eq!(store.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_have_ended_are_cleared_from_memory_by_later_calls() {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    for n in 0..1_000 {
+        let key = leasehold_core::LockKey::new(format!("k{n}")).unwrap();
+        let claim = leasehold_core::Claim::new(leasehold_core::Lease::new(&key, TTL));
+        store.try_acquire(&claim).await.unwrap();
+    }
+    assert_eq!(store.keys(), 1_000);
+    tokio::time::sleep(TTL).await;
+
+    let key = leasehold_core::LockKey::new("other").unwrap();
+    let lease = leasehold_core::Lease::new(&key, TTL);
+    for _ in 0..500 {
+        assert_eq!(store.release(&lease).await.unwrap(), Release::NotHeld);
+    }
+
+    assert_eq!(store.keys(), 0);
+}
+
+#[tokio::test]
+async fn are_shared_by_clients_of_any_backend() {
+    let store = MemoryBackend::new();
+    let typed: LockClient<MemoryBackend> = LockClient::new(store.clone());
+    let erased: LockClient = LockClient::new(store.clone()).erase();
+    let shared: LockClient<Arc<dyn LockBackend>> =
+        LockClient::new(Arc::new(store) as Arc<dyn LockBackend>);
+
+    let guard = typed.mutex("k").unwrap().lock().await.unwrap();
+
+    assert!(erased.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+    assert!(shared.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+    assert_eq!(typed.backend().keys(), 1);
+    drop(guard);
+}

@@ -1,0 +1,74 @@
+//! A client around its stages: runtimes that come and go, panics, shutdown, memory.
+
+mod leases;
+mod owners;
+mod panics;
+mod runtimes;
+mod shutdown;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use leasehold_core::clock::TokioClock;
+use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::{
+    Attempt, Capabilities, Claim, Error, ErrorKind, KeyWatch, Lease, LeaseState, LockBackend,
+    LockClient, LockOptions, LossReason, MemoryBackend, Mutex, Operation, OwnerId, Release,
+    Renewal,
+};
+use tokio::runtime::{Builder, Runtime};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn client() -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
+    let clock = TokioClock::new();
+    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
+    let faults = backend.faults().clone();
+    let options = LockOptions::new().ttl(TTL);
+    (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_client_that_lets_no_caller_wait_is_refused() {
+    let refused = LockClient::builder(MemoryBackend::new()).max_waiters(0).build().unwrap_err();
+
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+}
+
+const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
+
+#[test]
+fn types_that_users_hold_may_be_sent_and_shared() {
+    let client = LockClient::new(MemoryBackend::new()).erase();
+    assert_send_sync_static(&client);
+    assert_send_sync_static(&client.mutex("k").unwrap());
+    assert_send_sync_static(&client.reentrant_mutex("k").unwrap());
+    assert_send_sync_static(&client.admin());
+}
+
+/// Futures that users spawn must be `Send`, the closure form included.
+#[tokio::test]
+async fn futures_that_users_await_may_be_spawned() {
+    let client = LockClient::new(MemoryBackend::new());
+    let (mutex, reentrant) = (client.mutex("k").unwrap(), client.reentrant_mutex("r").unwrap());
+
+    let spawned = tokio::spawn(async move {
+        let guard = mutex.lock().await.unwrap();
+        guard.extend(TTL).await.unwrap();
+        guard.run(async {}).await.unwrap();
+        guard.release().await.unwrap();
+        let from_mutex = mutex.run(async |guard| guard.token().number()).await.unwrap();
+        from_mutex + reentrant.run(async |guard| guard.token().number()).await.unwrap()
+    });
+
+    assert!(spawned.await.unwrap() > 0);
+}

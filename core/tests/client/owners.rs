@@ -1,0 +1,43 @@
+//! Owners that enter again.
+
+use super::*;
+
+/// In real time: a paused clock does not end the wait of a task that has used up its budget.
+#[tokio::test]
+async fn enter_however_much_of_their_budget_is_left() {
+    let client = LockClient::new(MemoryBackend::new());
+    let (held, free) = (client.reentrant_mutex("k").unwrap(), client.reentrant_mutex("f").unwrap());
+    let _guard = held.lock().await.unwrap();
+
+    // Tokio lets a task do 128 things before it must yield.
+    for spent in 0..=128 {
+        for mutex in [&held, &free] {
+            tokio::task::yield_now().await;
+            for _ in 0..spent {
+                tokio::task::coop::consume_budget().await;
+            }
+
+            let entered = mutex.try_lock().await.unwrap();
+
+            assert!(entered.is_some(), "{:?} after {spent} of the budget", mutex.key());
+        }
+    }
+}
+
+#[tokio::test]
+async fn do_not_enter_a_lock_that_they_hold_as_another_kind() {
+    let store = MemoryBackend::new();
+    let (client, other) = (LockClient::new(store.clone()), LockClient::new(store));
+    let (readers, mutex) = (client.rw_lock("k").unwrap(), client.reentrant_mutex("k").unwrap());
+    let beside = other.rw_lock("k").unwrap().read().await.unwrap();
+
+    let reader = readers.clone().reentrant().read().await.unwrap();
+    let refused = mutex.try_lock().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongType);
+    reader.release().await.unwrap();
+    beside.release().await.unwrap();
+
+    let _guard = mutex.lock().await.unwrap();
+    let refused = readers.reentrant().write().await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WrongType);
+}

@@ -1,0 +1,232 @@
+//! The end of a client.
+
+use super::*;
+
+type Event = Box<dyn FnOnce() + Send>;
+type Shutdown = BoxFuture<'static, Result<(), Error>>;
+
+/// A store to which nothing is said after it was closed.
+struct Closing {
+    inner: MemoryBackend,
+    closed: AtomicBool,
+    /// An event while a call begins.
+    meanwhile: Arc<StdMutex<Option<Shutdown>>>,
+    /// An event between a grant and the reply.
+    on_grant: Arc<StdMutex<Option<Event>>>,
+}
+
+impl fmt::Debug for Closing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Closing").field("closed", &self.closed).finish_non_exhaustive()
+    }
+}
+
+impl Closing {
+    fn new(inner: &MemoryBackend) -> Self {
+        Self {
+            inner: inner.clone(),
+            closed: AtomicBool::new(false),
+            meanwhile: Arc::default(),
+            on_grant: Arc::default(),
+        }
+    }
+
+    fn open(&self) -> Result<&MemoryBackend, Error> {
+        let closed = self.closed.load(Ordering::SeqCst);
+        if closed { Err(Error::new(ErrorKind::Closed, "closed")) } else { Ok(&self.inner) }
+    }
+}
+
+#[async_trait]
+impl LockBackend for Closing {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.open()?.try_acquire(claim).await;
+        if let Some(on_grant) = self.on_grant.lock().unwrap().take() {
+            on_grant();
+        }
+        attempt
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        self.open()?.renew(lease).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        self.open()?.release(lease).await
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+            meanwhile.now_or_never().expect("nothing was asked for yet").unwrap();
+        }
+        self.inner.watch_claim(claim)
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_calls_that_wait_here_and_at_the_store() {
+    let (client, _faults) = client();
+    let _guard = client.mutex("k").unwrap().lock().await.unwrap();
+    let store = client.backend();
+    let foreign = leasehold_core::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
+    store.try_acquire(&leasehold_core::Claim::new(foreign)).await.unwrap();
+    let wait = |name: &str| {
+        let mutex = client.mutex(name).unwrap();
+        tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() })
+    };
+    let (queued, waiting) = (wait("k"), wait("f"));
+    tokio::time::sleep(Duration::from_millis(100)).await;
+
+    client.shutdown(TTL).await.unwrap();
+
+    assert_eq!(queued.await.unwrap(), ErrorKind::Closed);
+    assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ends_calls_under_way_and_the_calls_that_wait_for_them() {
+    let (client, faults) = client();
+    faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
+    let owner = OwnerId::new();
+    let lock = || {
+        let mutex = client.reentrant_mutex("k").unwrap();
+        tokio::spawn(owner.scope(async move { mutex.lock().await.unwrap_err().kind() }))
+    };
+    let (asking, entering) = (lock(), lock());
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(faults.calls(Operation::Acquire), 1);
+
+    client.shutdown(TTL).await.unwrap();
+
+    assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
+    assert_eq!(entering.await.unwrap(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_late_grants_before_it_closes_the_backend() {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let backend = FaultBackend::new(Closing::new(&store));
+    let faults = backend.faults().clone();
+    faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(50)), 1);
+    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let asking = tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+
+    client.shutdown(TTL).await.unwrap();
+
+    assert_eq!(store.keys(), 0);
+    assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
+    let more = Claim::new(Lease::new(&"k".try_into().unwrap(), TTL));
+    let refused = client.backend().try_acquire(&more).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Closed, "the backend is open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn covers_a_lease_that_is_handed_over_meanwhile() {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let backend = Closing::new(&store);
+    let on_grant = Arc::clone(&backend.on_grant);
+    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let next = mutex.clone();
+    let waiting = Arc::new(StdMutex::new(async move { next.lock().await }.boxed()));
+    let shutdown = Arc::new(StdMutex::new(async move { client.shutdown(TTL).await }.boxed()));
+    let begun = (Arc::clone(&waiting), Arc::clone(&shutdown));
+    *on_grant.lock().unwrap() = Some(Box::new(move || {
+        assert!((&mut *begun.0.lock().unwrap()).now_or_never().is_none());
+        assert!((&mut *begun.1.lock().unwrap()).now_or_never().is_none());
+    }));
+
+    let granted = mutex.lock().await.unwrap_err();
+    Arc::into_inner(shutdown).unwrap().into_inner().unwrap().await.unwrap();
+
+    assert_eq!(store.keys(), 0);
+    assert_eq!(granted.kind(), ErrorKind::Closed);
+    let waiting = Arc::into_inner(waiting).unwrap().into_inner().unwrap();
+    assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test]
+async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
+    let backend = Closing::new(&MemoryBackend::new());
+    let meanwhile = Arc::clone(&backend.meanwhile);
+    let backend = FaultBackend::new(backend);
+    let faults = backend.faults().clone();
+    let client = LockClient::new(backend);
+    let closing = client.clone();
+    let shutdown = async move { closing.shutdown(TTL).await };
+    *meanwhile.lock().unwrap() = Some(shutdown.boxed());
+
+    let error = client.mutex("k").unwrap().lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert_eq!(faults.calls(Operation::Acquire), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_so_if_a_call_that_is_not_polled_may_be_granted_yet() {
+    let (client, faults) = client();
+    faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
+    let mutex = client.mutex("k").unwrap();
+    let mut asking = Box::pin(mutex.lock());
+    assert!((&mut asking).now_or_never().is_none());
+
+    let error = client.shutdown(TTL / 30).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+    assert_eq!(asking.await.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refuses_calls_that_come_after_it_before_anything_is_sent() {
+    let (client, faults) = client();
+    client.shutdown(TTL).await.unwrap();
+
+    let error = client.mutex("k").unwrap().lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Closed);
+    assert_eq!(faults.calls(Operation::Acquire), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaves_no_lease_behind_however_it_races_with_locking() {
+    for _ in 0..200 {
+        let store = MemoryBackend::new();
+        let client = LockClient::new(store.clone());
+        let locking: Vec<_> = (0..4)
+            .map(|n| {
+                let mutex = client.mutex(format!("k{n}")).unwrap();
+                tokio::spawn(async move { mutex.lock().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+
+        client.shutdown(Duration::from_secs(5)).await.unwrap();
+
+        for locked in locking {
+            match locked.await.unwrap() {
+                Ok(guard) => assert!(!guard.is_held()),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Closed),
+            }
+        }
+        assert_eq!(store.keys(), 0, "a lease is left");
+    }
+}
+
+#[tokio::test]
+async fn of_a_client_that_never_locked_is_nothing_to_wait_for() {
+    let (client, _faults) = client();
+
+    client.shutdown(Duration::ZERO).await.unwrap();
+}

@@ -1,0 +1,68 @@
+//! Any segment that is free.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn is_taken_until_all_are_held() {
+    let scene = Scene::new();
+    let striped = segments(&scene, 5);
+
+    let mut guards = Vec::new();
+    for _ in 0..5 {
+        guards.push(striped.try_lock().await.unwrap().unwrap());
+    }
+    let held: BTreeSet<_> = guards.iter().map(StripedGuard::segment).collect();
+    assert!(held.into_iter().eq(0..5));
+
+    let asked_at = scene.clock.now();
+    assert!(striped.try_lock().await.unwrap().is_none());
+    assert!(striped.try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    assert_eq!(scene.clock.now(), asked_at);
+    drop(guards);
+    assert_eq!(scene.left().await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_found_wherever_it_is_and_nothing_else_is_touched() {
+    for free in 0..4 {
+        let scene = Scene::new();
+        let striped = segments(&scene, 4);
+        let mut held = hold_all(&scene, &striped).await;
+        held.remove(free as usize).release().await.unwrap();
+
+        let guard = striped.lock().await.unwrap();
+
+        assert_eq!(guard.segment(), free);
+        guard.release().await.unwrap();
+        assert_eq!(scene.story(), [format!("+stock/{free}"), format!("-stock/{free}")]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_another_one_for_each_caller() {
+    let scene = Scene::new();
+    let striped = segments(&scene, 16);
+
+    let mut taken = BTreeSet::new();
+    for _ in 0..100 {
+        taken.insert(striped.run(async |guard| guard.segment()).await.unwrap());
+    }
+
+    assert!(taken.len() > 4, "all callers begin at the same few: {taken:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_taken_though_others_fail() {
+    for fault in [Fault::Fail(ErrorKind::Denied), Fault::Fail(ErrorKind::Unavailable)] {
+        let scene = Scene::new();
+        let striped = segments(&scene, 4);
+        for failing in [0, 1, 3] {
+            let failing = &striped.segments()[failing];
+            scene.faults.inject_on(failing, Operation::Acquire, fault, 1_000);
+        }
+
+        assert_eq!(striped.try_lock().await.unwrap().unwrap().segment(), 2);
+        assert_eq!(scene.left().await, 0);
+        assert_eq!(striped.lock().await.unwrap().segment(), 2);
+    }
+}

@@ -1,0 +1,40 @@
+//! A resource in segments: any one that is free, and the first that becomes free.
+
+mod any_that_is_free;
+mod guard;
+mod one_that_failed;
+#[path = "../scene/mod.rs"]
+mod scene;
+mod segments;
+mod waiting;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::clock::Clock;
+use leasehold_core::fault::Fault;
+use leasehold_core::{
+    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Operation,
+    Retry, Striped, StripedGuard,
+};
+
+use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+
+fn options() -> LockOptions {
+    LockOptions::new().ttl(TTL)
+}
+
+fn segments(scene: &Scene, count: u32) -> Striped {
+    scene.client.striped("stock", count).unwrap()
+}
+
+/// Holds all segments as another process would.
+async fn hold_all(scene: &Scene, striped: &Striped) -> Vec<LockGuard> {
+    let mut guards = Vec::new();
+    for segment in striped.segments() {
+        guards.push(scene.other.mutex(segment).unwrap().lock().await.unwrap());
+    }
+    guards
+}
