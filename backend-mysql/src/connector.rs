@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use leasehold_sql_support::mysql::Row;
+use leasehold_sql_support::remote::Row;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Opts, OptsBuilder, Value};
 use tokio::runtime::{Handle, Id};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{Capabilities, Error, Feature, Fencing};
-use leasehold_sql_support::mysql::{Rows, Statements, Survey, Text};
+use leasehold_sql_support::mysql::{Statements, Survey, has_all_stripes};
+use leasehold_sql_support::remote::{Rows, Statements as _, Text};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };
@@ -84,11 +85,8 @@ impl Database for Mysql {
             }
             Source::Theirs(run) => Arc::clone(run),
         };
-        let mut statements = Statements::new(&config.layout()?);
+        let statements = Statements::new(&config.layout()?, config.clock.as_deref());
         let survey = ready(&*run, &config, &statements).await.map_err(RunError::into_error)??;
-        if let Some(clock) = &config.clock {
-            statements = statements.with_clock(clock);
-        }
         if survey.is_in_cluster {
             tracing::warn!("a node of a Galera cluster: all clients must write to the same one");
         }
@@ -188,7 +186,7 @@ async fn ready(
     statements: &Statements,
 ) -> Result<Result<Survey, Error>, RunError> {
     let run = async |text: Text| run.run(&text, Urgency::Asks, config.timeout).await.map(Rows);
-    let survey = run(statements.survey()).await?.survey();
+    let survey = Survey::read(&run(statements.survey()).await?);
     let attempt = match run(statements.attempt()).await {
         Err(error) if error.is_missing_table() && config.create_tables => {
             run(statements.install()).await?;
@@ -196,7 +194,7 @@ async fn ready(
         }
         attempt => attempt?,
     };
-    Ok(match attempt.has_all_stripes() {
+    Ok(match has_all_stripes(&attempt) {
         Ok(true) => Ok(survey),
         Ok(false) => Err(Failure::Layout.error("stripes are missing: run the migration")),
         Err(error) => Err(error),

@@ -5,7 +5,8 @@ use std::fmt;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_sql_support::Failure;
-use leasehold_sql_support::mysql::{Row, Rows, failure, failure_of_commit};
+use leasehold_sql_support::mysql::{end_before_commit, failure, failure_of_commit};
+use leasehold_sql_support::remote::Row;
 use mysql_async::DriverError;
 
 /// How errors and logs name this backend.
@@ -28,7 +29,7 @@ impl RunError {
         rows: &[Row],
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        let is_of_commit = Rows::end_before_commit(rows);
+        let is_of_commit = end_before_commit(rows);
         let failure = if is_of_commit { failure_of_commit(code) } else { failure(code) };
         Self { failure, code: Some(code), message: message(code, failure), source: source.into() }
     }

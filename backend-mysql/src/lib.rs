@@ -39,7 +39,7 @@ mod error;
 pub use config::MysqlConfig;
 pub use database::Mysql;
 pub use error::RunError;
-pub use leasehold_sql_support::mysql::{Row, Text};
+pub use leasehold_sql_support::remote::{Row, Text};
 pub use run::{Run, Urgency};
 
 /// Locks in a MySQL or MariaDB database. Clones share connections.

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_sql_support::mysql::{Row, Text};
+use leasehold_sql_support::remote::{Row, Text};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{Capabilities, Error, Feature, Fencing};
-use leasehold_sql_support::postgres::{Rows, Statements, Survey, Text};
+use leasehold_sql_support::postgres::{Statements, Survey};
+use leasehold_sql_support::remote::{Rows, Statements as _, Text};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };
@@ -81,17 +82,14 @@ impl Database for Postgres {
     async fn open(config: PostgresConfig) -> Result<Self, Error> {
         let (run, connector) = connections(&config);
         let named = config.layout(config.schema.as_deref())?;
-        let survey = ready(&*run, &config, &Statements::new(&named)).await?;
+        let survey = ready(&*run, &config, &Statements::new(&named, None)).await?;
         let schema = survey.schema.ok_or_else(|| {
             Failure::Layout.error("the user's search path has no schema: name one")
         })?;
         let layout = config.layout(Some(&schema)).map_err(|_| {
             invalid("the name of the tables' schema has other characters than a-z 0-9 _")
         })?;
-        let mut statements = Statements::new(&layout);
-        if let Some(clock) = &config.clock {
-            statements = statements.with_clock(clock);
-        }
+        let statements = Statements::new(&layout, config.clock.as_deref());
         let (listener, news) = match connector {
             Some(connector) if config.push => {
                 let listen = statements.listen();
@@ -208,7 +206,7 @@ async fn ready(
 ) -> Result<Survey, Error> {
     let look = async || {
         let rows = run.run(&statements.survey(), Urgency::Asks, config.timeout).await;
-        rows.map(Rows).map_err(RunError::into_connecting)?.survey()
+        Survey::read(&rows.map(Rows).map_err(RunError::into_connecting)?)
     };
     let mut survey = look().await?;
     if !survey.has_tables && config.create_tables {

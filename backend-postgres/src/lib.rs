@@ -57,7 +57,7 @@ mod tls;
 pub use config::PostgresConfig;
 pub use database::Postgres;
 pub use error::RunError;
-pub use leasehold_sql_support::postgres::{Row, Text};
+pub use leasehold_sql_support::remote::{Row, Text};
 pub use run::{Run, Urgency};
 
 /// Locks in a PostgreSQL database. Clones share connections.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_sql_support::postgres::{Row, Text};
+use leasehold_sql_support::remote::{Row, Text};
 
 use crate::error::RunError;
 

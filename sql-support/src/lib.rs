@@ -49,6 +49,7 @@ mod failure;
 
 pub mod mysql;
 pub mod postgres;
+pub mod remote;
 
 pub use backend::Backend;
 pub use database::Database;

@@ -83,7 +83,7 @@ SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS N
   FROM {lease} WHERE `key` = :key AND (place IS NULL OR place < COALESCE(@place, 9223372036854775807));
 SET @fits = NOT @other AND (@again OR @used + :units <= :capacity);
 SET @all = @all AND @fits;
-SELECT IF(@other, 'other', 'refused'), :n, h.fingerprint, h.description, h.units, h.ends - @now,
+SELECT IF(@other, 'other', 'refused'), :n, NULL, NULL, h.fingerprint, h.description, h.units, h.ends - @now,
     IF(:whole AND @held, NULL, @first_place - @now)
   FROM (SELECT 1) AS one LEFT JOIN (SELECT fingerprint, description, units, ends FROM {lease}
     WHERE `key` = :key AND place IS NULL ORDER BY ends LIMIT 1) AS h ON TRUE

@@ -1,4 +1,6 @@
-//! What the rows say.
+//! The rows of a reply, and what they say.
+//!
+//! Each row of a text begins with a word, which names the columns that follow. Both dialects send the same rows.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,42 +14,18 @@ use crate::reply::{
 };
 use crate::request::Renew;
 
-/// A row as the simple query protocol has it: each column as text, `None` for null.
+/// A row as the server sends it in text: a column is `None` if it is null.
 pub type Row = Vec<Option<String>>;
 
 /// The rows of all statements of a text, in order.
 #[derive(Clone, Debug)]
 pub struct Rows(pub Vec<Row>);
 
-/// What there is in a database.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Survey {
-    /// The schema of the tables or, if there are none, the one where they would be made; `None`: there is none.
-    pub schema: Option<String>,
-    /// Whether both tables are there.
-    pub has_tables: bool,
-    /// Whether the user has the rights on them that the texts need.
-    pub has_rights: bool,
-    /// Whether it waits for the disk, so that what it acknowledged survives a crash.
-    pub is_durable: bool,
-}
-
 /// The columns of one row, taken in order.
-struct Columns<'a>(std::slice::Iter<'a, Option<String>>);
+pub(crate) struct Columns<'a>(std::slice::Iter<'a, Option<String>>);
 
 impl Rows {
-    /// The reply to [`Statements::survey`](super::Statements::survey).
-    pub fn survey(&self) -> Result<Survey, Error> {
-        let mut row = self.one("survey")?;
-        Ok(Survey {
-            schema: row.text().map(str::to_owned),
-            has_tables: row.flag()?,
-            has_rights: row.flag()?,
-            is_durable: row.text() == Some("on"),
-        })
-    }
-
-    /// The reply to [`Statements::acquire`](super::Statements::acquire).
+    /// The reply to [`Statements::acquire`](crate::remote::Statements::acquire).
     pub fn acquired(&self) -> Result<Acquired, Error> {
         let called = self.called()?;
         Ok(match self.verdict()? {
@@ -57,7 +35,7 @@ impl Rows {
         })
     }
 
-    /// The reply to [`Statements::acquire_all`](super::Statements::acquire_all) of so many claims.
+    /// The reply to [`Statements::acquire_all`](crate::remote::Statements::acquire_all) of so many claims.
     pub fn acquired_all(&self, claims: usize) -> Result<AcquiredAll, Error> {
         match self.verdict()? {
             (index, Verdict::Refused(refused)) => return Ok(AcquiredAll::Refused(index, refused)),
@@ -68,7 +46,7 @@ impl Rows {
         if granted.len() == claims { Ok(AcquiredAll::Granted(granted)) } else { Err(nonsense()) }
     }
 
-    /// The reply to [`Statements::renew`](super::Statements::renew) of so many leases.
+    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases.
     pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Renewed>, Error> {
         let called = self.called()?;
         let mut renewed = vec![None; leases.len()];
@@ -84,35 +62,36 @@ impl Rows {
         renewed.into_iter().map(|renewed| renewed.ok_or_else(nonsense)).collect()
     }
 
-    /// The reply to [`Statements::release`](super::Statements::release).
+    /// The reply to [`Statements::release`](crate::remote::Statements::release).
     pub fn released(&self) -> Result<Released, Error> {
         Ok(Released { was_held: self.one("released")?.flag()?, called: self.called()? })
     }
 
-    /// The reply to [`Statements::request_revocation`](super::Statements::request_revocation).
+    /// The reply to [`Statements::request_revocation`](crate::remote::Statements::request_revocation).
     pub fn asked(&self) -> Result<Asked, Error> {
         Ok(Asked { is_held: self.one("asked")?.flag()? })
     }
 
-    /// The reply to [`Statements::force_release`](super::Statements::force_release).
+    /// The reply to [`Statements::force_release`](crate::remote::Statements::force_release).
     pub fn forced(&self) -> Result<Forced, Error> {
         Ok(Forced { ended: self.holders()?, min_token: self.token()?, called: self.called()? })
     }
 
-    /// The reply to [`Statements::inspect`](super::Statements::inspect).
+    /// The reply to [`Statements::inspect`](crate::remote::Statements::inspect).
     pub fn inspected(&self) -> Result<Inspected, Error> {
         let units = self.one("units")?.optional()?.unwrap_or(0);
         let last_token = self.token()?.filter(|token| *token > 0);
         Ok(Inspected { holders: self.holders()?, units, last_token })
     }
 
-    /// The first verdict, with the index of its claim.
+    /// The first claim without room and why, or the first grant.
     fn verdict(&self) -> Result<(usize, Verdict), Error> {
-        if let Some(mut row) = self.of("refused").next() {
-            return Ok((row.number()?, Verdict::Refused(refused(row)?)));
-        }
-        if let Some(mut row) = self.of("other").next() {
-            return Ok((row.number()?, Verdict::OtherKind));
+        for mut row in self.0.iter().map(|row| Columns(row.iter())) {
+            match row.text() {
+                Some("refused") => return Ok((row.number()?, Verdict::Refused(refused(row)?))),
+                Some("other") => return Ok((row.number()?, Verdict::OtherKind)),
+                _ => {}
+            }
         }
         Ok((0, Verdict::Granted(granted(self.one("granted")?)?)))
     }
@@ -126,19 +105,20 @@ impl Rows {
         self.of("token").next().map(|mut row| row.number()).transpose()
     }
 
+    /// Each row has some tags, or none, with blanks between.
     fn called(&self) -> Result<Vec<Uuid>, Error> {
-        let tags =
-            self.of("called").filter_map(|mut row| row.text()).flat_map(str::split_whitespace);
+        let rows = self.of("called").filter_map(|mut row| row.text());
+        let tags = rows.flat_map(str::split_whitespace);
         tags.map(|tag| tag.parse().map_err(|_| nonsense())).collect()
     }
 
     /// The first row that begins with this word.
-    fn one(&self, word: &str) -> Result<Columns<'_>, Error> {
+    pub(crate) fn one(&self, word: &str) -> Result<Columns<'_>, Error> {
         self.of(word).next().ok_or_else(nonsense)
     }
 
     /// The rows that begin with this word, without it.
-    fn of(&self, word: &str) -> impl Iterator<Item = Columns<'_>> {
+    pub(crate) fn of(&self, word: &str) -> impl Iterator<Item = Columns<'_>> {
         let rows = self.0.iter().map(|row| Columns(row.iter()));
         rows.filter_map(move |mut row| (row.text() == Some(word)).then_some(row))
     }
@@ -155,8 +135,9 @@ fn granted(mut row: Columns<'_>) -> Result<Granted, Error> {
     Ok(Granted { token: row.number()?, spare: row.number()?, called: Vec::new() })
 }
 
-/// Of a row after its index.
+/// Reads a row after its index.
 fn refused(mut row: Columns<'_>) -> Result<Refused, Error> {
+    // A grant has its tokens here.
     let _tokens = (row.text(), row.text());
     let holder = row.holder()?;
     let first_place_ends = row.optional()?.map(micros);
@@ -164,7 +145,7 @@ fn refused(mut row: Columns<'_>) -> Result<Refused, Error> {
 }
 
 impl<'a> Columns<'a> {
-    fn text(&mut self) -> Option<&'a str> {
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
         self.0.next().and_then(Option::as_deref)
     }
 
@@ -172,11 +153,11 @@ impl<'a> Columns<'a> {
         self.text().map(|text| text.parse().map_err(|_| nonsense())).transpose()
     }
 
-    fn number<T: FromStr>(&mut self) -> Result<T, Error> {
+    pub(crate) fn number<T: FromStr>(&mut self) -> Result<T, Error> {
         self.optional()?.ok_or_else(nonsense)
     }
 
-    fn flag(&mut self) -> Result<bool, Error> {
+    pub(crate) fn flag(&mut self) -> Result<bool, Error> {
         self.number().map(|Flag(flag)| flag)
     }
 
@@ -191,7 +172,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A boolean as PostgreSQL writes it.
+/// A boolean as one of the dialects writes it.
 struct Flag(bool);
 
 impl FromStr for Flag {
@@ -199,8 +180,8 @@ impl FromStr for Flag {
 
     fn from_str(text: &str) -> Result<Self, ()> {
         match text {
-            "t" => Ok(Self(true)),
-            "f" => Ok(Self(false)),
+            "1" | "t" => Ok(Self(true)),
+            "0" | "f" => Ok(Self(false)),
             _ => Err(()),
         }
     }
