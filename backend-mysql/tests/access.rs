@@ -24,7 +24,7 @@ async fn with_user(options: MariaDbOptions) -> MariaDb {
 async fn with_tables() -> MariaDb {
     let mariadb = with_user(MariaDbOptions::new()).await;
     let config = MysqlConfig::from_url(&mariadb.url()).unwrap();
-    mariadb.sql(&config.migration().unwrap()).await;
+    mariadb.sql(&config.migration()).await;
     mariadb
 }
 

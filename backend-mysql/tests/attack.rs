@@ -63,7 +63,7 @@ async fn attack(url: String, keys: Vec<LockKey>) {
                 grants += 1;
             }
             Ok(_) => assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld),
-            // Conflicts, twice in a row.
+            // Conflicts, several in a row.
             Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
         }
     }

@@ -36,7 +36,7 @@ const DRIVEN_CLOCK: &str =
 impl Server {
     async fn start(clock: &'static str) -> Self {
         let mariadb = MariaDb::start().await;
-        let migration = MysqlConfig::from_url(&mariadb.url()).unwrap().migration().unwrap();
+        let migration = MysqlConfig::from_url(&mariadb.url()).unwrap().migration();
         let sql = format!(
             "{migration} CREATE USER locker IDENTIFIED BY 'secret'; {RIGHTS}
              CREATE TABLE test_clock (us BIGINT) ENGINE = InnoDB; INSERT INTO test_clock {REAL_CLOCK};

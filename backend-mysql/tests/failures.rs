@@ -9,7 +9,7 @@ use leasehold_core::{
 };
 use leasehold_mysql::mysql_async::prelude::Queryable;
 use leasehold_mysql::mysql_async::{self, Conn, Opts, from_value};
-use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency};
+use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported};
 use leasehold_testbed::{MariaDb, MariaDbOptions, Weather, until};
 use tokio::sync::Mutex;
 
@@ -60,7 +60,7 @@ async fn an_emptied_table_of_stripes_grants_nothing() {
     assert!(error.to_string().contains("stripes are missing"), "{error}");
 
     let config = MysqlConfig::from_url(&mariadb.url()).unwrap();
-    mariadb.sql(&config.migration().unwrap()).await;
+    mariadb.sql(&config.migration()).await;
     assert!(acquire(&backend, &other).await.unwrap());
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
 }
@@ -239,9 +239,7 @@ impl Run for Kept {
         };
         match read.await {
             Ok(()) => Ok(rows),
-            Err(mysql_async::Error::Server(error)) => {
-                Err(RunError::reported(error.code, &rows, error))
-            }
+            Err(mysql_async::Error::Server(error)) => Err(reported(error.code, &rows, error)),
             Err(error) => Err(RunError::no_reply(error)),
         }
     }

@@ -24,7 +24,7 @@ async fn with_user(options: PostgresOptions) -> Postgres {
 async fn with_tables() -> Postgres {
     let postgres = with_user(PostgresOptions::new()).await;
     let config = PostgresConfig::from_url(&postgres.url()).unwrap();
-    postgres.sql(&config.migration().unwrap()).await;
+    postgres.sql(&config.migration()).await;
     postgres
 }
 

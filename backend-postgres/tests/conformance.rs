@@ -45,7 +45,7 @@ impl Server {
         let postgres = Postgres::start().await;
         let admin = admin(&postgres).await;
         let config = PostgresConfig::from_url(&postgres.url()).unwrap();
-        let migration = config.migration().unwrap();
+        let migration = config.migration();
         let setup = format!("{migration} CREATE ROLE locker LOGIN; {RIGHTS} {DRIVEN}");
         admin.batch_execute(&setup).await.unwrap();
         let proxy = postgres.proxy().await;

@@ -22,7 +22,9 @@ pub enum Failure {
     Full,
     /// Not applied: wrong password, a missing right, a host that is not let in.
     Denied,
-    /// Not applied: the tables are not there, or not as this version knows them; an empty stripe table.
+    /// Not applied: a table is not there.
+    Missing,
+    /// Not applied: the tables are not as this version knows them; an empty stripe table.
     Layout,
     /// The data is damaged, or the database answered something else than it was asked; nobody knows.
     Unexpected,
@@ -34,9 +36,23 @@ impl Failure {
         match self {
             Self::Conflict | Self::NotApplied => ErrorKind::Unavailable,
             Self::Unknown => ErrorKind::Indeterminate,
-            Self::Full | Self::Layout => ErrorKind::Refused,
+            Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
             Self::Denied => ErrorKind::Denied,
             Self::Unexpected => ErrorKind::Unexpected,
+        }
+    }
+
+    /// The message of an error about which nothing else is known.
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Conflict => "transactions were in each other's way, nothing was applied",
+            Self::NotApplied => "the database refused, nothing was applied",
+            Self::Unknown => "the database failed, outcome unknown",
+            Self::Full => "the database cannot write",
+            Self::Denied => "the database does not let us in",
+            Self::Missing => "the tables are missing: run the migration",
+            Self::Layout => "the tables are not as this version of Leasehold knows them",
+            Self::Unexpected => "the database reported an error",
         }
     }
 

@@ -21,7 +21,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The prefix of those who choose none.
+    /// The prefix unless another one is chosen.
     pub const DEFAULT_PREFIX: &str = "leasehold_";
 
     /// The longest encoded name of a key, in bytes: each byte of a name may be three.
@@ -37,7 +37,17 @@ impl Layout {
     /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and begins with a letter or `_`: names that mean
     /// the same in every database, quoted or not.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self { schema: None, prefix: checked("prefix", prefix.into())? })
+        Self::default().with_prefix(prefix)
+    }
+
+    /// Says what the names begin with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::new`].
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
+        self.prefix = checked("prefix", prefix.into())?;
+        Ok(self)
     }
 
     /// Says in which schema, or in MySQL in which database, the tables are. By default where the connection is.

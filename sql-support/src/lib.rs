@@ -56,3 +56,4 @@ pub use database::Database;
 pub use failure::Failure;
 pub use layout::Layout;
 pub use news::{Concerns, News};
+pub use remote::Remote;

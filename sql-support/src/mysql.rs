@@ -25,9 +25,9 @@ mod statements;
 mod survey;
 mod texts;
 
-pub use codes::{failure, failure_of_commit};
+pub use codes::reported;
 pub use statements::Statements;
-pub use survey::{Survey, end_before_commit, has_all_stripes};
+pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 

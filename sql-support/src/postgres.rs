@@ -23,7 +23,7 @@ mod statements;
 mod survey;
 mod texts;
 
-pub use codes::failure;
+pub use codes::reported;
 pub use statements::Statements;
 pub use survey::Survey;
 

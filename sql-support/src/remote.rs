@@ -1,36 +1,29 @@
-//! Databases on a server: all that their dialects and drivers share.
+//! Databases on a server: [`Remote`] runs the texts of a dialect on the connections of a [`Driver`].
+//!
+//! One call from top to bottom: `database.rs` takes the text of an operation from the dialect's [`Statements`] and runs it on an
+//! application's connections ([`Run`]) or on the [`Pool`] of those that the driver makes. [`Rows`] reads the reply, which is the same in
+//! both dialects. `under_way.rs` keeps a release behind its acquisition.
 
-mod rows;
+mod database;
+
+mod pool;
+mod run;
+mod under_way;
+
+mod statements;
 mod text;
 
+mod rows;
+
+mod config;
+mod driver;
+
+pub use config::{Config, Settings, invalid};
+pub use database::Remote;
+pub use driver::{Driver, Hears, Opened};
+pub use pool::{Connector, Link, Pool};
 pub use rows::{Row, Rows};
+pub use run::{Run, RunError, Urgency};
+pub use statements::Statements;
 pub use text::Text;
 pub(crate) use text::bind;
-
-use std::fmt::Debug;
-
-use crate::request::{Acquire, Key, Named, Renew};
-
-/// The texts of the transactions that [`Database`](crate::Database) lists, in one dialect. Both dialects reply in the same [`Rows`].
-pub trait Statements: Debug + Send + Sync + 'static {
-    /// Decides a claim.
-    fn acquire(&self, claim: &Acquire) -> Text;
-
-    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`], on keys of which each is different.
-    fn acquire_all(&self, claims: &[Acquire]) -> Text;
-
-    /// Renews 1 to [`Renew::MAX_TOGETHER`] leases.
-    fn renew(&self, leases: &[Renew]) -> Text;
-
-    /// Ends a lease, or gives up a place.
-    fn release(&self, lease: &Named) -> Text;
-
-    /// Asks the holders to finish.
-    fn request_revocation(&self, key: &Key) -> Text;
-
-    /// Ends all holders.
-    fn force_release(&self, key: &Key) -> Text;
-
-    /// Reads the holders.
-    fn inspect(&self, key: &Key) -> Text;
-}

@@ -2,7 +2,7 @@
 
 use leasehold_core::Error;
 
-use crate::remote::{Row, Rows};
+use crate::remote::Rows;
 use crate::request::Key;
 
 /// What kind of server it is.
@@ -32,9 +32,4 @@ impl Survey {
 /// [`Unexpected`](leasehold_core::ErrorKind::Unexpected) if it is none.
 pub fn has_all_stripes(rows: &Rows) -> Result<bool, Error> {
     Ok(rows.one("stripes")?.number::<u32>()? == Key::STRIPES)
-}
-
-/// Whether these rows are all that come before the commit, so that only it can fail after them.
-pub fn end_before_commit(rows: &[Row]) -> bool {
-    rows.last().is_some_and(|row| row.first().and_then(Option::as_deref) == Some("commit"))
 }

@@ -1,20 +1,19 @@
 //! Encrypted connections.
 
 use leasehold_core::Error;
+use leasehold_sql_support::remote::invalid;
 use mysql_async::OptsBuilder;
-
-use crate::error::invalid;
 
 /// Paths of PEM files.
 #[derive(Default)]
-pub(super) struct TlsFiles {
-    pub(super) authority: Option<String>,
-    pub(super) certificate: Option<String>,
-    pub(super) key: Option<String>,
+pub(crate) struct TlsFiles {
+    pub(crate) authority: Option<String>,
+    pub(crate) certificate: Option<String>,
+    pub(crate) key: Option<String>,
 }
 
 /// Has connections encrypted, if they are to be.
-pub(super) fn add(
+pub(crate) fn add(
     options: OptsBuilder,
     is_encrypted: bool,
     files: TlsFiles,
@@ -34,8 +33,7 @@ pub(super) fn add(
 #[cfg(not(feature = "tls"))]
 fn encrypted(_: OptsBuilder, _: TlsFiles) -> Result<OptsBuilder, Error> {
     let message = "TLS needs the Cargo feature `tls` of leasehold-mysql (`mysql-tls` of leasehold)";
-    Err(Error::new(leasehold_core::ErrorKind::Unsupported, message)
-        .with_backend(crate::error::BACKEND))
+    Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
 #[cfg(feature = "tls")]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 /// Acquisitions under way, by the tags of their leases.
 #[derive(Clone, Default)]
-pub(crate) struct UnderWay(Arc<Mutex<Calls>>);
+pub(super) struct UnderWay(Arc<Mutex<Calls>>);
 
 #[derive(Default)]
 struct Calls {
@@ -24,7 +24,7 @@ struct Call {
 }
 
 /// One acquisition. It ends when dropped.
-pub(crate) struct Begun {
+pub(super) struct Begun {
     under_way: UnderWay,
     id: u64,
     tags: Vec<Uuid>,
@@ -33,7 +33,7 @@ pub(crate) struct Begun {
 
 impl UnderWay {
     /// Notes the acquisition of these leases.
-    pub(crate) fn begin(&self, tags: impl Iterator<Item = Uuid>) -> Begun {
+    pub(super) fn begin(&self, tags: impl Iterator<Item = Uuid>) -> Begun {
         let (ends, ended) = oneshot::channel();
         let (ended, tags) = (ended.shared(), tags.collect::<Vec<_>>());
         let mut calls = self.lock();
@@ -47,7 +47,7 @@ impl UnderWay {
     }
 
     /// Waits until all acquisitions of this lease that have begun have ended.
-    pub(crate) async fn ended(&self, tag: Uuid) {
+    pub(super) async fn ended(&self, tag: Uuid) {
         let ended = |call: &Call| call.ended.clone();
         let calls: Vec<_> = self.lock().by_tag.get(&tag).into_iter().flatten().map(ended).collect();
         join_all(calls).await;
