@@ -94,6 +94,6 @@ async fn eight_connections_exclude_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_connections_exclude_each_other_in_serializable_sessions() {
-    let options = MariaDbOptions::new().args(["--transaction-isolation=SERIALIZABLE"]);
+    let options = MariaDbOptions::new().set("transaction-isolation", "SERIALIZABLE");
     all_exclude_each_other(options.start().await).await;
 }

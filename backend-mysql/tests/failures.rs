@@ -284,8 +284,7 @@ async fn the_sessions_defaults_change_nothing() {
         character_set_results = utf16, tx_read_only = 1, sql_safe_updates = 1, sql_select_limit = 1, \
         @now = 1, @last = 1, @next = 1, @token = 1, @first = 1, @fits = 1, @all = 1, @again = 1, @place = 7, \
         @other = 1, @held = 1, @used = 0, @stop = 1, @asked = 9, @until = 1";
-    let poison = format!("--init-connect={poison}");
-    let mariadb = MariaDbOptions::new().args([poison]).start().await;
+    let mariadb = MariaDbOptions::new().set("init-connect", poison).start().await;
     let backend = connect(&mariadb.url()).await;
     let text = r"it's \' X'00' :key {lease} @now ü";
     let held = lease("job").with_description(Some(Description::new(text).unwrap()));

@@ -123,7 +123,7 @@ async fn a_stripe_that_others_keep_is_given_up_in_time() {
     assert!(acquire(&patient, &held).await.unwrap());
 
     let lock = "BEGIN; SELECT FROM leasehold_stripe FOR UPDATE; SELECT pg_sleep(60)";
-    let mut locking = postgres.psql(lock).spawn().unwrap();
+    let mut locking = postgres.client(lock).spawn().unwrap();
     let is_locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     until("it is locked", async || postgres.sql(is_locked).await == "1").await;
     let error = acquire(&backend, &lease("other")).await.unwrap_err();

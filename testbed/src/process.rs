@@ -71,7 +71,12 @@ impl Process {
 
     /// Asks it to end (SIGTERM) and waits until it has.
     pub fn terminate(&mut self) {
-        self.signal(Signal::TERM);
+        self.end(Signal::TERM);
+    }
+
+    /// Asks it to end by a signal of its own, and waits until it has.
+    pub(crate) fn end(&mut self, signal: Signal) {
+        self.signal(signal);
         drop(self.child.wait());
     }
 

@@ -104,7 +104,7 @@ async fn passwords_and_tls_are_asked_for() {
 
 #[tokio::test]
 async fn arguments_are_in_force() {
-    let mariadb = MariaDbOptions::new().args(["--max-connections=17"]).start().await;
+    let mariadb = MariaDbOptions::new().set("max-connections", "17").start().await;
 
     assert_eq!(mariadb.sql("SELECT @@max_connections").await, "17");
     assert_eq!(mariadb.url(), format!("mysql://leasehold@{}/leasehold", mariadb.address()));

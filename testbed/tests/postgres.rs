@@ -38,7 +38,7 @@ async fn servers_die_when_a_test_panics() {
 async fn a_paused_server_stops_in_mid_query_and_goes_on() {
     let postgres = Postgres::start().await;
     let tick = "DO $$ BEGIN LOOP RAISE NOTICE 'tick'; PERFORM pg_sleep(0.01); END LOOP; END $$";
-    let mut ticking = postgres.psql(tick).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ticking = postgres.client(tick).stderr(Stdio::piped()).spawn().unwrap();
     let mut ticks = BufReader::new(ticking.stderr.take().unwrap()).lines();
     ticks.next_line().await.unwrap().unwrap();
 
@@ -59,7 +59,7 @@ async fn a_killed_server_keeps_its_data_and_its_port() {
     let mut postgres = Postgres::start().await;
     let address = postgres.address();
     postgres.sql("CREATE TABLE t AS SELECT 1 AS a").await;
-    let mut sleeping = postgres.psql("SELECT pg_sleep(60)").spawn().unwrap();
+    let mut sleeping = postgres.client("SELECT pg_sleep(60)").spawn().unwrap();
 
     postgres.kill();
     assert!(!sleeping.wait().await.unwrap().success());

@@ -1,6 +1,7 @@
-//! The processes of one PostgreSQL server: a postmaster, and its children, one for each connection.
+//! The processes of one database server: the first one, and its children.
 //!
-//! The children have process groups of their own, and go on while the postmaster stands still.
+//! PostgreSQL has a child for each connection. The children have process groups of their own, and go on while the first process stands
+//! still.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::process::Process;
 
 #[derive(Debug)]
-pub(super) struct Postmaster(Process);
+pub(super) struct Processes(Process);
 
-impl Postmaster {
+impl Processes {
     pub(super) fn spawn(mut command: Command, log: &Path) -> Self {
-        Self(Process::spawn(&mut command, log).expect("postgres can be started"))
+        Self(Process::spawn(&mut command, log).expect("the server can be started"))
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -47,19 +48,14 @@ impl Postmaster {
         self.0.kill();
     }
 
-    /// Ends all connections and shuts down in order.
-    pub(super) fn shut_down(&mut self) {
-        let pid = Pid::from_raw(self.id().cast_signed()).expect("a process has an id");
-        // It is a child of ours, and not reaped: no other process has its id.
-        let _ = kill_process(pid, Signal::INT);
-        while !self.exited() {
-            thread::sleep(PAUSE);
-        }
+    /// Has the first process shut down in order, and waits until it has.
+    pub(super) fn shut_down(&mut self, signal: Signal) {
+        self.0.end(signal);
     }
 
     /// Sends a signal to all children and waits until each is in one of the states, unless none is asked for.
     ///
-    /// The postmaster stands still: it neither makes nor reaps children, so their ids stay theirs.
+    /// The first process stands still: it neither makes nor reaps children, so their ids stay theirs.
     fn signal_children(&self, signal: Signal, states: &[char]) {
         let children = children(self.id());
         for child in children.iter().filter_map(|child| Pid::from_raw(*child)) {
@@ -73,7 +69,7 @@ impl Postmaster {
     }
 }
 
-impl Drop for Postmaster {
+impl Drop for Processes {
     fn drop(&mut self) {
         self.kill();
     }
