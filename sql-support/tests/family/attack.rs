@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, Patience, Release};
-use leasehold_postgres::tokio_postgres::{self, NoTls};
-use leasehold_postgres::{PostgresBackend, PostgresConfig};
-use leasehold_testbed::{Postgres, PostgresOptions};
 use tokio::task::JoinSet;
 
-const TTL: Duration = Duration::from_secs(60);
+use super::TTL;
+use crate::{Backend, Config, Direct, Server};
 
 /// How often each of the eight is granted a lock, however long that takes.
 const GRANTS: u64 = 25;
@@ -28,13 +26,11 @@ fn stripe(name: &str) -> u8 {
     hash.to_le_bytes().into_iter().fold(0, |folded, byte| folded ^ byte)
 }
 
-/// One who acquires, enters, leaves and releases, as often as it can. Every third claim queues.
+/// Acquires, enters, leaves and releases, as often as it can. Two of three claims leave a place in the queue.
 async fn attack(url: String, keys: Vec<LockKey>) {
-    let config = PostgresConfig::from_url(&url).unwrap().timeout(TTL).unwrap();
-    let backend = PostgresBackend::connect_with(config).await.unwrap();
-    let (witness, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    witness.batch_execute("SET default_transaction_isolation = 'read committed'").await.unwrap();
+    let config = Config::from_url(&url).unwrap().timeout(TTL).unwrap();
+    let backend = Backend::connect_with(config).await.unwrap();
+    let witness = Direct::open(&url).await;
     let mut grants = 0;
     while grants < GRANTS {
         let key = &keys[fastrand::usize(..keys.len())];
@@ -47,14 +43,10 @@ async fn attack(url: String, keys: Vec<LockKey>) {
         let claim = Claim::new(lease.clone()).with_patience(patience);
         match backend.try_acquire(&claim).await {
             Ok(Attempt::Granted(grant)) => {
-                let token = i64::try_from(grant.token()).unwrap();
-                let enter = "WITH seen AS (UPDATE seen SET token = $2 WHERE key = $1 AND token < $2 RETURNING 1)
-                     INSERT INTO inside SELECT $1 WHERE EXISTS (SELECT FROM seen)";
-                let entered = witness.execute(enter, &[&key.as_str(), &token]).await;
-                assert_eq!(entered.expect("no other is inside"), 1, "tokens do not increase");
+                enter(&witness, key, grant.token()).await;
                 backend.renew(&lease).await.unwrap();
-                let leave = "DELETE FROM inside WHERE key = $1";
-                assert_eq!(witness.execute(leave, &[&key.as_str()]).await.unwrap(), 1);
+                let leave = format!("DELETE FROM inside WHERE name = '{key}'");
+                witness.query(&leave).await.unwrap();
                 assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
                 grants += 1;
             }
@@ -65,31 +57,41 @@ async fn attack(url: String, keys: Vec<LockKey>) {
     }
 }
 
-async fn nobody_is_inside_beside_another(postgres: Postgres) {
+async fn enter(witness: &Direct, key: &LockKey, token: u64) {
+    let enter = format!("INSERT INTO inside VALUES ('{key}')");
+    witness.query(&enter).await.expect("no other is inside");
+    let seen = witness.query(&format!("SELECT token FROM seen WHERE name = '{key}'")).await;
+    let seen: u64 = seen.unwrap()[0][0].as_deref().unwrap().parse().unwrap();
+    assert!(seen < token, "tokens do not increase");
+    let see = format!("UPDATE seen SET token = {token} WHERE name = '{key}'");
+    witness.query(&see).await.unwrap();
+}
+
+async fn all_exclude_each_other(server: Server) {
     let keys = keys();
-    drop(PostgresBackend::connect(&postgres.url()).await.unwrap());
-    postgres.sql("CREATE TABLE inside (key text PRIMARY KEY); CREATE TABLE seen (key text, token bigint)").await;
+    drop(Backend::connect(&server.url()).await.unwrap());
+    server.sql("CREATE TABLE inside (name VARCHAR(99) PRIMARY KEY)").await;
+    server.sql("CREATE TABLE seen (name VARCHAR(99) PRIMARY KEY, token BIGINT)").await;
     for key in &keys {
-        postgres.sql(&format!("INSERT INTO seen VALUES ('{key}', 0)")).await;
+        server.sql(&format!("INSERT INTO seen VALUES ('{key}', 0)")).await;
     }
 
     let mut attackers = JoinSet::new();
     for _ in 0..8 {
-        attackers.spawn(attack(postgres.url(), keys.clone()));
+        attackers.spawn(attack(server.url(), keys.clone()));
     }
     attackers.join_all().await;
 
-    assert_eq!(postgres.sql("SELECT count(*) FROM inside").await, "0");
-    assert_eq!(postgres.sql("SELECT count(*) FROM leasehold_lease WHERE place IS NULL").await, "0");
+    assert_eq!(server.sql("SELECT count(*) FROM inside").await, "0");
+    assert_eq!(server.sql("SELECT count(*) FROM leasehold_lease WHERE place IS NULL").await, "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_connections_exclude_each_other() {
-    nobody_is_inside_beside_another(Postgres::start().await).await;
+    all_exclude_each_other(Server::start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_connections_exclude_each_other_in_serializable_sessions() {
-    let options = PostgresOptions::new().set("default_transaction_isolation", "serializable");
-    nobody_is_inside_beside_another(options.start().await).await;
+    all_exclude_each_other(crate::in_serializable_sessions().start().await).await;
 }
