@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Capabilities, Error, Feature};
+use leasehold_core::{Error, Fencing};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -24,7 +24,7 @@ pub struct Remote<D> {
     under_way: UnderWay,
     statements: Box<dyn Statements>,
     timeout: Duration,
-    capabilities: Capabilities,
+    fencing: Fencing,
     news: News,
 }
 
@@ -86,14 +86,13 @@ impl<D: Driver> Database for Remote<D> {
             Source::Theirs(run) => (run, None),
         };
         let opened = D::open(&*run, connector, &settings).await?;
-        let capabilities = capabilities(&opened);
-        let Opened { driver, statements, news, .. } = opened;
+        let Opened { driver, statements, fencing, news } = opened;
         let under_way = UnderWay::default();
-        Ok(Self { driver, run, under_way, statements, timeout, capabilities, news })
+        Ok(Self { driver, run, under_way, statements, timeout, fencing, news })
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities.clone()
+    fn fencing(&self) -> Fencing {
+        self.fencing
     }
 
     fn news(&self) -> &News {
@@ -171,18 +170,6 @@ async fn run(
             rows => return rows.map(Rows),
         }
     }
-}
-
-fn capabilities<D: Driver>(opened: &Opened<D>) -> Capabilities {
-    let capabilities = Capabilities::new(D::NAME, opened.fencing)
-        .with(Feature::ForceRelease)
-        .with(Feature::Inspect)
-        .with(Feature::Queue)
-        .with(Feature::Revocation)
-        .with(Feature::SpareTokens)
-        .with(Feature::Together)
-        .with(Feature::Units);
-    if opened.news.hears_others() { capabilities.with(Feature::Push) } else { capabilities }
 }
 
 impl<D> fmt::Debug for Remote<D> {
