@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Connector(Servers);
 
-/// A connection. When dropped it is closed at once, whatever it is at.
+/// A connection. It is closed at once when dropped, also in the middle of a reply.
 #[derive(Debug)]
 pub struct Link {
     /// `None` only while it is dropped.

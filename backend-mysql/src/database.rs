@@ -56,7 +56,7 @@ impl Driver for Mysql {
     }
 }
 
-/// Looks what kind of server it is, and makes the tables if they are missing and may be made.
+/// Finds out the kind of the server, and makes the tables if they are missing and may be made.
 async fn ready(
     run: &dyn Run,
     settings: &Settings,

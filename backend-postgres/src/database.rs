@@ -77,7 +77,7 @@ impl Driver for Postgres {
     }
 }
 
-/// Looks what there is, and makes the tables if they are missing and may be made.
+/// Looks for the tables, and makes them if they are missing and may be made.
 async fn ready(run: &dyn Run, settings: &Settings) -> Result<Survey, Error> {
     let run = async |text: Text| {
         let rows = run.run(&text, Urgency::Asks, settings.timeout).await;

@@ -39,7 +39,7 @@ fn is_refusal(error: &tokio_postgres::Error) -> bool {
     let text = error.to_string();
     let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match io {
-        // So rustls says what the other side said no to, also after the handshake.
+        // The error of rustls when the other side refuses, also after the handshake.
         Some(io) => io.kind() == io::ErrorKind::InvalidData,
         None => REFUSALS.iter().any(|refusal| text.starts_with(refusal)),
     }

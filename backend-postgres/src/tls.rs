@@ -14,7 +14,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<String>,
 }
 
-/// Whom to trust, and with which certificate.
+/// The authorities to trust, and the certificate to show.
 #[derive(Clone)]
 pub(crate) struct Tls(
     #[cfg(feature = "tls")] pub(crate) std::sync::Arc<rustls::ClientConfig>,

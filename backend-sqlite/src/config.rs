@@ -50,7 +50,7 @@ impl SqliteConfig {
         url::read(url)
     }
 
-    /// What the names of all tables begin with. Default: `leasehold_`.
+    /// Sets the beginning of all tables' names. Default: `leasehold_`.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl fmt::Debug for SqliteConfig {
     }
 }
 
-/// Of a setting that cannot be.
+/// Creates the error of a setting that is not possible.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

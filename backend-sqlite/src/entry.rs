@@ -1,4 +1,4 @@
-//! One key: who holds it, and who stands in its queue. The rules are those of `core/src/memory/machine/entry.rs`.
+//! One key: its holders, and its queue. The rules are those of `core/src/memory/machine/entry.rs`.
 
 use uuid::Uuid;
 
@@ -43,7 +43,7 @@ impl Entry {
         self.holders.first().is_some_and(|first| first.whole != whole)
     }
 
-    /// Whether there is room for the claim beside all who hold the key and all who queue before it. A lease in force that is claimed
+    /// Whether there is room for the claim beside all holders of the key and all places before its own. A lease in force that is claimed
     /// again is always admitted.
     pub(crate) fn admits(&self, claim: &Acquire) -> bool {
         let before = self.before(&claim.lease.tag).map(|row| u64::from(row.units));

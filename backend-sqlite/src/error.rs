@@ -1,4 +1,4 @@
-//! What SQLite's errors mean, one by one.
+//! The meaning of each error of SQLite.
 
 use leasehold_core::Error;
 use leasehold_sql_support::Failure;
@@ -11,7 +11,7 @@ pub(crate) const BACKEND: &str = "sqlite";
 /// Whether the transaction may be in the file all the same.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum During {
-    /// Before `COMMIT`: whatever went wrong, nothing was applied.
+    /// Before `COMMIT`: nothing was applied.
     Work,
     /// In `COMMIT`.
     Commit,
@@ -41,7 +41,7 @@ fn of_code(error: ffi::Error, during: During) -> (Failure, &'static str) {
         ErrorCode::DiskFull => (Failure::Full, "the disk or the file is full"),
         ErrorCode::ReadOnly => (Failure::Full, "the file is read-only"),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
-            (Failure::Denied, "the file, or what SQLite keeps beside it, cannot be opened")
+            (Failure::Denied, "the file, or a file that SQLite keeps beside it, cannot be opened")
         }
         ErrorCode::SystemIoFailure if during == During::Commit => {
             (Failure::Unknown, "the disk failed in the commit, outcome unknown")

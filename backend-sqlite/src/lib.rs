@@ -20,10 +20,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
 //! As much as by a store in memory, for all processes of one machine. Holders, waiters and the file go by one clock, which goes on while
-//! the machine is suspended and which nobody can set, so exclusion does not hang on the time of day. A restart of the machine frees
+//! the machine is suspended and which no program can set, so exclusion does not hang on the time of day. A restart of the machine frees
 //! all keys at once. Fencing tokens are strict, also over a loss of power: those that may have been given out are written to the disk before,
 //! a minute's worth at a time, and no other commit waits for the disk.
 //!

@@ -1,4 +1,4 @@
-//! Looks at the file on behalf of those who watch: what did others change, and what has ended?
+//! Looks at the file on behalf of watchers: for changes by others, and for leases that ended.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,27 +13,27 @@ use crate::host::Now;
 use crate::store::Store;
 use crate::tables::{Stop, Tables};
 
-/// How far looks are apart while somebody waits: this, and up to as much again, so that processes do not look in step.
+/// How far looks are apart while a caller waits: this, and up to as much again, so that processes do not look in step.
 const WHILE_WAITING: Duration = Duration::from_millis(5);
 
-/// How far looks are apart while nobody waits: holders are asked to finish, or robbed, by an operator.
+/// How far looks are apart without a waiter: holders are asked to finish, or robbed, by an operator.
 const WHILE_HOLDING: Duration = Duration::from_millis(100);
 
 /// How many times further apart looks are while the file is not to be had.
 const AFTER_A_FAILURE: f64 = 20.0;
 
-/// For how long there is no look after one, for each key that was read: four times what that takes. Counted and not measured, since a
+/// For how long there is no look after one, for each key that was read: four times as long as that takes. Counted and not measured, since a
 /// look may also take long because other processes have the processor.
 const REST_PER_KEY: Duration = Duration::from_micros(40);
 
-/// Looks, and remembers what it has seen.
+/// Looks, and remembers the keys as it saw them.
 #[derive(Debug, Default)]
 pub(crate) struct Looker {
     news: News,
     last: Option<Last>,
     version: Option<i64>,
     alarms: Option<i64>,
-    /// Of the keys that somebody waits for.
+    /// The keys that callers wait for.
     seen: HashMap<LockKey, Seen>,
 }
 
@@ -50,7 +50,7 @@ struct Last {
 /// How a key was found.
 #[derive(Debug)]
 struct Seen {
-    /// A hash of who held it.
+    /// A hash of its holders.
     holders: u64,
     /// When something of it ends by itself, in the file's time.
     ends: i64,
@@ -61,7 +61,7 @@ impl Looker {
         Self { news, ..Self::default() }
     }
 
-    /// When to look next; `None` while nobody watches.
+    /// When to look next; `None` without a watcher.
     pub(crate) fn due(&self) -> Option<Instant> {
         let spacing = if self.news.has_watches(Concerns::Waiters) {
             WHILE_WAITING
@@ -74,21 +74,21 @@ impl Looker {
         Some(last.ended + spacing.mul_f64(last.stretch).max(REST_PER_KEY * last.keys))
     }
 
-    /// The file is not to be had for a look: those who wait ask by themselves, now and then.
+    /// The file is not to be had for a look: waiters ask by themselves, now and then.
     pub(crate) fn failed(&mut self) {
         self.forget();
         self.last = Some(Last { ended: Instant::now(), keys: 0, stretch: AFTER_A_FAILURE });
     }
 
-    /// What was seen may have been of another file.
+    /// The last look may have been at another file.
     pub(crate) fn forget(&mut self) {
         self.version = None;
         self.seen.clear();
     }
 
-    /// Looks at all keys that may have changed, and passes on what has.
+    /// Looks at all keys that may have changed, and passes on the changes.
     pub(crate) fn look(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
-        // Before the file is read: what changes between is seen next time.
+        // Before the file is read: the next look sees changes between.
         let version = store.version()?;
         let is_changed = self.version.replace(version) != Some(version);
         let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();
@@ -110,7 +110,7 @@ impl Looker {
         Ok(())
     }
 
-    /// Looks at those of `keys` that somebody waits for.
+    /// Looks at the `keys` that callers wait for.
     pub(crate) fn look_at(
         &mut self,
         keys: &[LockKey],
@@ -127,7 +127,7 @@ impl Looker {
         })
     }
 
-    /// Has those who hold look for themselves, if an operator did something.
+    /// Has holders look for themselves, if an operator did something.
     fn heed_alarms(&mut self, tables: &Tables<'_>) -> Result<(), Stop> {
         let alarms = tables.alarms()?;
         // The first look comes before there is anything to hold.
@@ -139,7 +139,7 @@ impl Looker {
         Ok(())
     }
 
-    /// Calls the claims for which there is room, and notifies those who watch the key if it is held by others than before.
+    /// Calls the claims for which there is room, and notifies watchers of the key if its holders are others than before.
     fn look_at_key(&mut self, key: &LockKey, tables: &Tables<'_>, now: Now) -> Result<(), Stop> {
         let entry = tables.look(key.as_str(), now.us)?;
         entry.called().for_each(|row| self.news.call(&row.tag));
@@ -153,7 +153,7 @@ impl Looker {
     }
 }
 
-/// Who holds a key, and what the first of them proclaims.
+/// The holders of a key, and the description of the first.
 fn hash(entry: &Entry, key: &LockKey, tables: &Tables<'_>, now: Now) -> Result<u64, Stop> {
     let mut hasher = DefaultHasher::new();
     for row in entry.holders() {

@@ -9,7 +9,7 @@ use crate::entry::{Entry, Row};
 use crate::host::Now;
 use crate::tables::{Stop, Tables, after};
 
-/// What keeps a claim from being granted.
+/// An obstacle to a grant.
 enum Obstacle {
     Held(Refused),
     OtherKind,

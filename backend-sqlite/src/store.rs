@@ -32,7 +32,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the file and makes sure that it is of this machine and of its current run; creates what is missing.
+    /// Opens the file and makes sure that it is of this machine and of its current run; creates missing tables.
     pub(crate) fn open(config: &SqliteConfig, until: Instant) -> Result<Self, Error> {
         let host = config.host.clone().map_or_else(Host::this, Ok)?;
         let (file, connection) = File::open(&config.path, |path| {
@@ -76,7 +76,7 @@ impl Store {
         })
     }
 
-    /// Runs a transaction that no other one goes along with; what it does is in the file when this returns, and not if it fails.
+    /// Runs a transaction that no other one goes along with; its changes are in the file when this returns, and not if it fails.
     pub(crate) fn write<T>(
         &mut self,
         until: Instant,
@@ -104,7 +104,7 @@ impl Store {
     ) -> Result<T, Stop> {
         let behavior = TransactionBehavior::Immediate;
         let transaction = Transaction::new_unchecked(&self.connection, behavior)?;
-        // Now that others wait: what they see of the path is what we see.
+        // Now that others wait, they see the same file under the path as we do.
         if !self.file.is_in_place() {
             return Err(Stop::Failed(file::moved()));
         }
@@ -131,7 +131,7 @@ impl Store {
         raised
     }
 
-    /// Creates the tables in a file without them, and ends what an earlier run of the machine has left.
+    /// Creates the tables in a file without them, and ends leases of an earlier run of the machine.
     fn settle(&self, until: Instant) -> Result<(), Error> {
         let Host { machine, boot, .. } = &self.host;
         patiently(until, || {

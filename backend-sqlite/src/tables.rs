@@ -77,7 +77,7 @@ impl<'a> Tables<'a> {
         self.execute("UPDATE {stripe} SET token = ?2 WHERE stripe = ?1", params![stripe, token])
     }
 
-    /// Deletes what has ended of a key, and returns the rest.
+    /// Deletes the rows of a key that have ended, and returns the rest.
     pub(crate) fn expire(&self, key: &Key, now: i64) -> rusqlite::Result<Entry> {
         self.execute(
             "DELETE FROM {lease} WHERE key = ?1 AND ends <= ?2",
@@ -86,7 +86,7 @@ impl<'a> Tables<'a> {
         self.look(key.name(), now)
     }
 
-    /// What is in force of a key.
+    /// The rows in force of a key.
     pub(crate) fn look(&self, key: &str, now: i64) -> rusqlite::Result<Entry> {
         let mut statement = self.prepare(
             "SELECT tag, place, whole, units, capacity, patience, ends, asked FROM {lease} \

@@ -25,7 +25,7 @@ pub(crate) struct Worker {
 /// Which calls come first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// Renewals and releases: they keep what is held, and let others in.
+    /// Renewals and releases: they keep leases, and let others in.
     First,
     /// All others.
     Then,
@@ -46,7 +46,7 @@ struct Jobs {
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
-/// What the thread is to do next.
+/// The next task of the thread.
 enum Next {
     Job(Job),
     Look,
@@ -159,19 +159,19 @@ impl Line {
         Ok(())
     }
 
-    /// Lets the thread end once it has done what was asked for up to now.
+    /// Lets the thread end once it has done all earlier calls.
     fn close(&self) {
         self.lock().is_closed = true;
         self.wake.notify_one();
     }
 
-    /// Has the thread see that somebody watches.
+    /// Has the thread see a new watcher.
     pub(crate) fn wake(&self) {
         let _jobs = self.lock();
         self.wake.notify_one();
     }
 
-    /// Waits for what is to be done, which is a look if one is `due`.
+    /// Waits for the next task, which is a look if one is `due`.
     fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
         let mut jobs = self.lock();
         loop {
@@ -207,7 +207,7 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Desk {
     config: SqliteConfig,
     store: Option<Store>,
@@ -254,7 +254,7 @@ impl Desk {
         }
     }
 
-    /// Does what a look would, once another process had made this change.
+    /// Does as a look would, once another process had made this change.
     fn look_at(&mut self, keys: &[LockKey], until: Instant) {
         if let Some(store) = &self.store
             && self.looker.look_at(keys, store, until).is_err()

@@ -1,4 +1,4 @@
-//! What a client hears of what another one does to the same file.
+//! News of another client's changes to the same file.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ async fn an_observer_hears_of_a_lease_that_ends_by_itself() {
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_millis(300));
     other.try_acquire(&Claim::new(lease.clone())).await.unwrap();
     let mut observer = one.watch(lease.key());
-    // What it knows of the key before the first look is nothing.
+    // It knows nothing of the key before the first look.
     assert!(hears(&mut observer, SOON).await);
 
     assert!(hears(&mut observer, SOON).await);

@@ -1,4 +1,4 @@
-//! What the tables are called.
+//! The names of the tables.
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -27,7 +27,7 @@ impl Layout {
     /// The longest encoded name of a key, in bytes: each byte of a name may be three.
     pub const MAX_KEY: usize = 3 * LockKey::MAX_LEN;
 
-    /// The longest prefix and the longest schema, in characters: with what is added, names stay below 63, as PostgreSQL asks for.
+    /// The longest prefix and the longest schema, in characters: with their endings, names stay below 63, as PostgreSQL asks for.
     const MAX_NAME: usize = 32;
 
     /// Creates the layout of tables whose names begin with `prefix`.
@@ -40,7 +40,7 @@ impl Layout {
         Self::default().with_prefix(prefix)
     }
 
-    /// Says what the names begin with.
+    /// Sets the beginning of the names.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Layout {
         self.schema.as_deref()
     }
 
-    /// What names begin with. Other objects, such as functions and channels, are named after it, too.
+    /// The beginning of the names. Other objects, such as functions and channels, are named after it, too.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -1,7 +1,7 @@
 //! Databases on a server: [`Remote`] runs the texts of a dialect on the connections of a [`Driver`].
 //!
 //! One call from top to bottom: `database.rs` takes the text of an operation from the dialect's [`Statements`] and runs it on an
-//! application's connections ([`Run`]) or on the [`Pool`] of those that the driver makes. [`Rows`] reads the reply, which is the same in
+//! application's connections ([`Run`]) or on the [`Pool`] of the driver's. [`Rows`] reads the reply, which is the same in
 //! both dialects. `under_way.rs` keeps a release behind its acquisition.
 
 mod database;

@@ -118,7 +118,7 @@ impl DatabaseKind for MariaDbKind {
     /// The database's folder is the disk.
     async fn use_disk(_: &MariaDb, _: &Path) {}
 
-    /// Of all users but root.
+    /// The server refuses writes of all users but root.
     async fn set_read_only(server: &MariaDb, read_only: bool) {
         server.sql(&format!("SET GLOBAL read_only = {}", u8::from(read_only))).await;
     }

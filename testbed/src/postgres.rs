@@ -93,7 +93,7 @@ impl DatabaseKind for PostgresKind {
         server.sql("ALTER DATABASE postgres SET default_tablespace = small").await;
     }
 
-    /// Of transactions that do not say otherwise. Open connections hear of it within milliseconds.
+    /// The server refuses writes of transactions that do not say otherwise. Open connections hear of it within milliseconds.
     async fn set_read_only(server: &Postgres, read_only: bool) {
         let value = if read_only { "on" } else { "off" };
         let set = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");

@@ -15,7 +15,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program`; what it prints goes to the file `log`.
+    /// Starts `program`; its output goes to the file `log`.
     ///
     /// # Errors
     ///
@@ -28,7 +28,7 @@ impl Process {
         Self::spawn(Command::new(program).args(args), log)
     }
 
-    /// Starts `command`; what it prints goes to the file `log`.
+    /// Starts `command`; its output goes to the file `log`.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        // An unreaped child keeps its pid, so this can hit nobody else; an error means it has ended.
+        // An unreaped child keeps its pid, so this can hit no other process; an error means it has ended.
         let _ = kill_process(pid, signal);
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::cache::cache;
 use crate::unprivileged;
 
-/// Fills the folder `data` with a copy of what `make` once made, perhaps in another test run.
+/// Fills the folder `data` with a copy of the folder that `make` once made, perhaps in another test run.
 ///
 /// `make` is given a folder that does not exist yet; `name` names all that its result depends on. The copies are made
 /// from the user's cache: a copy takes milliseconds, a new data folder seconds.

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// The user `nobody`, whom every system has: where the tests run as root, database servers run as this one.
+/// The user `nobody`, which every system has: where the tests run as root, database servers run as this one.
 pub(crate) const NOBODY: u32 = 65_534;
 
 /// A temporary folder that belongs to the servers' user.

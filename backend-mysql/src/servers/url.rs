@@ -77,7 +77,7 @@ fn decode(text: &str) -> Result<String, Error> {
     Ok(decoded.into_owned())
 }
 
-/// `preferred` would go on in the clear with anyone who says that there is no TLS.
+/// `preferred` would go on in the clear with any server in between that says it knows no TLS.
 fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
     match &*mode.to_ascii_lowercase().replace('-', "_") {
         "disabled" => Ok(false),

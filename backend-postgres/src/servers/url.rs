@@ -47,7 +47,7 @@ impl Servers {
     }
 }
 
-/// `prefer` and `allow` would send a password in the clear to anyone who says that there is no TLS.
+/// `prefer` and `allow` would send a password in the clear to any server in between that says it knows no TLS.
 fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
     match mode {
         "disable" => Ok(false),

@@ -37,7 +37,7 @@ INSERT INTO {host} VALUES (1, '', '', 0, 0);
 /// The layout that [`CREATE`] makes.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// What the file knows of its machine.
+/// The machine of the file.
 #[derive(Debug)]
 pub(crate) struct HostRow {
     pub(crate) layout: i64,
@@ -63,7 +63,7 @@ impl Tables<'_> {
         self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
     }
 
-    /// Ends all leases and gives up all places, moves all tokens to what may have been given out, and notes the machine.
+    /// Ends all leases and gives up all places, moves all tokens past those that it may have given out, and notes the machine.
     pub(crate) fn settle(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute("DELETE FROM {lease}", [])?;
         self.execute("UPDATE {stripe} SET token = max(token, (SELECT ceiling FROM {host}))", [])?;

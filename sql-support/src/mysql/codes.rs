@@ -1,4 +1,4 @@
-//! What the numbers of errors mean.
+//! The meaning of each error's number.
 
 use std::error::Error as StdError;
 
@@ -22,7 +22,7 @@ fn end_before_commit(rows: &[Row]) -> bool {
     rows.last().is_some_and(|row| row.first().and_then(Option::as_deref) == Some("commit"))
 }
 
-/// Finds what is known about a transaction for which the server reported the error with this number before its commit began.
+/// Finds the failure of a transaction for which the server reported the error with this number before its commit began.
 ///
 /// The statement that failed was the last that ran: the transaction is open or rolled back, and the end of its connection ends it.
 fn failure(code: u16) -> Failure {
@@ -33,7 +33,7 @@ fn failure(code: u16) -> Failure {
         1969 | 3024 => Failure::NotApplied,
         // The server, or the transaction, is read-only: a replica, or a primary that steps down. A node without its cluster.
         1290 | 1792 | 1836 | 1047 | 3100 => Failure::NotApplied,
-        // It shuts down, or somebody ended the statement or the connection, or it was idle for too long.
+        // It shuts down, or an operator ended the statement or the connection, or it was idle for too long.
         1053 | 1317 | 1927 | 3169 | 4031 => Failure::NotApplied,
         // Too many connections, of all or of this user; no memory, no threads.
         1040 | 1203 | 1226 | 1037 | 1038 | 1041 | 1135 => Failure::NotApplied,

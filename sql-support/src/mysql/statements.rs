@@ -26,7 +26,7 @@ impl Statements {
         Self { layout: layout.clone(), clock }
     }
 
-    /// Looks what kind of server it is.
+    /// Finds out the kind of the server.
     pub fn survey(&self) -> Text {
         complete(texts::SURVEY.to_owned())
     }
@@ -107,7 +107,7 @@ impl remote::Statements for Statements {
         let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
         let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
         text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
-        // Only those of units can give some back.
+        // Only leases of units can give some back.
         let shared = rows.iter().filter(|(_, lease)| !lease.whole);
         let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
         if !shared.is_empty() {

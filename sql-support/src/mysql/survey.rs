@@ -5,7 +5,7 @@ use leasehold_core::Error;
 use crate::remote::Rows;
 use crate::request::Key;
 
-/// What kind of server it is.
+/// The kind of a server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Survey {
     /// Whether it waits for the disk, so that a crash loses nothing that it acknowledged.
@@ -19,7 +19,7 @@ impl Survey {
     pub fn read(rows: &Rows) -> Self {
         let value = |name| rows.of(name).next().and_then(|mut row| row.text());
         let logs_before = matches!(value("innodb_flush_log_at_trx_commit"), Some("1" | "3"));
-        // Recovery rolls back what is not in the binary log.
+        // Recovery rolls back transactions that are not in the binary log.
         let logs_all = value("log_bin") == Some("OFF") || value("sync_binlog") == Some("1");
         Self { is_durable: logs_before && logs_all, is_in_cluster: value("wsrep_on") == Some("ON") }
     }

@@ -1,4 +1,4 @@
-//! What the codes of errors mean.
+//! The meaning of each error's code.
 
 use std::error::Error as StdError;
 
@@ -12,7 +12,7 @@ pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) 
     RunError::new(failure, message(code).unwrap_or(failure.message()), source)
 }
 
-/// Finds what is known about a transaction for which the server reported the error with this `SQLSTATE`.
+/// Finds the failure of a transaction for which the server reported the error with this `SQLSTATE`.
 ///
 /// An error that the server reports is one of a transaction that it has rolled back. Not so when it ends the connection at the same
 /// time: that may be between the commit and its reply.
@@ -31,7 +31,7 @@ fn failure(code: &str) -> Failure {
         "42P01" => Failure::Missing,
         // Division by zero: a stripe is missing. Columns, the schema, the database, their kind.
         "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
-        // A right is missing; who may connect.
+        // A right is missing, also the right to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,
         // It was shut down, crashed, or a pooler lost the server; the disk failed.
         "57P01" | "57P02" | "57P05" | "58030" => Failure::Unknown,

@@ -37,7 +37,7 @@ impl Statements {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Looks what there is. The session's own limits of time apply.
+    /// Looks for the tables. The session's own limits of time apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = [("stripe_name", name("stripe")), ("lease_name", name("lease"))];
@@ -80,7 +80,7 @@ impl Statements {
     }
 }
 
-/// What a transaction locks before it reads the clock, and the keys that it is about.
+/// The locks that a transaction takes before it reads the clock, and the keys that it is about.
 enum Lock<'a> {
     Stripes(&'a [&'a Key]),
     Nothing(&'a [&'a Key]),
@@ -148,7 +148,7 @@ impl remote::Statements for Statements {
         };
         let rows: Vec<_> = leases.iter().enumerate().map(row).collect();
         let parts = [texts::RENEW, texts::TELL_CHANGED];
-        // What a mutex says is of no concern to those who wait.
+        // The description of a mutex is of no concern to waiters.
         let parts = if leases.iter().all(|lease| lease.whole) { &parts[..1] } else { &parts[..] };
         self.text(parts, Lock::Nothing(&[]), &[("leases", rows.join(", "))], None)
     }
@@ -193,7 +193,7 @@ fn no_limit(_: Duration) -> String {
     String::new()
 }
 
-/// A text as a literal that means the same whatever `standard_conforming_strings` says.
+/// A text as a literal that means the same with each value of `standard_conforming_strings`.
 fn literal(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
 }

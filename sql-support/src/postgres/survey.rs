@@ -4,7 +4,7 @@ use leasehold_core::Error;
 
 use crate::remote::Rows;
 
-/// What there is in a database.
+/// The tables, rights and settings in a database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Survey {
     /// The schema of the tables or, if there are none, the one where they would be made; `None`: there is none.

@@ -64,12 +64,12 @@ impl<D: Driver> Config<D> {
         Ok(Self { source: Source::Own(servers), settings })
     }
 
-    /// Takes what the driver's own `options` know of servers, credentials, the database and TLS.
+    /// Takes servers, credentials, the database and TLS from the driver's own `options`.
     pub fn from_options(options: impl Into<D::Servers>) -> Self {
         Self { source: Source::Own(options.into()), settings: Settings::new(Self::DEFAULT_TIMEOUT) }
     }
 
-    /// Has `run` execute all transactions: the connections stay those of the application.
+    /// Has `run` execute all transactions: the connections stay the application's.
     ///
     /// Waiters poll then: hearing of changes takes a connection of our own.
     pub fn from_run(run: impl Run) -> Self {

@@ -1,4 +1,4 @@
-//! The part of a driver: how it connects, and what is its server's own.
+//! The part of a driver: how it connects, and how its server gets ready.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub trait Driver: Send + Sync + Sized + 'static {
     /// The statements that create the tables.
     fn migration(layout: &Layout) -> String;
 
-    /// Creates what connects to the servers. A call takes `timeout` at most.
+    /// Creates the connector to the servers. A call takes `timeout` at most.
     fn connector(servers: Self::Servers, timeout: Duration) -> Self::Connector;
 
     /// Finds out whether the tables are there, and creates them where it may. `connector` is missing if the connections of `run` are the

@@ -1,4 +1,4 @@
-//! The rows of a reply, and what they say.
+//! The rows of a reply, and their meaning.
 //!
 //! Each row of a text begins with a word, which names the columns that follow. Both dialects send the same rows.
 
