@@ -27,6 +27,7 @@ pub mod fred {
 pub mod mysql {
     pub use leasehold_mysql::{
         MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, mysql_async as client,
+        reported,
     };
 }
 
@@ -34,7 +35,7 @@ pub mod mysql {
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use leasehold_postgres::{
-        PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency,
+        PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
         tokio_postgres as client,
     };
 }

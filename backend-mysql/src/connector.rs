@@ -1,31 +1,29 @@
-//! How connections are made, used and closed.
+//! Connections: how they are made, used and closed.
 
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold_sql_support::mysql::Row;
+use leasehold_sql_support::remote::{self, Row, RunError};
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, Opts, OptsBuilder, Value};
+use mysql_async::{Conn, Value};
 use tokio::runtime::{Handle, Id};
 use tokio::time::timeout;
 
-use crate::error::{self, RunError};
+use crate::error;
+use crate::servers::Servers;
 
-/// After this time without use, a connection is asked whether it is still there: the server may have ended it meanwhile, and a text sent over
-/// it would have an outcome that nobody knows.
+/// A connection is asked whether it is still there after this time without use: the server may have ended it meanwhile, and a text sent over
+/// it would have an unknown outcome.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How often the operating system asks for the other end of an idle connection.
-const KEEPALIVE: Duration = Duration::from_secs(10);
-
-/// The driver asks the server for its own limit otherwise. Texts are shorter than that of any server's.
-const MAX_PACKET: usize = 64 * 1024 * 1024;
-
 /// Makes connections.
-pub(crate) struct Connector(Opts);
+#[derive(Debug)]
+pub struct Connector(Servers);
 
-/// A connection. When dropped it is closed at once, whatever it is at.
-pub(crate) struct Link {
+/// A connection. It is closed at once when dropped, also in the middle of a reply.
+#[derive(Debug)]
+pub struct Link {
     /// `None` only while it is dropped.
     conn: Option<Conn>,
     /// The runtime that drives it.
@@ -34,40 +32,34 @@ pub(crate) struct Link {
 }
 
 impl Connector {
-    pub(crate) fn new(options: OptsBuilder) -> Self {
-        let options = options
-            .tcp_keepalive(Some(KEEPALIVE))
-            // Another way to the server would be tried unasked.
-            .prefer_socket(false)
-            .max_allowed_packet(Some(MAX_PACKET))
-            // It is for the driver's own pool.
-            .wait_timeout(Some(28_800))
-            .stmt_cache_size(0);
-        Self(options.into())
+    pub(crate) fn new(servers: Servers) -> Self {
+        Self(servers)
     }
+}
 
-    /// Makes a connection on the caller's runtime.
-    pub(crate) async fn connect(&self, limit: Duration) -> Result<Link, RunError> {
-        let conn = timeout(limit, Conn::new(self.0.clone())).await;
-        let conn = conn.map_err(RunError::not_sent)?.map_err(error::connect)?;
+#[async_trait]
+impl remote::Connector for Connector {
+    type Link = Link;
+
+    async fn connect(&self) -> Result<Link, RunError> {
+        let conn = Conn::new(self.0.driver_options()).await.map_err(error::connect)?;
         Ok(Link { conn: Some(conn), runtime: Handle::current().id(), used: Instant::now() })
     }
 }
 
-impl Link {
-    /// Whether the caller's runtime drives it. Another one may be gone.
-    pub(crate) fn is_driven_here(&self) -> bool {
+#[async_trait]
+impl remote::Link for Link {
+    /// Another runtime than the caller's may be gone, and its connections with it.
+    fn is_usable(&self) -> bool {
         self.runtime == Handle::current().id()
     }
 
-    /// Whether it is there, as far as one can tell.
-    pub(crate) async fn is_alive(&mut self, limit: Duration) -> bool {
+    async fn is_alive(&mut self, limit: Duration) -> bool {
         self.used.elapsed() < FRESH
             || timeout(limit, self.conn().ping()).await.is_ok_and(|ping| ping.is_ok())
     }
 
-    /// Runs a text, and gives all rows of all of its statements.
-    pub(crate) async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
+    async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
         let mut rows = Vec::new();
         match self.read(text, &mut rows).await {
             Ok(()) => {
@@ -77,7 +69,9 @@ impl Link {
             Err(error) => Err(error::exchange(error, &rows)),
         }
     }
+}
 
+impl Link {
     async fn read(&mut self, text: String, rows: &mut Vec<Row>) -> Result<(), mysql_async::Error> {
         let mut result = self.conn().query_iter(text).await?;
         while !result.is_empty() {

@@ -24,26 +24,44 @@
 //! All clients write to *one* server, the primary. In a cluster with several writers (Galera, group replication with several primaries), leases
 //! would end by several clocks: one of its nodes must get all the writes of Leasehold.
 //!
-//! The server sends no news. Those who wait poll, in intervals with jitter; those in this process hear of each other at once.
+//! The server sends no news. Waiters poll, in intervals with jitter; waiters in this process hear of each other at once.
+//!
+//! # Pools of the application
+//!
+//! [`Run`] has transactions run on connections that the application has. Each text goes to the server in *one query of several statements*
+//! (`mysql_async::Queryable::query_iter`, `sqlx::raw_sql`). A connection on which a text failed must be *closed*: its transaction may be
+//! open. A text sets the time zone, the modes and the limits of time of its session, and variables such as `@now`. A pool that others use,
+//! too, resets the session between two uses, as that of `mysql_async` does.
 
 mod database;
 
-mod pool;
-mod run;
-mod under_way;
-
-mod config;
 mod connector;
-mod error;
+mod servers;
 
-pub use config::MysqlConfig;
+mod error;
+mod tls;
+
 pub use database::Mysql;
-pub use error::RunError;
-pub use leasehold_sql_support::mysql::{Row, Text};
-pub use run::{Run, Urgency};
+pub use leasehold_sql_support::mysql::reported;
+pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
 /// Locks in a MySQL or MariaDB database. Clones share connections.
-pub type MysqlBackend = leasehold_sql_support::Backend<Mysql>;
+pub type MysqlBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Mysql>>;
 
-/// The driver, to make the [`mysql_async::OptsBuilder`] that [`MysqlConfig::from_options`] takes.
+/// Which database to use, and how.
+///
+/// A URL is `mysql://[user[:password]@]host[:port]/database[?…]`, or `mariadb://…`, for both servers.
+///
+/// | parameter | value |
+/// | --- | --- |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
+/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `socket` | the path of a Unix socket |
+/// | `ssl-mode` | `disabled` (the default), or `required`, `verify_ca` or `verify_identity`, which all ask for a server with a certificate for its name |
+/// | `ssl-ca` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `ssl-cert`, `ssl-key` | PEM files of a client's certificate |
+pub type MysqlConfig = leasehold_sql_support::remote::Config<Mysql>;
+
+/// The driver, to make the [`mysql_async::OptsBuilder`] that
+/// [`MysqlConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
 pub use mysql_async;

@@ -1,42 +1,59 @@
-//! How connections are made.
+//! Connections: how they are made and used.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use tokio::time::timeout;
+use leasehold_sql_support::remote::{self, Row, RunError};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
 
-use crate::config::PostgresConfig;
-use crate::error::{self, RunError};
-use crate::tls::Tls;
+use crate::error;
+use crate::servers::Servers;
 
 /// Makes connections.
-pub(crate) struct Connector {
-    options: tokio_postgres::Config,
-    tls: Option<Tls>,
+#[derive(Debug)]
+pub struct Connector {
+    servers: Servers,
+    timeout: Duration,
 }
 
-/// A connection, and what comes over it unasked. It goes on only while that is read.
-pub(crate) struct Link {
+/// A connection, and the messages that come over it unasked. It goes on only while they are read.
+pub(crate) struct Heard {
     pub(crate) client: Client,
     pub(crate) messages: BoxStream<'static, Result<AsyncMessage, tokio_postgres::Error>>,
 }
 
+/// A connection whose messages a task reads.
+#[derive(Debug)]
+pub struct Link(Client);
+
 impl Connector {
-    pub(crate) fn new(
-        options: &tokio_postgres::Config,
-        tls: Option<Tls>,
-        timeout: Duration,
-    ) -> Self {
-        let options = PostgresConfig::driver_options(options, tls.is_some(), timeout);
-        Self { options, tls }
+    pub(crate) fn new(servers: Servers, timeout: Duration) -> Self {
+        Self { servers, timeout }
     }
 
-    /// Makes a connection whose messages nobody reads, on the caller's runtime.
-    pub(crate) async fn connect(&self, limit: Duration) -> Result<Client, RunError> {
-        let Link { client, mut messages } = self.link(limit).await?;
+    /// Makes a connection for a caller that reads its messages.
+    pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
+        let options = self.servers.driver_options(self.timeout);
+        let connected = match self.servers.tls() {
+            #[cfg(feature = "tls")]
+            Some(tls) => connect_over(&options, tls.clone()).await,
+            #[cfg(not(feature = "tls"))]
+            Some(_) => unreachable!("TLS was refused before"),
+            None => connect_over(&options, NoTls).await,
+        };
+        connected.map_err(error::connect)
+    }
+}
+
+#[async_trait]
+impl remote::Connector for Connector {
+    type Link = Link;
+
+    async fn connect(&self) -> Result<Link, RunError> {
+        let Heard { client, mut messages } = self.listen().await?;
         tokio::spawn(async move {
             while let Some(message) = messages.next().await {
                 if let Err(error) = message {
@@ -44,33 +61,45 @@ impl Connector {
                 }
             }
         });
-        Ok(client)
+        Ok(Link(client))
+    }
+}
+
+#[async_trait]
+impl remote::Link for Link {
+    /// The server, or the runtime that drove it, may have ended it meanwhile.
+    fn is_usable(&self) -> bool {
+        !self.0.is_closed()
     }
 
-    /// Makes a connection for one who reads its messages.
-    pub(crate) async fn link(&self, limit: Duration) -> Result<Link, RunError> {
-        let connected = timeout(limit, async {
-            match &self.tls {
-                #[cfg(feature = "tls")]
-                Some(tls) => self.connect_over(tls.clone()).await,
-                #[cfg(not(feature = "tls"))]
-                Some(_) => unreachable!("TLS was refused before"),
-                None => self.connect_over(NoTls).await,
-            }
-        });
-        match connected.await {
-            Ok(connected) => connected.map_err(error::connect),
-            Err(elapsed) => Err(RunError::not_sent(elapsed)),
-        }
+    /// The driver hears of the server's end by itself.
+    async fn is_alive(&mut self, _: Duration) -> bool {
+        self.is_usable()
     }
 
-    async fn connect_over<T>(&self, tls: T) -> Result<Link, tokio_postgres::Error>
-    where
-        T: MakeTlsConnect<Socket>,
-        T::Stream: Send + 'static,
-    {
-        let (client, mut connection) = self.options.connect(tls).await?;
-        let messages = stream::poll_fn(move |cx| connection.poll_message(cx)).boxed();
-        Ok(Link { client, messages })
+    async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
+        let messages = self.0.simple_query(&text).await.map_err(error::exchange)?;
+        Ok(messages.iter().filter_map(row).collect())
+    }
+}
+
+async fn connect_over<T>(
+    options: &tokio_postgres::Config,
+    tls: T,
+) -> Result<Heard, tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, mut connection) = options.connect(tls).await?;
+    let messages = stream::poll_fn(move |cx| connection.poll_message(cx)).boxed();
+    Ok(Heard { client, messages })
+}
+
+fn row(message: &SimpleQueryMessage) -> Option<Row> {
+    let column = |row: &SimpleQueryRow, i| row.get(i).map(str::to_owned);
+    match message {
+        SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| column(row, i)).collect()),
+        _ => None,
     }
 }

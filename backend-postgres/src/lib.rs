@@ -1,7 +1,7 @@
 //! Leasehold locks in a PostgreSQL database, with the [`tokio_postgres`] crate.
 //!
 //! An application that has a database needs nothing else. Acquiring, renewing and releasing are one message and one transaction each;
-//! those who wait are told by `NOTIFY`.
+//! `NOTIFY` tells waiters.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -17,16 +17,16 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
 //! Mutual exclusion holds while the server's clock does not jump and no server takes over that has not heard of the last commits. Fencing
-//! tokens strictly increase while the server keeps what it acknowledged: those of a key are the larger of the last one + 1 and the
+//! tokens strictly increase while the server keeps what it acknowledged: the token of a grant is the larger of the last one + 1 and the
 //! server's clock in microseconds.
 //!
 //! # Tables and rights
 //!
 //! Two tables of bounded size, `leasehold_stripe` and `leasehold_lease`, are made at the first connection, or by an administrator who runs the
-//! statements of [`PostgresConfig::migration`]. This is all that a user needs then:
+//! statements of [`PostgresConfig::migration`]. A user needs these rights then:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]
@@ -37,31 +37,83 @@
 //! # Poolers, pools and other drivers
 //!
 //! Transactions need no session of their own, so they go through poolers such as PgBouncer in transaction mode. Nothing is heard there: say
-//! `push=off`. [`Run`] lets an application run them on connections that it has, with `deadpool`, `sqlx` or any other crate.
+//! `push=off`.
 //!
-//! One client makes up to [`connections`](PostgresConfig::connections) + 2 connections, and one that listens while anything is waited for or
+//! [`Run`] lets an application run them on connections that it has, with `deadpool`, `sqlx` or any other crate. Each text goes to the server
+//! in *one message of the simple query protocol* (`tokio_postgres::Client::simple_query`, `sqlx::raw_sql`). Waiters poll then.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use leasehold_postgres::tokio_postgres::{self, Client, SimpleQueryMessage, SimpleQueryRow};
+//! use leasehold_postgres::{PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported};
+//!
+//! /// One connection, which the application makes and drives.
+//! struct Mine(Client);
+//! # impl std::fmt::Debug for Mine {
+//! #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("Mine") }
+//! # }
+//!
+//! #[async_trait::async_trait]
+//! impl Run for Mine {
+//!     async fn run(&self, text: &Text, _: Urgency, limit: Duration) -> Result<Vec<Row>, RunError> {
+//!         let reply = self.0.simple_query(&text.at(limit * 4 / 5)).await;
+//!         let messages = reply.map_err(|error| match error.code().cloned() {
+//!             Some(code) => reported(code.code(), error),
+//!             None => RunError::no_reply(error),
+//!         })?;
+//!         let columns = |row: &SimpleQueryRow| (0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect();
+//!         let rows = messages.iter().filter_map(|message| match message {
+//!             SimpleQueryMessage::Row(row) => Some(columns(row)),
+//!             _ => None,
+//!         });
+//!         Ok(rows.collect())
+//!     }
+//! }
+//!
+//! # async fn example(client: Client) -> Result<(), leasehold_core::Error> {
+//! let backend = PostgresBackend::connect_with(PostgresConfig::from_run(Mine(client))).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Otherwise one client makes up to [`connections`](PostgresConfig::connections) + 2 connections, and one that listens while anything is waited for or
 //! held.
 
 mod database;
 
 mod listener;
-mod pool;
-mod run;
-mod under_way;
 
-mod config;
 mod connector;
+mod servers;
+
 mod error;
 mod tls;
 
-pub use config::PostgresConfig;
 pub use database::Postgres;
-pub use error::RunError;
-pub use leasehold_sql_support::postgres::{Row, Text};
-pub use run::{Run, Urgency};
+pub use leasehold_sql_support::postgres::reported;
+pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
 
 /// Locks in a PostgreSQL database. Clones share connections.
-pub type PostgresBackend = leasehold_sql_support::Backend<Postgres>;
+pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support::Remote<Postgres>>;
 
-/// The driver, to make the [`tokio_postgres::Config`] that [`PostgresConfig::from_options`] takes.
+/// Which database to use, and how.
+///
+/// A URL is one that `libpq` and its like take: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, also `postgresql://`.
+/// With several hosts, the parameter `target_session_attrs=read-write` finds the primary among them.
+///
+/// | parameter | value |
+/// | --- | --- |
+/// | `prefix`, `schema`, `timeout-ms`, `connections` | as the methods of these names |
+/// | `push=off` | as [`without_push`](leasehold_sql_support::remote::Config::without_push) |
+/// | `tables=exist` | as [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
+/// | `sslmode` | `disable` (the default), or `require`, `verify-ca` or `verify-full`, which all ask for a server with a certificate for its name |
+/// | `sslrootcert` | the PEM file of the authority, if it is not one that the system trusts |
+/// | `sslcert`, `sslkey` | PEM files of a client's certificate |
+///
+/// Options that the application made as a [`tokio_postgres::Config`] make connections without encryption.
+pub type PostgresConfig = leasehold_sql_support::remote::Config<Postgres>;
+
+/// The driver, to make the [`tokio_postgres::Config`] that
+/// [`PostgresConfig::from_options`](leasehold_sql_support::remote::Config::from_options) takes.
 pub use tokio_postgres;

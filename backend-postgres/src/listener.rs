@@ -1,25 +1,26 @@
-//! Hears what other clients do.
+//! News of other clients.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use leasehold_sql_support::remote::RunError;
 use leasehold_sql_support::{Concerns, News};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
-use crate::connector::{Connector, Link};
-use crate::error::RunError;
+use crate::connector::{Connector, Heard};
 
 /// How long the connection stays when nothing is watched any more.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Between two attempts to connect: long for a server that cannot be reached, short beside the polls of those who wait.
+/// Between two attempts to connect: long for a server that cannot be reached, short beside the polls of waiters.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Listens while anything is watched, on the runtime of one who watches. It ends when dropped.
+/// Listens while anything is watched, on the runtime of a watcher. It ends when dropped.
+#[derive(Debug)]
 pub(crate) struct Listener {
     connector: Arc<Connector>,
     listen: String,
@@ -78,22 +79,21 @@ async fn listen_while_watched(
     news: News,
 ) {
     while is_watched(&news) {
-        match connector.link(limit).await {
-            Ok(link) => {
-                let ended = hear(link, &listen, &news).await;
-                tracing::debug!(?ended, "no news of other clients");
-            }
-            Err(error) => tracing::debug!(%error, "no news of other clients"),
-        }
+        let ended = match timeout(limit, connector.listen()).await {
+            Ok(Ok(heard)) => hear(heard, &listen, &news).await,
+            Ok(Err(error)) => Err(error),
+            Err(elapsed) => Err(RunError::not_sent(elapsed)),
+        };
+        tracing::debug!(?ended, "no news of other clients");
         // Others may have done something meanwhile.
         news.interrupted();
         sleep(PAUSE).await;
     }
 }
 
-/// Passes on what is heard until the connection ends, or nothing was watched for long.
-async fn hear(link: Link, listen: &str, news: &News) -> Result<(), RunError> {
-    let Link { client, mut messages } = link;
+/// Passes on all news until the connection ends, or nothing was watched for long.
+async fn hear(heard: Heard, listen: &str, news: &News) -> Result<(), RunError> {
+    let Heard { client, mut messages } = heard;
     let mut listening = Box::pin(client.batch_execute(listen));
     let mut is_listening = false;
     loop {

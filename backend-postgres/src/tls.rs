@@ -4,8 +4,7 @@
 mod stream;
 
 use leasehold_core::Error;
-
-use crate::error::invalid;
+use leasehold_sql_support::remote::invalid;
 
 /// Paths of PEM files.
 #[derive(Default)]
@@ -15,7 +14,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<String>,
 }
 
-/// Whom to trust, and with which certificate.
+/// The authorities to trust, and the certificate to show.
 #[derive(Clone)]
 pub(crate) struct Tls(
     #[cfg(feature = "tls")] pub(crate) std::sync::Arc<rustls::ClientConfig>,
@@ -41,8 +40,7 @@ impl Tls {
     fn read(_: &TlsFiles) -> Result<Self, Error> {
         let message =
             "TLS needs the Cargo feature `tls` of leasehold-postgres (`postgres-tls` of leasehold)";
-        Err(Error::new(leasehold_core::ErrorKind::Unsupported, message)
-            .with_backend(crate::error::BACKEND))
+        Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
     }
 
     #[cfg(feature = "tls")]

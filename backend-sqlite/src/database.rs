@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Capabilities, Error, Feature, Fencing, LockKey};
+use leasehold_core::{Error, Fencing, LockKey};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };
@@ -43,16 +43,8 @@ impl Database for Sqlite {
         Ok(Self { worker, news })
     }
 
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new(BACKEND, Fencing::Strict)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::Push)
-            .with(Feature::Queue)
-            .with(Feature::Revocation)
-            .with(Feature::SpareTokens)
-            .with(Feature::Together)
-            .with(Feature::Units)
+    fn fencing(&self) -> Fencing {
+        Fencing::Strict
     }
 
     fn news(&self) -> &News {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
-    Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Patience, Release, Renewal,
-    Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, Feature, ForcedRelease,
+    Grant, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Patience, Release,
+    Renewal, Revocation,
 };
 use uuid::Uuid;
 
@@ -72,7 +72,7 @@ impl<D: Database> Backend<D> {
     fn granted(&self, claim: &Claim, granted: &Granted) -> Result<Grant, Error> {
         self.call_up(&granted.called);
         if !claim.share().is_whole() {
-            // Those who observe an election hear of who is elected.
+            // Observers of an election hear of the new leader.
             self.changed(claim.key(), Concerns::Waiters);
         }
         let token = granted.token.try_into();
@@ -146,7 +146,15 @@ fn other_kind(key: &LockKey) -> Error {
 #[async_trait]
 impl<D: Database> LockBackend for Backend<D> {
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        let capabilities = Capabilities::new(D::NAME, self.0.fencing())
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::SpareTokens)
+            .with(Feature::Together)
+            .with(Feature::Units);
+        if self.0.news().hears_others() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use leasehold_core::{Capabilities, Error};
+use leasehold_core::{Error, Fencing};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -19,28 +19,28 @@ use crate::request::{Acquire, Key, Named, Renew};
 ///
 /// A transaction that decides has this order, and its correctness hangs on it:
 ///
-/// 1. It locks the row of the key's stripe; those of several keys in ascending order, each stripe once. It *fails* if it finds no such
+/// 1. It locks the row of the key's stripe; the rows of several keys in ascending order, each stripe once. It *fails* if it finds no such
 ///    row: a table that was emptied grants nothing.
 /// 2. It reads the clock, in a statement after that. All that follows uses this one reading `now`.
 /// 3. It deletes the rows of the key with `ends <= now`. It must be a deletion, not a condition of later statements: a renewal that is
 ///    under way, without the stripe, either is waited for and then seen, or finds no row.
-/// 4. It looks at what is left, in a statement after 1, and decides by rows alone.
+/// 4. It looks at the rows that are left, in a statement after 1, and decides by rows alone.
 ///
 /// [`renew`](Self::renew) alone takes no stripe. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never takes units.
 ///
-/// # What a transaction decides
+/// # The decisions of a transaction
 ///
 /// `core/src/memory/machine/` is the specification, and the model of the conformance suite compares. In words of the rows of one key,
 /// after expiry; *holders* are the rows without a place, the *queue* those with one, in its order:
 ///
 /// - **Calling up**, first in `acquire`, and in `release` after a lease in force was ended: go through the queue, adding up
 ///   `units` on top of those of all holders, as long as the sum is no more than the row's `capacity`. Each such row that has patience gets
-///   `ends = least(ends, now + patience)`. They are what there is room for.
+///   `ends = least(ends, now + patience)`. There is room for them.
 /// - **Other kind**: there are holders, and they have another `whole` than the claim. Nothing is changed.
 /// - **Admission**: the row of the claim's own tag is a holder; or the units of all holders, of all places *before the claim's
 ///   own* (all, if it has none) and of the claim are together no more than the claim's [capacity](Acquire::capacity).
 /// - **Grant**: the row becomes, or stays, a holder: `place` null, `ends = now + ttl`, a new token. A row that is in force already gets no more
-///   units than it has. Of holders there are, a new one takes over the largest `asked`.
+///   units than it has. A new holder takes over the largest `asked` of the others.
 /// - **Refusal**: a claim with a [queue place](Acquire::place) keeps its place, or gets one behind all others (one more than
 ///   the last); `ends = now + place.time`, and its `patience`. Any other leaves no row. The reply has the holder whose lease ends first, and the least
 ///   `ends` of the places before its own, except for a claim of a whole key that is held.
@@ -52,13 +52,13 @@ use crate::request::{Acquire, Key, Named, Renew};
 ///
 /// # Leave nothing behind
 ///
-/// Rows of keys that nobody asks for again are cleared by passing operations: each grant and each release deletes at most two rows, of any
+/// Passing operations clear rows of keys for which no claim comes again: each grant and each release deletes at most two rows, of any
 /// key, that ended a minute ago or earlier, without waiting for locks. Two, so that clearing outruns filling.
 ///
 /// # Errors
 ///
 /// Every failure is mapped on purpose; [`Failure`](crate::Failure) has the kinds and their meaning, the modules of the dialects the
-/// codes. What matters is whether the transaction surely did not commit. A `COMMIT` that answers `ROLLBACK` did not. Errors need no key, operation
+/// codes. The question is whether the transaction surely did not commit. A `COMMIT` that answers `ROLLBACK` did not. Errors need no key, operation
 /// or backend: [`Backend`](crate::Backend) adds them.
 ///
 /// A method repeats nothing that may have been applied. One that failed as a whole because of a *conflict* (deadlock victim, serialization
@@ -67,12 +67,12 @@ use crate::request::{Acquire, Key, Named, Renew};
 /// # Time limits
 ///
 /// Every call ends in bounded time. The database is told to give up before the client does (lock, statement and idle time limits set per
-/// transaction), so that most of what fails has surely not been applied. Renewals and releases have a connection that callers who
+/// transaction), so that most failed transactions have surely not been applied. Renewals and releases have a connection that callers that
 /// acquire cannot take.
 ///
 /// # News
 ///
-/// See [`News`]. A transaction tells *other* clients; those of this one learn from the reply ([`Granted::called`](crate::reply::Granted::called) and
+/// See [`News`]. A transaction tells *other* clients; this one learns from the reply ([`Granted::called`](crate::reply::Granted::called) and
 /// its like).
 ///
 /// # Cancel safety
@@ -102,8 +102,8 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// it does not let us in, [`Refused`](leasehold_core::ErrorKind::Refused) if the tables are missing and cannot be created.
     async fn open(config: Self::Config) -> Result<Self, Error>;
 
-    /// What it can do and promises.
-    fn capabilities(&self) -> Capabilities;
+    /// How far its tokens are in order.
+    fn fencing(&self) -> Fencing;
 
     /// Where its clients hear of changes.
     fn news(&self) -> &News;

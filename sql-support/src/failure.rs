@@ -1,11 +1,11 @@
-//! What the failure of a transaction means, whatever the database.
+//! The meaning of a failed transaction, in any database.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 
 use leasehold_core::{Error, ErrorKind};
 
-/// What is known about a transaction that failed. A driver finds the one of each of its codes.
+/// The outcome of a transaction that failed. A dialect has one for each of its codes.
 ///
 /// The question that decides: did it surely not commit? An error that the database *reports* before `COMMIT` was sent, or
 /// that it reports for the transaction as a whole, is sure. Silence, a broken connection after `COMMIT` may have been sent and an error of
@@ -16,15 +16,17 @@ pub enum Failure {
     Conflict,
     /// Not applied: no connection, a lock that others kept for too long, a primary that is read-only just now or that shuts down.
     NotApplied,
-    /// Nobody knows: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
+    /// Unknown: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
     Unknown,
     /// Not applied, until an operator acts: disk full, file or database read-only for good, quota.
     Full,
     /// Not applied: wrong password, a missing right, a host that is not let in.
     Denied,
-    /// Not applied: the tables are not there, or not as this version knows them; an empty stripe table.
+    /// Not applied: a table is not there.
+    Missing,
+    /// Not applied: the tables are not as this version knows them; an empty stripe table.
     Layout,
-    /// The data is damaged, or the database answered something else than it was asked; nobody knows.
+    /// The data is damaged, or the database answered something else than it was asked: the outcome is unknown.
     Unexpected,
 }
 
@@ -34,9 +36,23 @@ impl Failure {
         match self {
             Self::Conflict | Self::NotApplied => ErrorKind::Unavailable,
             Self::Unknown => ErrorKind::Indeterminate,
-            Self::Full | Self::Layout => ErrorKind::Refused,
+            Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
             Self::Denied => ErrorKind::Denied,
             Self::Unexpected => ErrorKind::Unexpected,
+        }
+    }
+
+    /// The message of an error about which nothing else is known.
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Conflict => "transactions were in each other's way, nothing was applied",
+            Self::NotApplied => "the database refused, nothing was applied",
+            Self::Unknown => "the database failed, outcome unknown",
+            Self::Full => "the database cannot write",
+            Self::Denied => "the database does not let us in",
+            Self::Missing => "the tables are missing: run the migration",
+            Self::Layout => "the tables are not as this version of Leasehold knows them",
+            Self::Unexpected => "the database reported an error",
         }
     }
 

@@ -1,4 +1,4 @@
-//! What the tables are called.
+//! The names of the tables.
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -21,13 +21,13 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The prefix of those who choose none.
+    /// The prefix unless another one is chosen.
     pub const DEFAULT_PREFIX: &str = "leasehold_";
 
     /// The longest encoded name of a key, in bytes: each byte of a name may be three.
     pub const MAX_KEY: usize = 3 * LockKey::MAX_LEN;
 
-    /// The longest prefix and the longest schema, in characters: with what is added, names stay below 63, as PostgreSQL asks for.
+    /// The longest prefix and the longest schema, in characters: with their endings, names stay below 63, as PostgreSQL asks for.
     const MAX_NAME: usize = 32;
 
     /// Creates the layout of tables whose names begin with `prefix`.
@@ -37,7 +37,17 @@ impl Layout {
     /// [`ErrorKind::Invalid`] unless it has 1 to 32 of the characters `a-z 0-9 _` and begins with a letter or `_`: names that mean
     /// the same in every database, quoted or not.
     pub fn new(prefix: impl Into<String>) -> Result<Self, Error> {
-        Ok(Self { schema: None, prefix: checked("prefix", prefix.into())? })
+        Self::default().with_prefix(prefix)
+    }
+
+    /// Sets the beginning of the names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::new`].
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
+        self.prefix = checked("prefix", prefix.into())?;
+        Ok(self)
     }
 
     /// Says in which schema, or in MySQL in which database, the tables are. By default where the connection is.
@@ -55,7 +65,7 @@ impl Layout {
         self.schema.as_deref()
     }
 
-    /// What names begin with. Other objects, such as functions and channels, are named after it, too.
+    /// The beginning of the names. Other objects, such as functions and channels, are named after it, too.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }

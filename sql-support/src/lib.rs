@@ -1,8 +1,8 @@
-//! What the SQL backends of Leasehold share: all but the driver. [`Backend`] is the contract on any [`Database`].
+//! The common part of Leasehold's SQL backends: all but the driver. [`Backend`] is the contract on any [`Database`].
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into one typed [request], the [`Database`] executes it
 //! as *one transaction that it sends in one piece* and gives a typed [reply], and `backend.rs` turns that into the outcome.
-//! `news.rs` passes on what other clients did. The rules that a transaction decides by are stated at [`Database`].
+//! `news.rs` passes on the changes of other clients. The rules that a transaction decides by are stated at [`Database`].
 //!
 //! # Layout
 //!
@@ -49,9 +49,11 @@ mod failure;
 
 pub mod mysql;
 pub mod postgres;
+pub mod remote;
 
 pub use backend::Backend;
 pub use database::Database;
 pub use failure::Failure;
 pub use layout::Layout;
 pub use news::{Concerns, News};
+pub use remote::Remote;

@@ -11,22 +11,23 @@
 //! use leasehold_core::LockKey;
 //! use leasehold_sql_support::Layout;
 //! use leasehold_sql_support::mysql::Statements;
+//! use leasehold_sql_support::remote::Statements as _;
 //! use leasehold_sql_support::request::Key;
 //!
-//! let statements = Statements::new(&Layout::default().in_schema("app")?);
+//! let statements = Statements::new(&Layout::default().in_schema("app")?, None);
 //! let text = statements.force_release(&Key::of(&LockKey::new("it's")?));
 //! assert!(text.at(std::time::Duration::from_secs(1)).contains("`app`.`leasehold_lease`"));
 //! # Ok::<(), leasehold_core::Error>(())
 //! ```
 
 mod codes;
-mod rows;
 mod statements;
+mod survey;
 mod texts;
 
-pub use codes::{failure, failure_of_commit};
-pub use rows::{Row, Rows, Survey};
-pub use statements::{Statements, Text};
+pub use codes::reported;
+pub use statements::Statements;
+pub use survey::{Survey, has_all_stripes};
 
 use crate::layout::Layout;
 

@@ -1,4 +1,4 @@
-//! What other clients did to a key: a hint to look again.
+//! Changes of a key by other clients: a hint to look again.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 use crate::request::Named;
 
-/// Passes on what happens to keys, to those of this client who watch them.
+/// Passes on the changes of keys to the watchers in this client.
 ///
-/// What this client did itself, [`Backend`](crate::Backend) passes on. For what others did there are three ways:
+/// [`Backend`](crate::Backend) passes on the changes of this client itself. There are three ways for the changes of others:
 ///
 /// - The database *tells* a connection that listens (`LISTEN` and `NOTIFY`): the transaction sends the text that [`heard`](Self::heard)
-///   reads, the driver passes on what comes, and calls [`interrupted`](Self::interrupted) when the connection was lost.
+///   reads, the driver passes it on, and calls [`interrupted`](Self::interrupted) when the connection was lost.
 /// - The driver *looks* (SQLite, `data_version`): at the keys that are [watched](Self::watched), as long as there are any, of which
 ///   [`when_watched`](Self::when_watched) tells. It then [calls](Self::call) or [notifies](Self::notify).
 /// - *Neither* (MySQL): a [`local`](Self::local) one. Callers poll.
@@ -35,16 +35,16 @@ struct Inner {
 struct Watched {
     /// How many watches each key has, by [`Concerns`].
     keys: [HashMap<LockKey, usize>; 2],
-    /// The ids of claims whose callers wait, by what the table has for them.
+    /// The ids of claims whose callers wait, by their tags in the table.
     claims: HashMap<Uuid, String>,
 }
 
-/// Who is to hear of a change.
+/// The callers that hear of a change.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Concerns {
-    /// Those who wait for the key or observe it: units came free, or other leases are in force.
+    /// Waiters and observers of the key: units came free, or other leases are in force.
     Waiters,
-    /// Those who hold it: they are asked to finish, or their leases were ended by force.
+    /// Holders: they are asked to finish, or their leases were ended by force.
     Holders,
 }
 
@@ -74,7 +74,7 @@ impl News {
         }))
     }
 
-    /// Whether it hears of what other clients do.
+    /// Whether it hears of the changes of other clients.
     pub fn hears_others(&self) -> bool {
         self.0.hears_others
     }
@@ -84,7 +84,7 @@ impl News {
         self.hears_others().then_some(CalledBy::Name)
     }
 
-    /// For one who waits, or observes.
+    /// For a waiter, or an observer.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         let attached = self.attach(key, Concerns::Waiters, None);
         self.0.waiters.watch(key).with_attached(attached)
@@ -101,7 +101,7 @@ impl News {
         watch.with_attached(self.attach(claim.key(), Concerns::Waiters, tag))
     }
 
-    /// For one who holds.
+    /// For a holder.
     pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         let attached = self.attach(lease.key(), Concerns::Holders, None);
         self.0.holders.watch(lease.key()).with_attached(attached)

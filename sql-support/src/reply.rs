@@ -1,7 +1,7 @@
-//! What a [`Database`](crate::Database) answers, as its rows say it.
+//! The answers of a [`Database`](crate::Database), as its rows say them.
 //!
-//! `called` are the tags of places in the queue that are to be asked for again: those that there is room for (see
-//! [`Database`](crate::Database)), the caller's own excepted. It may name more, such as the first few places whatever they want, and it
+//! `called` are the tags of places in the queue that are to be asked for again: there is room for them (see
+//! [`Database`](crate::Database)), the caller's own excepted. It may name more, such as the first few places, and it
 //! may repeat itself: a call is a hint. It must not leave out a place for which there came to be room by this transaction.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 use uuid::Uuid;
 
-/// What a claim came to.
+/// The outcome of a claim.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Acquired {
     /// The lease is in force.
@@ -20,7 +20,7 @@ pub enum Acquired {
     OtherKind,
 }
 
-/// What several claims came to.
+/// The outcome of several claims.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AcquiredAll {
     /// All leases are in force: one for each claim, in order.
@@ -66,7 +66,7 @@ pub struct HolderRow {
     pub remaining: Duration,
 }
 
-/// What a renewal came to.
+/// The outcome of a renewal.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Renewed {
     /// The lease is in force for another TTL.
@@ -82,7 +82,7 @@ pub enum Renewed {
     Vanished,
 }
 
-/// What a release came to.
+/// The outcome of a release.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Released {
     /// Whether the lease was in force. It was not if it only had a place.
@@ -91,14 +91,14 @@ pub struct Released {
     pub called: Vec<Uuid>,
 }
 
-/// What a request to revoke came to.
+/// The outcome of a request to revoke.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Asked {
     /// Whether there are holders.
     pub is_held: bool,
 }
 
-/// What a forced release came to.
+/// The outcome of a forced release.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Forced {
     /// The leases that were ended.
@@ -109,10 +109,10 @@ pub struct Forced {
     pub called: Vec<Uuid>,
 }
 
-/// What is known about a key.
+/// The state of a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
-    /// The leases in force, those that end first before the others: at most [`Inspected::LISTED`].
+    /// The leases in force, in the order of their ends: at most [`Inspected::LISTED`].
     pub holders: Vec<HolderRow>,
     /// How many units all of them have, listed or not.
     pub units: u64,
@@ -126,7 +126,7 @@ impl Inspected {
 }
 
 impl HolderRow {
-    /// What the contract makes of it.
+    /// Makes the contract's holder of it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a [`Database`](crate::Database) is asked, as its statements take it.
+//! The requests to a [`Database`](crate::Database), as its statements take them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub struct Key {
 /// A lease as the table knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Named {
-    /// Of which key.
+    /// The key.
     pub key: Key,
     /// Which of that key.
     pub tag: Uuid,
@@ -153,10 +153,10 @@ fn description(lease: &Lease) -> Option<String> {
     lease.description().map(|description| description.as_str().to_owned())
 }
 
-/// What the table has instead of the id with this [secret](leasehold_core::LeaseId::secret): a client that has the id finds the row
+/// The table's name for the id with this [secret](leasehold_core::LeaseId::secret): a client that has the id finds the row
 /// by it, and it does not tell the id.
 pub fn tag(secret: &str) -> Uuid {
-    /// Drawn once, for what is made of ids here.
+    /// Drawn once, for the tags of leases.
     const NAMESPACE: Uuid = Uuid::from_u128(0x1b5b_0c1c_77f0_4a36_8a55_24a7_c37d_90e2);
 
     Uuid::new_v5(&NAMESPACE, secret.as_bytes())

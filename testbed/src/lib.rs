@@ -7,6 +7,7 @@
 mod cache;
 mod certificates;
 mod clock;
+mod database;
 mod disk;
 mod etcd;
 mod mariadb;
@@ -23,6 +24,7 @@ mod until;
 
 pub use certificates::Certificates;
 pub use clock::{Pace, ServerClock};
+pub use database::{DatabaseKind, DatabaseOptions, DatabaseServer};
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use mariadb::{MariaDb, MariaDbOptions};
 pub use patience::patiently;

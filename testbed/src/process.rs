@@ -15,7 +15,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program`; what it prints goes to the file `log`.
+    /// Starts `program`; its output goes to the file `log`.
     ///
     /// # Errors
     ///
@@ -71,13 +71,18 @@ impl Process {
 
     /// Asks it to end (SIGTERM) and waits until it has.
     pub fn terminate(&mut self) {
-        self.signal(Signal::TERM);
+        self.end(Signal::TERM);
+    }
+
+    /// Asks it to end by a signal of its own, and waits until it has.
+    pub(crate) fn end(&mut self, signal: Signal) {
+        self.signal(signal);
         drop(self.child.wait());
     }
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        // An unreaped child keeps its pid, so this can hit nobody else; an error means it has ended.
+        // An unreaped child keeps its pid, so this can hit no other process; an error means it has ended.
         let _ = kill_process(pid, signal);
     }
 }

@@ -3,42 +3,32 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use leasehold_testbed::{Postgres, PostgresOptions};
+use leasehold_testbed::{Postgres as Server, PostgresOptions as Options};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-#[tokio::test]
-async fn a_server_answers_until_it_is_dropped() {
-    let postgres = Postgres::start().await;
-    postgres.sql("CREATE TABLE t AS SELECT 1 AS a, 'x' AS b").await;
-    assert_eq!(postgres.sql("SELECT * FROM t").await, "1|x");
+mod database;
 
-    let (address, folder) = (postgres.address(), postgres.folder().to_owned());
-    drop(postgres);
+/// A row, as the client prints it.
+const ROW: &str = "1|x";
 
-    assert!(TcpStream::connect(address).await.is_err());
-    assert!(!folder.exists());
-}
+const SLEEP: &str = "SELECT pg_sleep(60)";
 
-#[tokio::test]
-async fn servers_die_when_a_test_panics() {
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let panicked = tokio::spawn(async {
-        let postgres = Postgres::start().await;
-        sender.send(postgres.address()).unwrap();
-        panic!("as a test does");
-    });
+const INSERT: &str = "INSERT INTO t SELECT repeat('x', 1000) FROM generate_series(1, 100)";
 
-    assert!(panicked.await.unwrap_err().is_panic());
-    assert!(TcpStream::connect(receiver.await.unwrap()).await.is_err());
+const DISK_FULL: &str = "53100";
+
+const MAX_CONNECTIONS: &str = "SHOW max_connections";
+
+fn url(address: &str) -> String {
+    format!("postgres://postgres@{address}/postgres")
 }
 
 #[tokio::test]
 async fn a_paused_server_stops_in_mid_query_and_goes_on() {
-    let postgres = Postgres::start().await;
+    let postgres = Server::start().await;
     let tick = "DO $$ BEGIN LOOP RAISE NOTICE 'tick'; PERFORM pg_sleep(0.01); END LOOP; END $$";
-    let mut ticking = postgres.psql(tick).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ticking = postgres.client(tick).stderr(Stdio::piped()).spawn().unwrap();
     let mut ticks = BufReader::new(ticking.stderr.take().unwrap()).lines();
     ticks.next_line().await.unwrap().unwrap();
 
@@ -55,26 +45,8 @@ async fn a_paused_server_stops_in_mid_query_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_killed_server_keeps_its_data_and_its_port() {
-    let mut postgres = Postgres::start().await;
-    let address = postgres.address();
-    postgres.sql("CREATE TABLE t AS SELECT 1 AS a").await;
-    let mut sleeping = postgres.psql("SELECT pg_sleep(60)").spawn().unwrap();
-
-    postgres.kill();
-    assert!(!sleeping.wait().await.unwrap().success());
-    postgres.restart().await;
-
-    assert_eq!(postgres.address(), address);
-    assert_eq!(postgres.sql("SELECT * FROM t").await, "1");
-    postgres.shut_down();
-    postgres.restart().await;
-    assert_eq!(postgres.sql("SELECT * FROM t").await, "1");
-}
-
-#[tokio::test]
 async fn a_read_only_server_refuses_writes() {
-    let postgres = Postgres::start().await;
+    let postgres = Server::start().await;
 
     postgres.set_read_only(true).await;
     let refused = postgres.try_sql("CREATE TABLE t ()").await.unwrap_err();
@@ -85,22 +57,8 @@ async fn a_read_only_server_refuses_writes() {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_rows() {
-    let postgres = PostgresOptions::new().small_disk().start().await;
-    postgres.sql("CREATE TABLE t (a text)").await;
-    let insert = "INSERT INTO t SELECT repeat('x', 1000) FROM generate_series(1, 100)";
-
-    postgres.fill_disk();
-    let refused = postgres.try_sql(insert).await.unwrap_err();
-    postgres.clear_disk();
-
-    assert!(refused.contains("53100"), "{refused}");
-    postgres.sql(insert).await;
-}
-
-#[tokio::test]
 async fn passwords_and_tls_are_asked_for() {
-    let postgres = PostgresOptions::new().passwords().tls_with_client_certificates().start().await;
+    let postgres = Options::new().passwords().tls_with_client_certificates().start().await;
     postgres.sql("CREATE ROLE locker LOGIN PASSWORD 'secret'").await;
     let certificates = postgres.certificates();
     let tls = |password: &str, more: &str| {
@@ -126,12 +84,4 @@ async fn passwords_and_tls_are_asked_for() {
     assert_eq!(user(tls("guess", &trusted)).await, "");
     assert_eq!(user(tls("secret", &format!("sslmode=verify-full sslrootcert={root}"))).await, "");
     assert_eq!(user(tls("secret", "sslmode=disable")).await, "");
-}
-
-#[tokio::test]
-async fn settings_are_in_force() {
-    let postgres = PostgresOptions::new().set("max_connections", "17").start().await;
-
-    assert_eq!(postgres.sql("SHOW max_connections").await, "17");
-    assert_eq!(postgres.url(), format!("postgres://postgres@{}/postgres", postgres.address()));
 }

@@ -1,154 +1,44 @@
 //! The text of each transaction.
 
-use std::fmt;
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::texts;
 use crate::layout::Layout;
+use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, Named, Renew, micros};
 
 /// The texts of all transactions on the tables of one layout.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,
     clock: String,
 }
 
-/// The text of one transaction. `Debug` does not show it.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Text(String);
-
-impl Text {
-    /// The text with the time that the server gives itself for each statement. For locks it counts whole seconds, and waits for at most
-    /// half of the time, but for one second at least.
-    pub fn at(&self, limit: Duration) -> String {
-        let millis = limit.as_millis().max(1);
-        let values = [
-            ("seconds", (millis / 1000).max(1).to_string()),
-            ("wait", (millis / 2000).max(1).to_string()),
-            ("millis", millis.to_string()),
-            ("fraction", format!("{}.{:03}", millis / 1000, millis % 1000)),
-        ];
-        bind(texts::SETTINGS, &values) + &self.0
-    }
-}
-
 impl Statements {
-    /// Creates the texts for tables that are named so.
-    pub fn new(layout: &Layout) -> Self {
-        Self { layout: layout.clone(), clock: texts::DATABASE_CLOCK.to_owned() }
+    /// Creates the texts for tables that are named so, by the database's clock.
+    ///
+    /// Tests have another `clock`: a query for microseconds, which must not go back.
+    pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
+        let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
+        Self { layout: layout.clone(), clock }
     }
 
-    /// Goes by another clock than the database's: a query for microseconds, which must not go back. For tests.
-    #[must_use]
-    pub fn with_clock(mut self, query: impl Into<String>) -> Self {
-        self.clock = query.into();
-        self
-    }
-
-    /// Looks what kind of server it is.
+    /// Finds out the kind of the server.
     pub fn survey(&self) -> Text {
-        Text([texts::SURVEY, texts::COMMIT].concat())
+        complete(texts::SURVEY.to_owned())
     }
 
     /// Tries whether all is there, and allowed.
     pub fn attempt(&self) -> Text {
-        Text(self.layout.fill(&[texts::START, texts::TRY, texts::COMMIT].concat(), '`'))
+        complete(self.layout.fill(&[texts::START, texts::TRY].concat(), '`'))
     }
 
     /// Creates the tables where there are none.
     pub fn install(&self) -> Text {
-        Text([texts::WRITES, &super::migration(&self.layout), texts::COMMIT].concat())
-    }
-
-    /// Decides a claim.
-    pub fn acquire(&self, claim: &Acquire) -> Text {
-        let mut parts = vec![texts::EXPIRE, texts::ROOM, texts::CALL_UP];
-        parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
-        let mut values = claim_values(0, claim);
-        if let Some(place) = claim.place {
-            parts.push(texts::QUEUE);
-            values.push(("place", span(place.time)));
-            values.push(("patience", place.patience.map_or_else(null, span)));
-        }
-        parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
-        values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
-        self.decide(&[&claim.lease.key], &bind(&parts.concat(), &values))
-    }
-
-    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`].
-    pub fn acquire_all(&self, claims: &[Acquire]) -> Text {
-        let each = |text: &str| -> String {
-            let values = claims.iter().enumerate().map(|(n, claim)| claim_values(n, claim));
-            values.map(|values| bind(text, &values)).collect()
-        };
-        let clears = bind(texts::CLEAR, &[("clears", "@all".to_owned())]);
-        // All wait for rows in the same order.
-        let mut keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
-        keys.sort_unstable_by_key(|key| key.name());
-        let expired = keys.iter().map(|key| bind(texts::EXPIRE, &[("key", bytes(key.name()))]));
-        let parts = [
-            expired.collect(),
-            texts::BEGIN_CLAIMS.to_owned(),
-            each(texts::ADMIT),
-            each(texts::GRANT),
-            clears.repeat(2),
-        ];
-        self.decide(&keys, &parts.concat())
-    }
-
-    /// Renews leases, of which there are 1 to [`Renew::MAX_TOGETHER`].
-    pub fn renew(&self, leases: &[Renew]) -> Text {
-        let mut rows: Vec<_> = leases.iter().enumerate().collect();
-        // All wait for rows in the same order.
-        rows.sort_unstable_by_key(|(_, lease)| (lease.lease.key.name(), lease.lease.tag));
-        let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
-        let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
-        text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
-        // Only those of units can give some back.
-        let shared = rows.iter().filter(|(_, lease)| !lease.whole);
-        let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
-        if !shared.is_empty() {
-            text += &bind(texts::CALLED_OF_ALL, &[("keys", shared.join(" UNION ALL "))]);
-        }
-        self.text(texts::START, "", &text)
-    }
-
-    /// Ends a lease, or gives up a place.
-    pub fn release(&self, lease: &Named) -> Text {
-        let parts = [
-            texts::EXPIRE,
-            texts::RELEASE,
-            texts::ROOM,
-            texts::CALL_UP,
-            texts::CLEAR,
-            texts::CLEAR,
-            texts::CALLED,
-        ];
-        let values = [("up", "@held".to_owned()), ("clears", "TRUE".to_owned())];
-        self.on_key(&parts, &lease.key, &lease.tag, &values)
-    }
-
-    /// Asks the holders to finish.
-    pub fn request_revocation(&self, key: &Key) -> Text {
-        let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
-        self.on_key(&parts, key, &Uuid::nil(), &[])
-    }
-
-    /// Ends all holders.
-    pub fn force_release(&self, key: &Key) -> Text {
-        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
-        self.on_key(&parts, key, &Uuid::nil(), &[])
-    }
-
-    /// Reads the holders.
-    pub fn inspect(&self, key: &Key) -> Text {
-        let mut values = key_values(key);
-        values.push(("listed", Inspected::LISTED.to_string()));
-        self.text(texts::START_TO_READ, "", &bind(texts::INSPECT, &values))
+        complete([texts::WRITES, &super::migration(&self.layout)].concat())
     }
 
     fn on_key(&self, parts: &[&str], key: &Key, lease: &Uuid, more: &[(&str, String)]) -> Text {
@@ -171,20 +61,107 @@ impl Statements {
         let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
         let fill = |text: &str| self.layout.fill(text, '`');
         // Values have no braces: text is in hexadecimal. The clock's query is not ours to fill.
-        Text([start, &fill(locks), &clock, &fill(text), texts::COMMIT].concat())
+        complete([start, &fill(locks), &clock, &fill(text)].concat())
     }
 }
 
-impl fmt::Debug for Statements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Statements").field("layout", &self.layout).finish_non_exhaustive()
+impl remote::Statements for Statements {
+    fn acquire(&self, claim: &Acquire) -> Text {
+        let mut parts = vec![texts::EXPIRE, texts::ROOM, texts::CALL_UP];
+        parts.extend([texts::BEGIN_CLAIMS, texts::ADMIT, texts::GRANT]);
+        let mut values = claim_values(0, claim);
+        if let Some(place) = claim.place {
+            parts.push(texts::QUEUE);
+            values.push(("place", span(place.time)));
+            values.push(("patience", place.patience.map_or_else(null, span)));
+        }
+        parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
+        values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
+        self.decide(&[&claim.lease.key], &bind(&parts.concat(), &values))
+    }
+
+    fn acquire_all(&self, claims: &[Acquire]) -> Text {
+        let each = |text: &str| -> String {
+            let values = claims.iter().enumerate().map(|(n, claim)| claim_values(n, claim));
+            values.map(|values| bind(text, &values)).collect()
+        };
+        let clears = bind(texts::CLEAR, &[("clears", "@all".to_owned())]);
+        // All wait for rows in the same order.
+        let mut keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
+        keys.sort_unstable_by_key(|key| key.name());
+        let expired = keys.iter().map(|key| bind(texts::EXPIRE, &[("key", bytes(key.name()))]));
+        let parts = [
+            expired.collect(),
+            texts::BEGIN_CLAIMS.to_owned(),
+            each(texts::ADMIT),
+            each(texts::GRANT),
+            clears.repeat(2),
+        ];
+        self.decide(&keys, &parts.concat())
+    }
+
+    fn renew(&self, leases: &[Renew]) -> Text {
+        let mut rows: Vec<_> = leases.iter().enumerate().collect();
+        // All wait for rows in the same order.
+        rows.sort_unstable_by_key(|(_, lease)| (lease.lease.key.name(), lease.lease.tag));
+        let list: Vec<_> = rows.iter().map(|(n, lease)| renewal(*n, lease)).collect();
+        let mut text = bind(texts::RENEW, &[("leases", list.join(" UNION ALL "))]);
+        text.extend(rows.iter().map(|(_, lease)| bind(texts::RENEW_ONE, &renew_values(lease))));
+        // Only leases of units can give some back.
+        let shared = rows.iter().filter(|(_, lease)| !lease.whole);
+        let shared: Vec<_> = shared.map(|(n, lease)| key_of(*n, lease)).collect();
+        if !shared.is_empty() {
+            text += &bind(texts::CALLED_OF_ALL, &[("keys", shared.join(" UNION ALL "))]);
+        }
+        self.text(texts::START, "", &text)
+    }
+
+    fn release(&self, lease: &Named) -> Text {
+        let parts = [
+            texts::EXPIRE,
+            texts::RELEASE,
+            texts::ROOM,
+            texts::CALL_UP,
+            texts::CLEAR,
+            texts::CLEAR,
+            texts::CALLED,
+        ];
+        let values = [("up", "@held".to_owned()), ("clears", "TRUE".to_owned())];
+        self.on_key(&parts, &lease.key, &lease.tag, &values)
+    }
+
+    fn request_revocation(&self, key: &Key) -> Text {
+        let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
+        self.on_key(&parts, key, &Uuid::nil(), &[])
+    }
+
+    fn force_release(&self, key: &Key) -> Text {
+        let parts = [texts::EXPIRE, texts::FORCE_RELEASE, texts::ROOM, texts::CALLED];
+        self.on_key(&parts, key, &Uuid::nil(), &[])
+    }
+
+    fn inspect(&self, key: &Key) -> Text {
+        let mut values = key_values(key);
+        values.push(("listed", Inspected::LISTED.to_string()));
+        self.text(texts::START_TO_READ, "", &bind(texts::INSPECT, &values))
     }
 }
 
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Text").finish_non_exhaustive()
-    }
+/// Adds the settings of the session and the commit.
+fn complete(text: String) -> Text {
+    Text::new(settings, text + texts::COMMIT)
+}
+
+/// Locks are waited for in whole seconds, for at most half of the time, but for one second at least.
+fn settings(limit: Duration) -> String {
+    let millis = limit.as_millis().max(1);
+    let values = [
+        ("seconds", (millis / 1000).max(1).to_string()),
+        ("wait", (millis / 2000).max(1).to_string()),
+        ("millis", millis.to_string()),
+        ("fraction", format!("{}.{:03}", millis / 1000, millis % 1000)),
+    ];
+    bind(texts::SETTINGS, &values)
 }
 
 type Values = Vec<(&'static str, String)>;
@@ -233,24 +210,6 @@ fn key_of(n: usize, renew: &Renew) -> String {
     format!("SELECT {n} AS n, {} AS `key`", bytes(renew.lease.key.name()))
 }
 
-/// Replaces each `:name` by its value, in which nothing is replaced any more.
-fn bind(text: &str, values: &[(&str, String)]) -> String {
-    let mut parts = text.split(':');
-    let mut bound = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part.find(|letter: char| !letter.is_ascii_lowercase());
-        let (name, rest) = part.split_at(end.unwrap_or(part.len()));
-        match values.iter().find(|(known, _)| *known == name) {
-            Some((_, value)) => bound.push_str(value),
-            // Such as in a time zone.
-            None if name.is_empty() => bound.push(':'),
-            None => panic!("a statement names a value `{name}`"),
-        }
-        bound.push_str(rest);
-    }
-    bound
-}
-
 /// A text as a literal of bytes, which means the same in all modes and character sets.
 fn bytes(text: impl AsRef<[u8]>) -> String {
     let digits = text.as_ref().iter().map(|byte| format!("{byte:02X}"));
@@ -279,6 +238,7 @@ mod tests {
     use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
 
     use super::*;
+    use crate::remote::Statements as _;
 
     fn claim(name: &str) -> Acquire {
         let lease = Lease::new(&LockKey::new(name).unwrap(), Duration::from_secs(10))
@@ -287,7 +247,7 @@ mod tests {
     }
 
     fn all_texts() -> Vec<Text> {
-        let statements = Statements::new(&Layout::default());
+        let statements = Statements::new(&Layout::default(), None);
         let claims = [claim("a"), claim("b")];
         let lease = &claims[0].lease;
         let renew = Renew {
@@ -328,11 +288,9 @@ mod tests {
 
     #[test]
     fn the_servers_limits_are_whole_seconds_at_least_one() {
-        let text = Text(String::new());
-
-        let short = text.at(Duration::from_millis(250));
+        let short = settings(Duration::from_millis(250));
         assert!(short.contains("innodb_lock_wait_timeout = 1\n"), "{short}");
         assert!(short.contains("max_statement_time = 0.250"), "{short}");
-        assert!(text.at(Duration::from_secs(4)).contains("innodb_lock_wait_timeout = 2\n"));
+        assert!(settings(Duration::from_secs(4)).contains("innodb_lock_wait_timeout = 2\n"));
     }
 }

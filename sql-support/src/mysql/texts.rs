@@ -15,7 +15,7 @@ SET sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00', sql_safe_updates = 0, 
   /*M! , max_statement_time = :fraction */ /*!80000 , max_execution_time = :millis */;
 ";
 
-/// Without it, what the session's defaults forbid could not be created.
+/// Without it, a session that is read-only by default could create nothing.
 pub(super) const WRITES: &str = "SET SESSION TRANSACTION READ WRITE;
 ";
 
@@ -42,7 +42,7 @@ SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
 
-/// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, whatever `timestamp` was set to.
+/// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, also in a session that sets `timestamp`.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
 
@@ -75,7 +75,7 @@ pub(super) const CALLED: &str =
 pub(super) const BEGIN_CLAIMS: &str = "SET @all = TRUE;
 ";
 
-/// Decides one claim by what is left; a claim without room answers why.
+/// Decides one claim by the rows that are left; a claim without room answers why.
 pub(super) const ADMIT: &str = "SELECT MAX(place), COALESCE(MAX(place IS NULL), FALSE) INTO @place, @again
   FROM {lease} WHERE `key` = :key AND tag = :tag;
 SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS NULL AND whole <> :whole), FALSE),
@@ -83,14 +83,14 @@ SELECT COALESCE(SUM(units), 0), COUNT(*) > COUNT(place), COALESCE(MAX(place IS N
   FROM {lease} WHERE `key` = :key AND (place IS NULL OR place < COALESCE(@place, 9223372036854775807));
 SET @fits = NOT @other AND (@again OR @used + :units <= :capacity);
 SET @all = @all AND @fits;
-SELECT IF(@other, 'other', 'refused'), :n, h.fingerprint, h.description, h.units, h.ends - @now,
+SELECT IF(@other, 'other', 'refused'), :n, NULL, NULL, h.fingerprint, h.description, h.units, h.ends - @now,
     IF(:whole AND @held, NULL, @first_place - @now)
   FROM (SELECT 1) AS one LEFT JOIN (SELECT fingerprint, description, units, ends FROM {lease}
     WHERE `key` = :key AND place IS NULL ORDER BY ends LIMIT 1) AS h ON TRUE
   WHERE NOT @fits;
 ";
 
-/// Grants one claim, if there is room for all. What it looks at of an old row, it looks at first: assignments go in order.
+/// Grants one claim, if there is room for all. Assignments go in order, so that it reads an old row before it writes.
 pub(super) const GRANT: &str = "SELECT token + 1 INTO @next FROM {stripe} WHERE stripe = :stripe;
 SET @token = GREATEST(@next, @now);
 SET @first = GREATEST(@next, @token - :spare);
@@ -112,7 +112,7 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
   ON DUPLICATE KEY UPDATE patience = :patience, ends = @now + :place, description = :description;
 ";
 
-/// Clears a row of any key that ended a minute ago, if `:clears`, without waiting for those who are at it. It keeps that row locked: no
+/// Clears a row of any key that ended a minute ago, if `:clears`, without waiting for other transactions. It keeps that row locked: no
 /// statement after it waits for another.
 pub(super) const CLEAR: &str = "SET @key = NULL, @tag = NULL;
 SELECT `key`, tag INTO @key, @tag FROM {lease} FORCE INDEX ({=lease_ends})
@@ -169,7 +169,7 @@ SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
 ";
 
-/// What decides whether the server keeps what it acknowledged. It asks for no right.
+/// The settings by which the server keeps what it acknowledged. It asks for no right.
 pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
 ";

@@ -1,12 +1,22 @@
-//! What the codes of errors mean.
+//! The meaning of each error's code.
+
+use std::error::Error as StdError;
 
 use crate::failure::Failure;
+use crate::remote::RunError;
 
-/// Finds what is known about a transaction for which the server reported the error with this `SQLSTATE`.
+/// Creates the error of a text for which the server reported the error with this `SQLSTATE`: it has rolled back, except where the code
+/// says that the connection ended, too.
+pub fn reported(code: &str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> RunError {
+    let failure = failure(code);
+    RunError::new(failure, message(code).unwrap_or(failure.message()), source)
+}
+
+/// Finds the failure of a transaction for which the server reported the error with this `SQLSTATE`.
 ///
 /// An error that the server reports is one of a transaction that it has rolled back. Not so when it ends the connection at the same
 /// time: that may be between the commit and its reply.
-pub fn failure(code: &str) -> Failure {
+fn failure(code: &str) -> Failure {
     match code {
         // Serialization failure, deadlock victim.
         "40001" | "40P01" => Failure::Conflict,
@@ -18,15 +28,27 @@ pub fn failure(code: &str) -> Failure {
         "57P03" | "53200" | "53300" | "53400" => Failure::NotApplied,
         // The disk is full.
         "53100" => Failure::Full,
-        // Division by zero: a stripe is missing. Tables and columns, the schema, the database, their kind.
-        "22012" | "42P01" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => {
-            Failure::Layout
-        }
-        // A right is missing; who may connect.
+        "42P01" => Failure::Missing,
+        // Division by zero: a stripe is missing. Columns, the schema, the database, their kind.
+        "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
+        // A right is missing, also the right to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,
         // It was shut down, crashed, or a pooler lost the server; the disk failed.
         "57P01" | "57P02" | "57P05" | "58030" => Failure::Unknown,
         _ if code.starts_with("08") => Failure::Unknown,
         _ => Failure::Unexpected,
     }
+}
+
+/// Says more than the failure does.
+fn message(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "25006" => "the database is read-only just now",
+        "53100" => "the database's disk is full",
+        "53300" => "the database has no connection left",
+        "55P03" | "57014" => "the database gave up in time, nothing was applied",
+        "22012" => "a stripe is missing: the table was emptied, run the migration",
+        "42501" => "the database's user lacks a right",
+        _ => return None,
+    })
 }

@@ -1,51 +1,30 @@
 //! The text of each transaction.
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::Share;
 
 use super::texts;
 use crate::layout::Layout;
+use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
 use crate::request::{Acquire, Key, Named, Renew, micros};
 
 /// The texts of all transactions on the tables of one layout.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Statements {
     layout: Layout,
     clock: String,
 }
 
-/// The text of one transaction. `Debug` does not show it.
-#[derive(Clone, Eq, PartialEq)]
-pub struct Text(String);
-
-impl Text {
-    /// The text with the time that the server gives itself for each statement, at least a millisecond.
-    pub fn at(&self, limit: Duration) -> String {
-        let limit = literal(&limit.as_millis().max(1).to_string());
-        // The only one that is left.
-        self.0.replacen(LIMIT, &limit, 2)
-    }
-}
-
-/// Stands for the limit of time.
-const LIMIT: &str = ":limit";
-
 impl Statements {
-    /// Creates the texts for tables that are named so.
+    /// Creates the texts for tables that are named so, by the database's clock.
     ///
     /// The layout should name a schema: the texts leave nothing to the session's search path, and find tables without a schema nowhere.
-    pub fn new(layout: &Layout) -> Self {
-        Self { layout: layout.clone(), clock: texts::DATABASE_CLOCK.to_owned() }
-    }
-
-    /// Goes by another clock than the database's: a query for microseconds, which must not go back. For tests.
-    #[must_use]
-    pub fn with_clock(mut self, query: impl Into<String>) -> Self {
-        self.clock = query.into();
-        self
+    /// Tests have another `clock`: a query for microseconds, which must not go back.
+    pub fn new(layout: &Layout, clock: Option<&str>) -> Self {
+        let clock = clock.unwrap_or(texts::DATABASE_CLOCK).to_owned();
+        Self { layout: layout.clone(), clock }
     }
 
     /// The channel on which transactions tell other clients, as [`News::heard`](crate::News::heard) reads it.
@@ -58,20 +37,57 @@ impl Statements {
         format!("LISTEN \"{}\"", self.channel())
     }
 
-    /// Looks what there is. The session's own limits of time apply.
+    /// Looks for the tables. The session's own limits of time apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
         let values = [("stripe_name", name("stripe")), ("lease_name", name("lease"))];
-        Text(bind(texts::SURVEY, &values))
+        Text::new(no_limit, bind(texts::SURVEY, &values))
     }
 
     /// Creates the tables where there are none, one client after the other. The session's own limits of time apply.
     pub fn install(&self) -> Text {
-        Text([texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
+        Text::new(no_limit, [texts::ONE_BY_ONE, &super::migration(&self.layout)].concat())
     }
 
-    /// Decides a claim.
-    pub fn acquire(&self, claim: &Acquire) -> Text {
+    fn text(
+        &self,
+        parts: &[&str],
+        lock: Lock<'_>,
+        values: &[(&str, String)],
+        lease: Option<&Named>,
+    ) -> Text {
+        let (keys, first) = match lock {
+            Lock::Stripes(keys) => (keys, [texts::LOCK, texts::CLOCK].concat()),
+            Lock::Nothing(keys) => (keys, texts::CLOCK.to_owned()),
+        };
+        let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe.to_string()).collect();
+        stripes.sort_unstable();
+        stripes.dedup();
+        let names: Vec<_> = keys.iter().map(|key| literal(key.name())).collect();
+        let mut all = vec![
+            ("clock", self.clock.clone()),
+            ("now", texts::NOW.to_owned()),
+            ("channel", literal(&self.channel())),
+            ("locked", stripes.len().to_string()),
+            ("stripes", stripes.join(", ")),
+            ("key", names.first().cloned().unwrap_or_default()),
+            ("keys", names.join(", ")),
+        ];
+        all.extend(lease.map(|lease| ("tag", format!("'{}'::uuid", lease.tag))));
+        all.extend(values.iter().cloned());
+        let text = self.layout.fill(&[&first, &parts.concat()[..]].concat(), '"');
+        Text::new(begin, bind(&text, &all))
+    }
+}
+
+/// The locks that a transaction takes before it reads the clock, and the keys that it is about.
+enum Lock<'a> {
+    Stripes(&'a [&'a Key]),
+    Nothing(&'a [&'a Key]),
+}
+
+impl remote::Statements for Statements {
+    fn acquire(&self, claim: &Acquire) -> Text {
         let place = claim.place;
         let is_leader = Share::Units { units: 1, limit: 1 };
         let is_observed =
@@ -96,8 +112,7 @@ impl Statements {
         self.text(&parts, Lock::Stripes(&[&claim.lease.key]), &values, Some(&claim.lease))
     }
 
-    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`], on keys of which each is different.
-    pub fn acquire_all(&self, claims: &[Acquire]) -> Text {
+    fn acquire_all(&self, claims: &[Acquire]) -> Text {
         let row = |(n, claim): (usize, &Acquire)| {
             let Named { key, tag } = &claim.lease;
             format!(
@@ -119,8 +134,7 @@ impl Statements {
         self.text(&parts, Lock::Stripes(&keys), &[("claims", rows.join(", "))], None)
     }
 
-    /// Renews leases, of which there are 1 to [`Renew::MAX_TOGETHER`].
-    pub fn renew(&self, leases: &[Renew]) -> Text {
+    fn renew(&self, leases: &[Renew]) -> Text {
         let row = |(n, lease): (usize, &Renew)| {
             let Named { key, tag } = &lease.lease;
             format!(
@@ -134,13 +148,12 @@ impl Statements {
         };
         let rows: Vec<_> = leases.iter().enumerate().map(row).collect();
         let parts = [texts::RENEW, texts::TELL_CHANGED];
-        // What a mutex says is of no concern to those who wait.
+        // The description of a mutex is of no concern to waiters.
         let parts = if leases.iter().all(|lease| lease.whole) { &parts[..1] } else { &parts[..] };
         self.text(parts, Lock::Nothing(&[]), &[("leases", rows.join(", "))], None)
     }
 
-    /// Ends a lease, or gives up a place.
-    pub fn release(&self, lease: &Named) -> Text {
+    fn release(&self, lease: &Named) -> Text {
         let values = [
             ("up", "current_setting('leasehold.held')::boolean".to_owned()),
             ("told", texts::IS_HEARD.to_owned()),
@@ -149,14 +162,12 @@ impl Statements {
         self.text(&parts, Lock::Stripes(&[&lease.key]), &values, Some(lease))
     }
 
-    /// Asks the holders to finish.
-    pub fn request_revocation(&self, key: &Key) -> Text {
+    fn request_revocation(&self, key: &Key) -> Text {
         let parts = [texts::EXPIRE, texts::REQUEST_REVOCATION];
         self.text(&parts, Lock::Stripes(&[key]), &[], None)
     }
 
-    /// Ends all holders.
-    pub fn force_release(&self, key: &Key) -> Text {
+    fn force_release(&self, key: &Key) -> Text {
         let values = [
             ("up", "false".to_owned()),
             ("told", "current_setting('leasehold.there')::boolean".to_owned()),
@@ -166,86 +177,23 @@ impl Statements {
         self.text(&parts, Lock::Stripes(&[key]), &values, None)
     }
 
-    /// Reads the holders.
-    pub fn inspect(&self, key: &Key) -> Text {
+    fn inspect(&self, key: &Key) -> Text {
         let values = [("listed", Inspected::LISTED.to_string())];
         self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values, None)
     }
-
-    fn text(
-        &self,
-        parts: &[&str],
-        lock: Lock<'_>,
-        values: &[(&str, String)],
-        lease: Option<&Named>,
-    ) -> Text {
-        let (keys, first) = match lock {
-            Lock::Stripes(keys) => (keys, [texts::BEGIN, texts::LOCK, texts::CLOCK].concat()),
-            Lock::Nothing(keys) => (keys, [texts::BEGIN, texts::CLOCK].concat()),
-        };
-        let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe.to_string()).collect();
-        stripes.sort_unstable();
-        stripes.dedup();
-        let names: Vec<_> = keys.iter().map(|key| literal(key.name())).collect();
-        let mut all = vec![
-            ("limit", LIMIT.to_owned()),
-            ("clock", self.clock.clone()),
-            ("now", texts::NOW.to_owned()),
-            ("channel", literal(&self.channel())),
-            ("locked", stripes.len().to_string()),
-            ("stripes", stripes.join(", ")),
-            ("key", names.first().cloned().unwrap_or_default()),
-            ("keys", names.join(", ")),
-        ];
-        all.extend(lease.map(|lease| ("tag", format!("'{}'::uuid", lease.tag))));
-        all.extend(values.iter().cloned());
-        let text = self.layout.fill(&[&first, &parts.concat()[..]].concat(), '"');
-        Text(bind(&text, &all))
-    }
 }
 
-/// What a transaction locks before it reads the clock, and the keys that it is about.
-enum Lock<'a> {
-    Stripes(&'a [&'a Key]),
-    Nothing(&'a [&'a Key]),
+/// Begins a transaction, with at least a millisecond for each of its statements.
+fn begin(limit: Duration) -> String {
+    bind(texts::BEGIN, &[("limit", literal(&limit.as_millis().max(1).to_string()))])
 }
 
-impl fmt::Debug for Statements {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Statements").field("layout", &self.layout).finish_non_exhaustive()
-    }
+/// Leaves a text to the session's own limits of time.
+fn no_limit(_: Duration) -> String {
+    String::new()
 }
 
-impl fmt::Debug for Text {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Text").finish_non_exhaustive()
-    }
-}
-
-/// Replaces each `:name` by its value, in which nothing is replaced any more. Two colons are a cast.
-fn bind(text: &str, values: &[(&str, String)]) -> String {
-    let mut bound = String::with_capacity(2 * text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(':') {
-        bound.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(after) = rest.strip_prefix("::") {
-            bound.push_str("::");
-            rest = after;
-            continue;
-        }
-        let name = &rest[1..];
-        let end = name.find(|letter: char| letter != '_' && !letter.is_ascii_lowercase());
-        let (name, after) = name.split_at(end.unwrap_or(name.len()));
-        let value = values.iter().find(|(known, _)| *known == name);
-        let (_, value) = value.unwrap_or_else(|| panic!("a statement names a value `{name}`"));
-        bound.push_str(value);
-        rest = after;
-    }
-    bound + rest
-}
-
-/// A text as a literal that means the same whatever `standard_conforming_strings` says.
+/// A text as a literal that means the same with each value of `standard_conforming_strings`.
 fn literal(text: &str) -> String {
     format!("E'{}'::text", text.replace('\\', r"\\").replace('\'', "''"))
 }
@@ -261,13 +209,6 @@ fn bigint(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_are_taken_as_they_are() {
-        let bound = bind("SELECT :a::text, :b", &[("a", ":b".to_owned()), ("b", "1".to_owned())]);
-
-        assert_eq!(bound, "SELECT :b::text, 1");
-    }
 
     #[test]
     fn no_text_leaves_its_literal() {

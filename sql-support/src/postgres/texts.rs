@@ -1,7 +1,7 @@
 //! The parts of which the texts of transactions consist.
 //!
-//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Of the rows, those that begin with a word that
-//! `rows.rs` knows are the reply; those that begin with `set` are there for what their functions do.
+//! `{name}` is a table, see [`Layout::fill`](crate::Layout::fill), and `:name` a value. Rows that begin with a word that
+//! `rows.rs` knows are the reply; rows that begin with `set` are there for the effect of their functions.
 
 /// The defaults of the session are not ours: a text sets all that its meaning depends on.
 ///
@@ -59,12 +59,12 @@ pub(super) const TELL: &str =
     "SELECT 'set', pg_notify(:channel, current_setting('leasehold.news')) WHERE :told;
 ";
 
-/// A transaction that tells makes all others of the server wait while it commits: it tells those who left a row. Those who observe an election
+/// A transaction that tells makes all others of the server wait while it commits: it tells waiters, which left a row. Observers of an election
 /// leave none.
 pub(super) const IS_HEARD: &str = "current_setting('leasehold.observed')::boolean
   OR current_setting('leasehold.queued')::boolean AND current_setting('leasehold.there')::boolean";
 
-/// Decides a claim by what is left, and writes what was decided.
+/// Decides a claim by the rows that are left, and writes the decision.
 pub(super) const ACQUIRE: &str = "WITH own AS (
   SELECT place FROM {lease} WHERE key = :key AND tag = :tag
 ), others AS (
@@ -157,7 +157,7 @@ FROM lease a LEFT JOIN renewed r USING (n)
 UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
 ";
 
-/// Tells those who wait for keys of which a holder has given units back, or observe that it says something else.
+/// Tells waiters that a holder has given units back, and observers that it says something else.
 pub(super) const TELL_CHANGED: &str = "WITH sums AS (
   SELECT l.key, l.tag, l.place, sum(l.units) OVER (PARTITION BY l.key ORDER BY l.place) + (
       SELECT coalesce(sum(h.units), 0) FROM {lease} h WHERE h.key = l.key AND h.place IS NULL) <= l.capacity AS fits
@@ -183,7 +183,7 @@ SELECT 'released', coalesce(bool_or(held), false), set_config('leasehold.held', 
 FROM gone;
 ";
 
-/// Clears rows of any key that ended a minute ago, without waiting for those who are at them.
+/// Clears rows of any key that ended a minute ago, without waiting for other transactions.
 pub(super) const CLEAR: &str = "DELETE FROM {lease} WHERE (key, tag) IN (
   SELECT key, tag FROM {lease} WHERE ends < :now - 60000000 ORDER BY ends LIMIT 2 FOR UPDATE SKIP LOCKED);
 ";

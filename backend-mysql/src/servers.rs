@@ -1,0 +1,130 @@
+//! The servers of a database, and how to connect to them.
+
+mod url;
+
+use std::fmt;
+use std::time::Duration;
+
+use mysql_async::{Opts, OptsBuilder};
+
+/// The server of one database. `Debug` shows neither user nor password.
+#[derive(Clone)]
+pub struct Servers(OptsBuilder);
+
+/// The operating system asks so often for the other end of an idle connection.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// The driver asks the server for its own limit otherwise. Texts are shorter than that of any server's.
+const MAX_PACKET: usize = 64 * 1024 * 1024;
+
+impl Servers {
+    /// The driver's options for each connection.
+    pub(crate) fn driver_options(&self) -> OptsBuilder {
+        let options = self.0.clone();
+        options
+            .tcp_keepalive(Some(KEEPALIVE))
+            // Another way to the server would be tried unasked.
+            .prefer_socket(false)
+            .max_allowed_packet(Some(MAX_PACKET))
+            // It is for the driver's own pool.
+            .wait_timeout(Some(28_800))
+            .stmt_cache_size(0)
+    }
+}
+
+/// Options for pools are not used.
+impl From<OptsBuilder> for Servers {
+    fn from(options: OptsBuilder) -> Self {
+        Self(options)
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let options = Opts::from(self.0.clone());
+        f.debug_struct("Servers")
+            .field("host", &options.ip_or_hostname())
+            .field("port", &options.tcp_port())
+            .field("database", &options.db_name())
+            .field("is_encrypted", &options.ssl_opts().is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::ErrorKind;
+    use leasehold_sql_support::Layout;
+    use leasehold_sql_support::remote::Settings;
+
+    use super::*;
+    use crate::MysqlConfig;
+
+    #[test]
+    fn urls_say_everything() {
+        let url = "mariadb://locker:S3CR3T%40@[::1]:7000/app?prefix=app_&schema=locks&timeout-ms=250&connections=7&tables=exist";
+        let mut settings = Settings::new(MysqlConfig::DEFAULT_TIMEOUT);
+        let Servers(options) = Servers::from_url(url, &mut settings).unwrap();
+
+        assert_eq!((settings.timeout, settings.connections), (Duration::from_millis(250), 7));
+        assert!(!settings.create_tables);
+        assert_eq!(settings.layout, Layout::new("app_").unwrap().in_schema("locks").unwrap());
+        let options = Opts::from(options);
+        assert_eq!((options.ip_or_hostname(), options.tcp_port()), ("::1", 7000));
+        assert_eq!(options.user(), Some("locker"));
+        assert_eq!(options.pass(), Some("S3CR3T@"));
+        assert_eq!(options.db_name(), Some("app"));
+    }
+
+    #[test]
+    fn a_url_may_be_short() {
+        let config = MysqlConfig::from_url("mysql://db.example/app").unwrap();
+
+        let shown = format!("{config:?}");
+        assert!(shown.contains("db.example") && shown.contains("3306"), "{shown}");
+    }
+
+    #[test]
+    fn urls_that_make_no_sense_are_refused_without_showing_them() {
+        for url in [
+            "",
+            "S3CR3T",
+            "postgres://S3CR3T@host/db",
+            "mysql://u:S3CR3T@/db",
+            "mysql://u:S3CR3T@host",
+            "mysql://u:S3CR3T@host/",
+            "mysql://u:S3CR3T@host/a/b",
+            "mysql://u:S3CR3T@host:x/db",
+            "mysql://u:S3CR3T%FF@host/db",
+            "mysql://u:S3CR3T@host/db?S3CR3T",
+            "mysql://u:S3CR3T@host/db?S3CR3T=1",
+            "mysql://u:pass?S3CR3T@host/db",
+            "mysql://u:S3CR3T@host/db?prefix=A",
+            "mysql://u:S3CR3T@host/db?tables=S3CR3T",
+            "mysql://u:S3CR3T@host/db?ssl-mode=preferred",
+            "mysql://u:S3CR3T@host/db?ssl-ca=/S3CR3T",
+            "mysql://u:S3CR3T@host/db#S3CR3T",
+        ] {
+            let error = MysqlConfig::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("S3CR3T"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn nothing_shows_the_password() {
+        let config = MysqlConfig::from_url("mysql://locker:S3CR3T@host/db").unwrap();
+
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("S3CR3T") && !shown.contains("locker"), "{shown}");
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn without_its_feature_tls_is_refused() {
+        let url = "mysql://host/db?ssl-mode=verify_identity";
+
+        assert_eq!(MysqlConfig::from_url(url).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,73 @@
+//! Encrypted connections.
+
+use leasehold_core::Error;
+use leasehold_sql_support::remote::invalid;
+use mysql_async::OptsBuilder;
+
+/// Paths of PEM files.
+#[derive(Default)]
+pub(crate) struct TlsFiles {
+    pub(crate) authority: Option<String>,
+    pub(crate) certificate: Option<String>,
+    pub(crate) key: Option<String>,
+}
+
+/// Has connections encrypted, if they are to be.
+pub(crate) fn add(
+    options: OptsBuilder,
+    is_encrypted: bool,
+    files: TlsFiles,
+) -> Result<OptsBuilder, Error> {
+    if is_encrypted {
+        return encrypted(options, files);
+    }
+    let TlsFiles { authority, certificate, key } = files;
+    if authority.is_some() || certificate.is_some() || key.is_some() {
+        return Err(invalid(
+            "ssl-ca, ssl-cert and ssl-key in the URL need ssl-mode=verify_identity",
+        ));
+    }
+    Ok(options)
+}
+
+#[cfg(not(feature = "tls"))]
+fn encrypted(_: OptsBuilder, _: TlsFiles) -> Result<OptsBuilder, Error> {
+    let message = "TLS needs the Cargo feature `tls` of leasehold-mysql (`mysql-tls` of leasehold)";
+    Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
+}
+
+#[cfg(feature = "tls")]
+fn encrypted(options: OptsBuilder, files: TlsFiles) -> Result<OptsBuilder, Error> {
+    use mysql_async::{ClientIdentity, SslOpts};
+    use rustls::crypto::{CryptoProvider, ring};
+
+    // The path may be the rest of a password, and so is not shown.
+    let read = |name: &str, path: String| {
+        std::fs::read(path)
+            .map_err(|_| invalid(format!("the file of {name} in the URL cannot be read")))
+    };
+    let roots = match files.authority {
+        Some(path) => vec![read("ssl-ca", path)?.into()],
+        None => {
+            let certificates = rustls_native_certs::load_native_certs().certs;
+            certificates.into_iter().map(|certificate| certificate.to_vec().into()).collect()
+        }
+    };
+    let identity = match (files.certificate, files.key) {
+        (Some(certificate), Some(key)) => {
+            let certificate = read("ssl-cert", certificate)?;
+            Some(ClientIdentity::new(certificate.into(), read("ssl-key", key)?.into()))
+        }
+        (None, None) => None,
+        _ => return Err(invalid("ssl-cert and ssl-key in the URL need each other")),
+    };
+    // The driver takes the process's provider of cryptography, and panics where there is none and several could be.
+    if CryptoProvider::get_default().is_none() {
+        drop(ring::default_provider().install_default());
+    }
+    let tls = SslOpts::default()
+        .with_root_certs(roots)
+        .with_disable_built_in_roots(true)
+        .with_client_identity(identity);
+    Ok(options.ssl_opts(tls))
+}

@@ -1,0 +1,75 @@
+//! The tests of databases on a server, with this client crate, and the tests of MySQL alone.
+
+use leasehold_mysql::{MysqlBackend as Backend, MysqlConfig as Config};
+use leasehold_testbed::{MariaDb as Server, MariaDbOptions as Options};
+
+use direct::Direct;
+
+mod direct;
+
+#[path = "../../sql-support/tests/family/mod.rs"]
+mod family;
+
+mod own;
+
+/// The rights that the documentation asks for.
+const RIGHTS: &str = include_str!("rights.sql");
+
+/// A user has no rights beside these.
+const MORE_REVOCATIONS: &[&str] = &[];
+
+/// A user without rights on a database does not get in.
+const LET_IN: &[&str] = &["GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.* TO locker"];
+
+const CREATE_SCHEMA: &str = "CREATE DATABASE app; GRANT ALL ON app.* TO locker";
+
+fn create_user(password: &str) -> String {
+    format!("CREATE USER locker IDENTIFIED BY '{password}'")
+}
+
+/// Every server asks users that have a password.
+fn asking_for_passwords() -> Options {
+    Options::new()
+}
+
+#[cfg(feature = "tls")]
+fn asking_for_certificates() -> Options {
+    Options::new().tls()
+}
+
+#[cfg(feature = "tls")]
+const NEED_CERTIFICATE: &str = "ALTER USER locker REQUIRE X509; GRANT ALL ON leasehold.* TO locker";
+
+#[cfg(feature = "tls")]
+const TLS_PARAMETERS: [&str; 4] = ["ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"];
+
+#[cfg(feature = "tls")]
+const TLS_MODES: [&str; 3] = ["disabled", "required", "verify_identity"];
+
+fn in_serializable_sessions() -> Options {
+    Options::new().set("transaction-isolation", "SERIALIZABLE")
+}
+
+/// A lock that others kept, deadlock victim.
+const CONFLICTS: [&str; 2] = ["1205", "1213"];
+
+const INTERRUPTED: &str = "1317";
+
+/// InnoDB waits for whole seconds, and the rest of the call may be shorter.
+const REASONS_TO_GIVE_UP: &[&str] = &["gave up", "kept a lock", "cannot be reached"];
+
+/// Has the next insertions of a lease raise an error. A table without transactions counts them.
+async fn raise(server: &Server, code: &str, times: u8) {
+    let count = "CREATE OR REPLACE TABLE raised (n INT) ENGINE = MyISAM";
+    let trigger = format!(
+        "CREATE OR REPLACE TRIGGER raises BEFORE INSERT ON leasehold_lease FOR EACH ROW
+         IF (SELECT COUNT(*) FROM raised) < {times} THEN
+           INSERT INTO raised VALUES (1);
+           SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'a test';
+         END IF"
+    );
+    let direct = Direct::open(&server.url()).await;
+    for statement in [count, &trigger] {
+        direct.query(statement).await.unwrap();
+    }
+}

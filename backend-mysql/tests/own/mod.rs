@@ -1,0 +1,131 @@
+//! The tests of MySQL alone.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Description, ErrorKind, Feature, Fencing, LockBackend, Release, Renewal};
+use leasehold_mysql::mysql_async::prelude::Queryable;
+use leasehold_mysql::mysql_async::{self, Conn, Opts, from_value};
+use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported};
+use leasehold_testbed::{MariaDb, MariaDbOptions};
+use tokio::sync::Mutex;
+
+use crate::Direct;
+use crate::family::failures::acquire;
+use crate::family::{TTL, connect, lease};
+
+#[tokio::test]
+async fn an_emptied_table_of_stripes_lets_no_client_connect() {
+    let mariadb = MariaDb::start().await;
+    drop(connect(&mariadb.url()).await);
+
+    mariadb.sql("TRUNCATE leasehold_stripe").await;
+
+    let error = MysqlBackend::connect(&mariadb.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+    assert!(error.to_string().contains("stripes are missing"), "{error}");
+}
+
+#[tokio::test]
+async fn renewals_beside_one_that_others_keep_succeed() {
+    let mariadb = MariaDb::start().await;
+    let backend = connect(&mariadb.url()).await;
+    let config = MysqlConfig::from_url(&mariadb.url()).unwrap();
+    let config = config.timeout(Duration::from_secs(6)).unwrap();
+    let renews = MysqlBackend::connect_with(config).await.unwrap();
+    let held = ["a", "c", "kept"].map(lease);
+    for lease in &held {
+        assert!(acquire(&backend, lease).await.unwrap());
+    }
+
+    let keeping = Direct::open(&mariadb.url()).await;
+    keeping.query("BEGIN").await.unwrap();
+    let lock = "SELECT token FROM leasehold_lease WHERE `key` = 'kept' FOR UPDATE";
+    keeping.query(lock).await.unwrap();
+    let renewed = renews.renew_all(&held).await;
+    drop(keeping);
+
+    assert!(matches!(renewed[0], Ok(Renewal::Renewed)), "{renewed:?}");
+    assert!(matches!(renewed[1], Ok(Renewal::Renewed)), "{renewed:?}");
+    assert_eq!(renewed[2].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+/// An application's own connection, which it keeps when a text failed, as a client that is stopped just then does.
+#[derive(Debug)]
+struct Kept(Mutex<Conn>);
+
+#[async_trait]
+impl Run for Kept {
+    async fn run(&self, text: &Text, _: Urgency, _: Duration) -> Result<Vec<Row>, RunError> {
+        let mut conn = self.0.lock().await;
+        let mut rows = Vec::new();
+        let read = async {
+            let mut result = conn.query_iter(text.at(Duration::from_secs(2))).await?;
+            while !result.is_empty() {
+                let row =
+                    |row: mysql_async::Row| row.unwrap().into_iter().map(from_value).collect();
+                rows.extend(result.map(row).await?);
+            }
+            result.drop_result().await
+        };
+        match read.await {
+            Ok(()) => Ok(rows),
+            Err(mysql_async::Error::Server(error)) => Err(reported(error.code, &rows, error)),
+            Err(error) => Err(RunError::no_reply(error)),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_stands_still_after_an_error_keeps_no_other_out_for_long() {
+    let mariadb = MariaDb::start().await;
+    let conn = Conn::new(Opts::from_url(&mariadb.url()).unwrap()).await.unwrap();
+    let config = MysqlConfig::from_run(Kept(Mutex::new(conn)));
+    let still = MysqlBackend::connect_with(config).await.unwrap();
+    let backend = connect(&mariadb.url()).await;
+    assert!(acquire(&still, &lease("first")).await.unwrap());
+
+    crate::raise(&mariadb, crate::INTERRUPTED, 1).await;
+    let error = acquire(&still, &lease("job")).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(acquire(&backend, &lease("job")).await.unwrap(), "the server ended the transaction");
+}
+
+#[tokio::test]
+async fn the_sessions_defaults_change_nothing() {
+    let poison = "SET autocommit = 0, completion_type = 1, time_zone = '+05:00', timestamp = 1, \
+        sql_mode = 'ANSI,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES', character_set_client = latin1, \
+        character_set_results = utf16, tx_read_only = 1, sql_safe_updates = 1, sql_select_limit = 1, \
+        @now = 1, @last = 1, @next = 1, @token = 1, @first = 1, @fits = 1, @all = 1, @again = 1, @place = 7, \
+        @other = 1, @held = 1, @used = 0, @stop = 1, @asked = 9, @until = 1";
+    let mariadb = MariaDbOptions::new().set("init-connect", poison).start().await;
+    let backend = connect(&mariadb.url()).await;
+    let text = r"it's \' X'00' :key {lease} @now ü";
+    let held = lease("job").with_description(Some(Description::new(text).unwrap()));
+
+    assert!(acquire(&backend, &held).await.unwrap());
+    assert!(!acquire(&backend, &lease("job")).await.unwrap());
+
+    let inspection = backend.inspect(held.key()).await.unwrap();
+    let holder = &inspection.holders()[0];
+    assert_eq!(holder.description().unwrap().as_str(), text);
+    let left = holder.remaining().unwrap();
+    assert!(left <= TTL && left > TTL / 2, "{left:?}");
+    let ends = "SELECT ends BETWEEN (UNIX_TIMESTAMP() + 30) * 1000000 AND (UNIX_TIMESTAMP() + 61) * 1000000 FROM leasehold_lease";
+    assert_eq!(mariadb.sql(ends).await, "1");
+    assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn tokens_are_strict_where_the_disk_is_waited_for() {
+    let strict = MariaDb::start().await;
+    let fencing = async || connect(&strict.url()).await.capabilities().fencing();
+    assert_eq!(fencing().await, Fencing::Strict);
+    assert!(!connect(&strict.url()).await.capabilities().supports(Feature::Push));
+
+    strict.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2").await;
+
+    assert_eq!(fencing().await, Fencing::BestEffort);
+}

@@ -1,0 +1,57 @@
+//! A database's URL.
+
+use form_urlencoded::{Serializer, parse};
+use leasehold_core::Error;
+use leasehold_sql_support::remote::{Settings, invalid};
+
+use super::Servers;
+use crate::tls::{Tls, TlsFiles};
+
+impl Servers {
+    /// Reads a URL. `settings` read the parameters that all databases have, the driver reads its own.
+    pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(invalid("the URL must begin with postgres:// or postgresql://"));
+        }
+        if url.contains('#') {
+            return Err(invalid("the URL must not have a part after #"));
+        }
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut theirs = Serializer::new(String::new());
+        let mut files = TlsFiles::default();
+        let mut is_encrypted = false;
+        for (name, value) in parse(query.as_bytes()) {
+            match &*name {
+                "push" if value == "off" => settings.push = false,
+                "sslmode" => is_encrypted = is_to_be_encrypted(&value)?,
+                "sslrootcert" => files.authority = Some(value.into_owned()),
+                "sslcert" => files.certificate = Some(value.into_owned()),
+                "sslkey" => files.key = Some(value.into_owned()),
+                _ if settings.read(&name, &value)? => {}
+                _ => {
+                    theirs.append_pair(&name, &value);
+                }
+            }
+        }
+        let tls = Tls::new(is_encrypted, &files)?;
+        // Spaces are no plus signs to the driver.
+        let url = format!("{address}?{}", theirs.finish().replace('+', "%20"));
+        // Unnamed: after a ? in a password, its rest looks like a parameter.
+        let options = url.parse().map_err(|_| {
+            invalid(
+                "the URL cannot be read: a host, a port or a parameter is unknown; \
+                 in user and password, : / ? # @ % are written %3A %2F %3F %23 %40 %25",
+            )
+        })?;
+        Ok(Self { options, tls })
+    }
+}
+
+/// `prefer` and `allow` would send a password in the clear to any server in between that says it knows no TLS.
+fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
+    match mode {
+        "disable" => Ok(false),
+        "require" | "verify-ca" | "verify-full" => Ok(true),
+        _ => Err(invalid("sslmode in the URL must be disable, require, verify-ca or verify-full")),
+    }
+}

@@ -1,0 +1,70 @@
+//! The tests of databases on a server, with this client crate, and the tests of PostgreSQL alone.
+
+use leasehold_postgres::{PostgresBackend as Backend, PostgresConfig as Config};
+use leasehold_testbed::{Postgres as Server, PostgresOptions as Options};
+
+use direct::Direct;
+
+mod direct;
+
+#[path = "../../sql-support/tests/family/mod.rs"]
+mod family;
+
+mod own;
+
+/// The rights that the documentation asks for.
+const RIGHTS: &str = include_str!("rights.sql");
+
+/// Rights that every user has, each of which is needed.
+const MORE_REVOCATIONS: &[&str] = &["REVOKE USAGE ON SCHEMA public FROM PUBLIC, locker"];
+
+/// Every user may look for tables.
+const LET_IN: &[&str] = &[];
+
+const CREATE_SCHEMA: &str = "CREATE SCHEMA app AUTHORIZATION locker";
+
+fn create_user(password: &str) -> String {
+    format!("CREATE ROLE locker LOGIN PASSWORD '{password}'")
+}
+
+fn asking_for_passwords() -> Options {
+    Options::new().passwords()
+}
+
+#[cfg(feature = "tls")]
+fn asking_for_certificates() -> Options {
+    asking_for_passwords().tls_with_client_certificates()
+}
+
+/// The server asks all users for a certificate.
+#[cfg(feature = "tls")]
+const NEED_CERTIFICATE: &str = "GRANT CREATE ON SCHEMA public TO locker";
+
+#[cfg(feature = "tls")]
+const TLS_PARAMETERS: [&str; 4] = ["sslmode", "sslrootcert", "sslcert", "sslkey"];
+
+#[cfg(feature = "tls")]
+const TLS_MODES: [&str; 3] = ["disable", "require", "verify-full"];
+
+fn in_serializable_sessions() -> Options {
+    Options::new().set("default_transaction_isolation", "serializable")
+}
+
+/// Serialization failure, deadlock victim.
+const CONFLICTS: [&str; 2] = ["40001", "40P01"];
+
+const INTERRUPTED: &str = "57014";
+
+const REASONS_TO_GIVE_UP: &[&str] = &["gave up"];
+
+/// Has the next insertions of a lease raise an error. A sequence counts them: it is not rolled back.
+async fn raise(server: &Server, code: &str, times: u8) {
+    let sql = format!(
+        "CREATE SEQUENCE IF NOT EXISTS raised;
+         ALTER SEQUENCE raised RESTART;
+         CREATE OR REPLACE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+         IF nextval('public.raised') <= {times} THEN RAISE 'S' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$;
+         CREATE OR REPLACE TRIGGER raise AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION raise()"
+    );
+    server.sql(&sql).await;
+}

@@ -1,0 +1,178 @@
+//! The tests of PostgreSQL alone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Attempt, Claim, Description, ErrorKind, Feature, Fencing, LockBackend, Patience, Renewal,
+};
+use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
+use leasehold_postgres::{
+    PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
+};
+use leasehold_testbed::{Postgres, PostgresOptions};
+use tokio::time::timeout;
+
+use crate::family::failures::{acquire, leases};
+use crate::family::{TTL, connect, lease};
+
+/// Has a write of a lease raise an error on a condition.
+async fn raise(postgres: &Postgres, event: &str, condition: &str, code: &str, deferred: &str) {
+    let sql = format!(
+        "CREATE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN IF {condition} THEN RAISE 'S' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$;
+         CREATE CONSTRAINT TRIGGER raise AFTER {event} ON leasehold_lease {deferred}
+         FOR EACH ROW EXECUTE FUNCTION raise()"
+    );
+    postgres.sql(&sql).await;
+}
+
+#[tokio::test]
+async fn renewals_that_conflict_are_asked_for_one_by_one() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let held = ["a", "bad", "c"].map(lease);
+    for lease in &held {
+        assert!(acquire(&backend, lease).await.unwrap());
+    }
+
+    raise(&postgres, "UPDATE", "NEW.key = 'bad'", "40P01", "").await;
+    let renewed = backend.renew_all(&held).await;
+
+    assert!(matches!(renewed[0], Ok(Renewal::Renewed)), "{renewed:?}");
+    assert_eq!(renewed[1].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(matches!(renewed[2], Ok(Renewal::Renewed)), "{renewed:?}");
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_is_no_grant() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+
+    raise(&postgres, "INSERT", "true", "P0001", "DEFERRABLE INITIALLY DEFERRED").await;
+
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
+    assert_eq!(leases(&postgres).await, "0");
+}
+
+/// An application's own connection.
+struct Mine(Arc<Client>);
+
+#[async_trait]
+impl Run for Mine {
+    async fn run(&self, text: &Text, _: Urgency, limit: Duration) -> Result<Vec<Row>, RunError> {
+        let reply = self.0.simple_query(&text.at(limit)).await;
+        let messages = reply.map_err(|error| match error.code().cloned() {
+            Some(code) => reported(code.code(), error),
+            None => RunError::no_reply(error),
+        })?;
+        let rows = messages.iter().filter_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        Ok(rows
+            .map(|row| (0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect())
+            .collect())
+    }
+}
+
+impl fmt::Debug for Mine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mine")
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_the_application_in_a_failed_transaction_grants_nothing() {
+    let postgres = Postgres::start().await;
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let client = Arc::new(client);
+    let config = PostgresConfig::from_run(Mine(Arc::clone(&client)));
+    let backend = PostgresBackend::connect_with(config).await.unwrap();
+    assert!(acquire(&backend, &lease("before")).await.unwrap());
+
+    // A `COMMIT` would answer `ROLLBACK`, and no error.
+    client.batch_execute("BEGIN; SELECT 1 / 0").await.unwrap_err();
+    let error = acquire(&backend, &lease("job")).await.unwrap_err();
+    client.batch_execute("COMMIT").await.unwrap();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(leases(&postgres).await, "1");
+    assert!(!backend.capabilities().supports(Feature::Push));
+}
+
+#[tokio::test]
+async fn the_sessions_defaults_change_nothing() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    postgres
+        .sql(
+            "ALTER DATABASE postgres SET synchronous_commit = off;
+             ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
+             ALTER DATABASE postgres SET standard_conforming_strings = off;
+             ALTER DATABASE postgres SET search_path = 'nowhere';
+             CREATE TABLE seen (commits text, isolation text);
+             CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             INSERT INTO public.seen VALUES (current_setting('synchronous_commit'), current_setting('transaction_isolation'));
+             RETURN NEW; END $$;
+             CREATE TRIGGER see AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION see()",
+        )
+        .await;
+    drop(backend);
+    let url = format!("{}?schema=public", postgres.url());
+    let backend = connect(&url).await;
+    let text = r"it's \' E'x' :key {lease} $1 ü";
+    let lease = lease("job").with_description(Some(Description::new(text).unwrap()));
+
+    assert!(acquire(&backend, &lease).await.unwrap());
+
+    assert_eq!(postgres.sql("SELECT * FROM public.seen").await, "on|read committed");
+    let inspection = backend.inspect(lease.key()).await.unwrap();
+    assert_eq!(inspection.holders()[0].description().unwrap().as_str(), text);
+}
+
+#[tokio::test]
+async fn tokens_are_strict_where_the_disk_is_waited_for() {
+    let lax = Postgres::start().await;
+    let strict = PostgresOptions::new().set("fsync", "on").start().await;
+
+    let fencing =
+        async |postgres: &Postgres| connect(&postgres.url()).await.capabilities().fencing();
+
+    assert_eq!(fencing(&lax).await, Fencing::BestEffort);
+    assert_eq!(fencing(&strict).await, Fencing::Strict);
+}
+
+#[tokio::test]
+async fn only_waiters_are_told() {
+    let postgres = Postgres::start().await;
+    let backend = connect(&postgres.url()).await;
+    let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message {
+                told.send(notification.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    client.batch_execute("LISTEN leasehold_news").await.unwrap();
+
+    let alone = lease("alone");
+    assert!(acquire(&backend, &alone).await.unwrap());
+    backend.renew(&alone).await.unwrap();
+    backend.release(&alone).await.unwrap();
+    let (held, waits) = (lease("wanted"), lease("wanted"));
+    assert!(acquire(&backend, &held).await.unwrap());
+    let waiting = Claim::new(waits).with_patience(Patience::Waits);
+    assert!(matches!(backend.try_acquire(&waiting).await.unwrap(), Attempt::Held(_)));
+    backend.release(&held).await.unwrap();
+
+    // Earlier ones would have come first.
+    let first = timeout(TTL, heard.recv()).await.unwrap().unwrap();
+    assert!(first.starts_with("wwanted "), "{first}");
+}

@@ -1,0 +1,183 @@
+//! The operations, each one transaction.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Error, Fencing};
+use tokio::time::{Instant, timeout_at};
+
+use crate::database::Database;
+use crate::failure::Failure;
+use crate::news::News;
+use crate::remote::config::Source;
+use crate::remote::under_way::UnderWay;
+use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statements, Text, Urgency};
+use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
+use crate::request::{Acquire, Key, Named, Renew};
+
+/// A database on a server that keeps leases.
+pub struct Remote<D> {
+    driver: D,
+    run: Arc<dyn Run>,
+    under_way: UnderWay,
+    statements: Box<dyn Statements>,
+    timeout: Duration,
+    fencing: Fencing,
+    news: News,
+}
+
+impl<D: Driver> Remote<D> {
+    async fn ask(&self, text: Text) -> Result<Rows, RunError> {
+        run(&*self.run, &text, Urgency::Asks, self.timeout).await
+    }
+
+    /// Asks for leases in a task, which goes on if the caller does not: a release on another connection must not overtake it.
+    async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
+        let (runs, limit) = (Arc::clone(&self.run), self.timeout);
+        let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
+        let asking = tokio::spawn(async move {
+            let rows = run(&*runs, &text, Urgency::Asks, limit).await;
+            drop(under_way);
+            rows
+        });
+        // An error means that the runtime has ended.
+        asking.await.unwrap_or_else(|error| Err(RunError::no_reply(error)))
+    }
+
+    /// Renews leases with one text, which is run once.
+    async fn renew_once(&self, leases: &[Renew], give_up: Instant) -> Result<Rows, RunError> {
+        let left = give_up.saturating_duration_since(Instant::now());
+        let text = self.statements.renew(leases);
+        self.run.run(&text, Urgency::Renews, left).await.map(Rows)
+    }
+
+    /// Renews one lease after the other, within the time that is left.
+    async fn renew_each(&self, leases: &[Renew], give_up: Instant) -> Vec<Result<Renewed, Error>> {
+        let mut renewed = Vec::with_capacity(leases.len());
+        for lease in leases.chunks(1) {
+            let rows = self.renew_once(lease, give_up).await;
+            let one = rows.map_err(Error::from).and_then(|rows| rows.renewed(lease));
+            renewed.push(one.map(|mut one| one.remove(0)));
+        }
+        renewed
+    }
+}
+
+#[async_trait]
+impl<D: Driver> Database for Remote<D> {
+    type Config = Config<D>;
+
+    const NAME: &str = D::NAME;
+
+    fn read_url(url: &str) -> Result<Config<D>, Error> {
+        Config::from_url(url)
+    }
+
+    async fn open(Config { source, settings }: Config<D>) -> Result<Self, Error> {
+        let timeout = settings.timeout;
+        let (run, connector): (Arc<dyn Run>, _) = match source {
+            Source::Own(servers) => {
+                let connector = Arc::new(D::connector(servers, timeout));
+                let pool = Pool::new(Arc::clone(&connector), settings.connections);
+                (Arc::new(pool), Some(connector))
+            }
+            Source::Theirs(run) => (run, None),
+        };
+        let opened = D::open(&*run, connector, &settings).await?;
+        let Opened { driver, statements, fencing, news } = opened;
+        let under_way = UnderWay::default();
+        Ok(Self { driver, run, under_way, statements, timeout, fencing, news })
+    }
+
+    fn fencing(&self) -> Fencing {
+        self.fencing
+    }
+
+    fn news(&self) -> &News {
+        &self.news
+    }
+
+    async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error> {
+        let text = self.statements.acquire(&claim);
+        self.acquire_to_the_end(&[claim], text).await?.acquired()
+    }
+
+    async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error> {
+        let text = self.statements.acquire_all(&claims);
+        self.acquire_to_the_end(&claims, text).await?.acquired_all(claims.len())
+    }
+
+    async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
+        let give_up = Instant::now() + self.timeout;
+        let renewed = match self.renew_once(&leases, give_up).await {
+            Err(error) if error.failure() == Failure::Conflict => {
+                return self.renew_each(&leases, give_up).await;
+            }
+            rows => rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
+        };
+        match renewed {
+            Ok(renewed) => renewed.into_iter().map(Ok).collect(),
+            Err(error) => leases.iter().map(|_| Err(error.repeated())).collect(),
+        }
+    }
+
+    async fn release(&self, lease: Named) -> Result<Released, Error> {
+        let give_up = Instant::now() + self.timeout;
+        let ended = timeout_at(give_up, self.under_way.ended(lease.tag)).await;
+        ended.map_err(RunError::not_sent)?;
+        let left = give_up.saturating_duration_since(Instant::now());
+        let text = self.statements.release(&lease);
+        run(&*self.run, &text, Urgency::Releases, left).await?.released()
+    }
+
+    async fn request_revocation(&self, key: Key) -> Result<Asked, Error> {
+        self.ask(self.statements.request_revocation(&key)).await?.asked()
+    }
+
+    async fn force_release(&self, key: Key) -> Result<Forced, Error> {
+        self.ask(self.statements.force_release(&key)).await?.forced()
+    }
+
+    async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
+        self.ask(self.statements.inspect(&key)).await?.inspected()
+    }
+
+    async fn close(&self) {
+        self.driver.close();
+        self.run.close().await;
+    }
+}
+
+/// How often a text is run at most. A database rolls back a victim as a whole, and in a crowd InnoDB picks the same one a few times in a
+/// row.
+const TRIES: usize = 5;
+
+/// Runs a text, and again if it was rolled back because of another.
+async fn run(
+    run: &dyn Run,
+    text: &Text,
+    urgency: Urgency,
+    limit: Duration,
+) -> Result<Rows, RunError> {
+    let give_up = Instant::now() + limit;
+    let mut tries = 1;
+    loop {
+        let left = give_up.saturating_duration_since(Instant::now());
+        match run.run(text, urgency, left).await {
+            Err(error) if error.failure() == Failure::Conflict && tries < TRIES => tries += 1,
+            rows => return rows.map(Rows),
+        }
+    }
+}
+
+impl<D> fmt::Debug for Remote<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("run", &self.run)
+            .field("statements", &self.statements)
+            .field("news", &self.news)
+            .finish_non_exhaustive()
+    }
+}

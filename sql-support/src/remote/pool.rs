@@ -1,0 +1,140 @@
+//! Connections of our own.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use crate::remote::{Row, Run, RunError, Text, Urgency};
+
+/// Makes connections.
+#[async_trait]
+pub trait Connector: Send + Sync + 'static {
+    /// A connection.
+    type Link: Link;
+
+    /// Makes a connection on the caller's runtime. The caller limits the time by dropping the future.
+    ///
+    /// # Errors
+    ///
+    /// A [`RunError`] of a text that was not sent.
+    async fn connect(&self) -> Result<Self::Link, RunError>;
+}
+
+/// A connection. It is closed when dropped, also in mid-reply.
+#[async_trait]
+pub trait Link: Send + 'static {
+    /// Whether the caller may use it, as far as this process knows.
+    fn is_usable(&self) -> bool;
+
+    /// Whether the server is there. A driver that is not told of its end asks the server, within `limit`.
+    async fn is_alive(&mut self, limit: Duration) -> bool;
+
+    /// Runs a text, and gives all rows of all of its statements.
+    ///
+    /// # Errors
+    ///
+    /// As [`Run::run`].
+    async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError>;
+}
+
+/// Many connections for acquisitions, one for releases, which may wait for a stripe, and one for renewals, which come in batches.
+pub struct Pool<C: Connector> {
+    connector: Arc<C>,
+    asks: Lane<C::Link>,
+    releases: Lane<C::Link>,
+    renews: Lane<C::Link>,
+}
+
+/// Some connections, made when they are needed.
+struct Lane<L> {
+    turns: Semaphore,
+    idle: Mutex<Vec<L>>,
+}
+
+impl<C: Connector> Pool<C> {
+    /// Creates a pool with so many `connections` for acquisitions.
+    pub fn new(connector: Arc<C>, connections: usize) -> Self {
+        let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
+        Self { connector, asks, releases, renews }
+    }
+
+    /// Takes an idle connection that is still there, or makes one.
+    async fn take(&self, lane: &Lane<C::Link>, limit: Duration) -> Result<C::Link, RunError> {
+        while let Some(mut link) = lane.take_idle() {
+            if link.is_alive(limit / 4).await {
+                return Ok(link);
+            }
+            // It ended: so may have the others.
+            lane.idle().clear();
+        }
+        self.connector.connect().await
+    }
+}
+
+#[async_trait]
+impl<C: Connector> Run for Pool<C> {
+    async fn run(
+        &self,
+        text: &Text,
+        urgency: Urgency,
+        limit: Duration,
+    ) -> Result<Vec<Row>, RunError> {
+        let give_up = Instant::now() + limit;
+        let left = || give_up.saturating_duration_since(Instant::now());
+        let lane = match urgency {
+            Urgency::Asks => &self.asks,
+            Urgency::Releases => &self.releases,
+            Urgency::Renews => &self.renews,
+        };
+        let turn = timeout(limit, lane.turns.acquire()).await.map_err(RunError::not_sent)?;
+        let _turn = turn.map_err(|_closed| RunError::not_sent("the backend is closed"))?;
+        let link = timeout(left(), self.take(lane, left())).await;
+        let mut link = link.map_err(RunError::not_sent)??;
+        let text = text.at(left() * 4 / 5);
+        let reply = timeout(left(), link.exchange(text)).await;
+        let rows = reply.map_err(RunError::no_reply)??;
+        // Only one that has answered in full, without an error, is used again: another may be in a transaction.
+        lane.put_back(link);
+        Ok(rows)
+    }
+
+    async fn close(&self) {
+        for lane in [&self.asks, &self.releases, &self.renews] {
+            lane.turns.close();
+            lane.idle().clear();
+        }
+    }
+}
+
+impl<L: Link> Lane<L> {
+    fn new(connections: usize) -> Self {
+        Self { turns: Semaphore::new(connections), idle: Mutex::default() }
+    }
+
+    fn take_idle(&self) -> Option<L> {
+        let mut idle = self.idle();
+        idle.retain(Link::is_usable);
+        idle.pop()
+    }
+
+    fn put_back(&self, link: L) {
+        if !self.turns.is_closed() {
+            self.idle().push(link);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<L>> {
+        // It is as it should be between any two statements.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Connector> fmt::Debug for Pool<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("idle", &self.asks.idle().len()).finish_non_exhaustive()
+    }
+}

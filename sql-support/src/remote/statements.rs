@@ -1,0 +1,31 @@
+//! The part of a dialect.
+
+use std::fmt::Debug;
+
+use crate::remote::Text;
+use crate::request::{Acquire, Key, Named, Renew};
+
+/// The texts of the transactions that [`Database`](crate::Database) lists, in one dialect. Both dialects reply in the same
+/// [`Rows`](crate::remote::Rows).
+pub trait Statements: Debug + Send + Sync + 'static {
+    /// Decides a claim.
+    fn acquire(&self, claim: &Acquire) -> Text;
+
+    /// Decides several claims, 1 to [`Acquire::MAX_TOGETHER`], on keys of which each is different.
+    fn acquire_all(&self, claims: &[Acquire]) -> Text;
+
+    /// Renews 1 to [`Renew::MAX_TOGETHER`] leases.
+    fn renew(&self, leases: &[Renew]) -> Text;
+
+    /// Ends a lease, or gives up a place.
+    fn release(&self, lease: &Named) -> Text;
+
+    /// Asks the holders to finish.
+    fn request_revocation(&self, key: &Key) -> Text;
+
+    /// Ends all holders.
+    fn force_release(&self, key: &Key) -> Text;
+
+    /// Reads the holders.
+    fn inspect(&self, key: &Key) -> Text;
+}

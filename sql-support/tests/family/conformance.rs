@@ -1,0 +1,155 @@
+//! The suite's part of databases on a server: one server behind a proxy that can fail, and a user with just the documented rights.
+//!
+//! The including file names the types `Backend`, `Config`, `Server` and `Direct`, and the SQL in which the databases differ.
+
+use std::time::Duration;
+
+use leasehold_conformance::{Disturbance, Time};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey};
+use leasehold_testbed::{FaultProxy, Weather, until_some};
+use tokio::sync::RwLock;
+
+use crate::{Backend, Config, DRIVEN_CLOCK, Direct, REAL_CLOCK, Server};
+
+/// Without news, callers look again within a second; twice that, since a pause may have begun.
+pub(crate) const POLLED: Duration = Duration::from_secs(2);
+
+/// The rights that the documentation asks for.
+const RIGHTS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rights.sql"));
+
+/// A server with the tables of the documented migration, and a proxy before it.
+pub(crate) struct Served {
+    running: RwLock<Running>,
+    proxy: FaultProxy,
+    time: Time,
+}
+
+struct Running {
+    server: Server,
+    /// Past the proxy.
+    direct: Direct,
+}
+
+impl Served {
+    pub(crate) async fn start(time: Time) -> Self {
+        let server = Server::start().await;
+        let migration = Config::from_url(&server.url()).unwrap().migration();
+        let sql = format!(
+            "{migration} {}; {RIGHTS} CREATE TABLE test_clock (us BIGINT); INSERT INTO test_clock {REAL_CLOCK};
+             GRANT SELECT ON test_clock TO locker;",
+            crate::CREATE_USER
+        );
+        server.sql(&sql).await;
+        let proxy = server.proxy().await;
+        Self { running: RwLock::new(Running::new(server).await), proxy, time }
+    }
+
+    /// A backend that waits for replies until `timeout`. A machine that is busy may be slower than that.
+    pub(crate) async fn connect(&self, timeout: Duration) -> Backend {
+        let url = self.running.read().await.server.url_at("locker:secret", &self.proxy.address());
+        let config = Config::from_url(&url).unwrap().timeout(timeout).unwrap();
+        let config = if self.time == Time::Driven { crate::driven(config) } else { config };
+        until_some("connected", async || match Backend::connect_with(config.clone()).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => None,
+            connected => Some(connected.unwrap()),
+        })
+        .await
+    }
+
+    pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let now = if self.time == Time::Driven { DRIVEN_CLOCK } else { REAL_CLOCK };
+        let sql = format!(
+            "SELECT fingerprint, ends - ({now}), description FROM leasehold_lease
+             WHERE {} = '{key}' AND place IS NULL AND ends > ({now}) ORDER BY ends LIMIT 1",
+            crate::KEY
+        );
+        let rows = self.running.read().await.direct.query(&sql).await.unwrap();
+        let mut columns = rows.into_iter().next()?.into_iter();
+        let mut column = || columns.next().expect("a row has three columns");
+        let holder = Holder::new(column().unwrap().parse().unwrap());
+        let left = Duration::from_micros(column().unwrap().parse().unwrap());
+        let description = column().map(|text| Description::new(text).unwrap());
+        Some(holder.with_description(description).with_remaining(Some(left)))
+    }
+
+    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
+        match disturbance {
+            Disturbance::Disconnect => self.proxy.disconnect().await,
+            Disturbance::BlackHole => self.proxy.set_weather(Weather::BlackHole),
+            Disturbance::Pause => self.running.read().await.server.pause(),
+            Disturbance::Restart => {
+                let mut running = self.running.write().await;
+                running.server.restart().await;
+                running.direct = Direct::open(&running.server.url()).await;
+            }
+            Disturbance::Heal => {
+                self.proxy.set_weather(Weather::Fair);
+                self.running.read().await.server.resume();
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    pub(crate) async fn advance(&self, by: Duration) {
+        // The time that grants took has passed for all.
+        let micros = by.as_nanos().div_ceil(1000);
+        let sql = format!("UPDATE test_clock SET us = ({DRIVEN_CLOCK}) + {micros}");
+        self.running.read().await.direct.query(&sql).await.unwrap();
+    }
+}
+
+impl Running {
+    async fn new(server: Server) -> Self {
+        let direct = Direct::open(&server.url()).await;
+        Self { server, direct }
+    }
+}
+
+/// Implements the harness on a [`Served`], for mutexes made in some way; with items that differ from the trait's.
+macro_rules! harness {
+    ($harness:ident, $name:literal, $time:expr, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
+        struct $harness(family::Served);
+
+        #[async_trait::async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
+
+            const NAME: &str = $name;
+            const TIME: Time = $time;
+            const HOOKS: &[Need] = $hooks;
+
+            $($item)*
+
+            async fn start() -> Self {
+                Self(family::Served::start($time).await)
+            }
+
+            fn timing(&self) -> Timing {
+                match Self::TIME {
+                    Time::Real => Timing::new(),
+                    _ => Timing::exact().with_slack(family::POLLED),
+                }
+            }
+
+            async fn connect(&self) -> $backend {
+                $made(self.0.connect(self.timing().ttl / 3).await)
+            }
+
+            async fn connect_patiently(&self) -> $backend {
+                $made(self.0.connect(Duration::from_secs(30)).await)
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                self.0.witness(key).await
+            }
+
+            async fn disturb(&self, disturbance: Disturbance) {
+                self.0.disturb(disturbance).await;
+            }
+
+            async fn advance_store(&self, by: Duration) {
+                self.0.advance(by).await;
+            }
+        }
+    };
+}

@@ -1,0 +1,277 @@
+//! One database server, of any kind.
+
+mod kind;
+mod options;
+mod processes;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time::{Instant, sleep};
+
+use crate::certificates::Certificates;
+use crate::disk::SmallDisk;
+use crate::port::free_port;
+use crate::proxy::FaultProxy;
+use crate::template::{copy_template, version};
+use crate::unprivileged;
+use processes::Processes;
+
+pub use kind::DatabaseKind;
+pub use options::DatabaseOptions;
+
+/// A server takes less than a second to start. On a machine that is busy with a build, some seconds.
+const START_WAIT: Duration = Duration::from_secs(60);
+
+/// A running database server on loopback. It dies when dropped.
+///
+/// Where the tests run as root, it runs as `nobody`.
+#[derive(Debug)]
+pub struct DatabaseServer<K> {
+    pub(crate) options: DatabaseOptions<K>,
+    // Before the folder, so that it is gone when that is removed.
+    processes: Option<Processes>,
+    folder: TempDir,
+    port: u16,
+    pub(crate) certificates: Option<Certificates>,
+    disk: Option<SmallDisk>,
+}
+
+impl<K: DatabaseKind> DatabaseServer<K> {
+    /// Starts a server that loopback may use without a password.
+    ///
+    /// # Panics
+    ///
+    /// As [`DatabaseOptions::start`].
+    pub async fn start() -> Self {
+        DatabaseOptions::new().start().await
+    }
+
+    /// Its address, `127.0.0.1:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its URL, as the user of the tests.
+    pub fn url(&self) -> String {
+        self.url_as(K::USER)
+    }
+
+    /// Its URL as a user, given as `name` or `name:password`.
+    pub fn url_as(&self, user: &str) -> String {
+        self.url_at(user, &self.address())
+    }
+
+    /// The URL by which a user reaches it at another address, such as a proxy's.
+    pub fn url_at(&self, user: &str, address: &str) -> String {
+        format!("{}://{user}@{address}/{}", K::SCHEME, K::DATABASE)
+    }
+
+    /// The certificates that it and its clients use, for the name `localhost`.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without TLS.
+    pub fn certificates(&self) -> &Certificates {
+        self.certificates.as_ref().expect("it was started with TLS")
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its folder, with its data, its log and its Unix socket.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts a proxy in front of it.
+    pub async fn proxy(&self) -> FaultProxy {
+        FaultProxy::start(self.address()).await
+    }
+
+    /// Stops it in its tracks, with the processes of all its connections: they stay open, nothing is answered.
+    pub fn pause(&self) {
+        self.processes().pause();
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.processes().resume();
+    }
+
+    /// Kills it at once, with the processes of all its connections.
+    pub fn kill(&mut self) {
+        self.processes = None;
+    }
+
+    /// Ends all connections and shuts it down in order.
+    pub fn shut_down(&mut self) {
+        if let Some(mut processes) = self.processes.take() {
+            processes.shut_down(K::SHUTDOWN);
+        }
+    }
+
+    /// Starts it again, on the same port and with its data. Files on a small disk are gone.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start.
+    pub async fn restart(&mut self) {
+        self.kill();
+        assert!(self.try_launch().await, "{} does not start again", K::NAME);
+    }
+
+    /// Refuses writes, or ends that.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn set_read_only(&self, read_only: bool) {
+        K::set_read_only(self, read_only).await;
+    }
+
+    /// Fills the small disk.
+    ///
+    /// # Panics
+    ///
+    /// If it was started without one.
+    pub fn fill_disk(&self) {
+        self.disk().fill(self.processes().id());
+    }
+
+    /// Makes room on the small disk.
+    ///
+    /// # Panics
+    ///
+    /// If it was not filled.
+    pub fn clear_disk(&self) {
+        self.disk().clear(self.processes().id());
+    }
+
+    /// Runs SQL as the superuser, over a connection of its own, and returns the rows as its client prints them.
+    ///
+    /// This is how tests look straight into the store, past every client of ours.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer or refuses.
+    pub async fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// As [`Self::sql`], with the objection of the server or its client.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer or refuses.
+    pub async fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let output = self.client(sql).output().await.expect("the server's client can be started");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+        if output.status.success() {
+            return Ok(text(&output.stdout));
+        }
+        Err(text(&output.stderr))
+    }
+
+    /// The command that runs SQL as the superuser. Its process ends when it is dropped.
+    pub fn client(&self, sql: &str) -> Command {
+        let mut client = K::client(self, sql);
+        client.kill_on_drop(true);
+        client
+    }
+
+    async fn launch(options: DatabaseOptions<K>) -> Option<Self> {
+        let folder = unprivileged::folder(&format!("leasehold-{}-", K::NAME));
+        let path = folder.path();
+        let certificates =
+            options.tls.map(|_| Certificates::create(path, &["localhost", "127.0.0.1"]));
+        copy_template(&format!("{}-1", version(&K::program())), K::init, &path.join("data"));
+        let disk = options.small_disk.then(|| SmallDisk::new(path.join(K::SMALL_FOLDER)));
+        let port = free_port();
+        let mut server = Self { options, processes: None, folder, port, certificates, disk };
+        server.prepare();
+        if !server.try_launch().await {
+            return None;
+        }
+        if let Some(disk) = &server.disk {
+            K::use_disk(&server, disk.folder()).await;
+        }
+        Some(server)
+    }
+
+    /// Writes the files beside the data.
+    fn prepare(&self) {
+        let (name, text) = K::file(&self.options);
+        let file = self.folder().join(name);
+        fs::write(&file, text).expect("temporary files can be written");
+        unprivileged::give(&file);
+        if let Some(certificates) = &self.certificates {
+            unprivileged::give_secret(&certificates.server_key());
+        }
+        if let Some(disk) = &self.disk {
+            fs::create_dir_all(disk.folder()).expect("temporary folders can be written");
+            unprivileged::give(disk.folder());
+        }
+    }
+
+    async fn try_launch(&mut self) -> bool {
+        let (program, folder) = (K::program(), self.folder());
+        let mut command = match &self.disk {
+            Some(disk) => disk.command(program, folder),
+            None => unprivileged::command(program, folder),
+        };
+        let settings = K::settings(self).into_iter();
+        let settings = settings.map(|(name, value)| format!("--{name}={value}"));
+        command.args(K::ARGS).args(settings).args(&self.options.args);
+        self.processes = Some(Processes::spawn(command, &self.log()));
+        self.comes_up().await
+    }
+
+    /// Waits until it answers. If it does not, its output is shown.
+    async fn comes_up(&mut self) -> bool {
+        let give_up = Instant::now() + START_WAIT;
+        loop {
+            if K::is_up(self).await {
+                return true;
+            }
+            let processes = self.processes.as_mut().expect("it was started");
+            if processes.exited() || Instant::now() > give_up {
+                eprintln!("{}", fs::read_to_string(self.log()).unwrap_or_default());
+                return false;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder().join("log")
+    }
+
+    /// The id of its first process.
+    pub(crate) fn id(&self) -> u32 {
+        self.processes().id()
+    }
+
+    /// The path of a file in its folder, as its settings take it.
+    pub(crate) fn file(&self, name: &str) -> String {
+        display(&self.folder().join(name))
+    }
+
+    fn processes(&self) -> &Processes {
+        self.processes.as_ref().expect("the server was not killed")
+    }
+
+    fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("it was started with a small disk")
+    }
+}
+
+/// A path as the settings of a server take it.
+pub(crate) fn display(path: &Path) -> String {
+    path.to_str().expect("temporary folders have plain names").to_owned()
+}

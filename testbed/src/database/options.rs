@@ -1,0 +1,80 @@
+//! How a server is started.
+
+use std::marker::PhantomData;
+
+use crate::certificates::TlsClients;
+use crate::postgres::PostgresKind;
+
+use super::{DatabaseKind, DatabaseServer};
+
+/// How a server is started.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseOptions<K> {
+    kind: PhantomData<K>,
+    pub(crate) args: Vec<String>,
+    pub(crate) tls: Option<TlsClients>,
+    pub(crate) passwords: bool,
+    pub(crate) small_disk: bool,
+}
+
+impl<K: DatabaseKind> DatabaseOptions<K> {
+    /// A server that loopback may use without a password.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a setting of the server, such as `max_connections` and `20`.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.args.push(format!("--{name}={value}"));
+        self
+    }
+
+    /// Also speaks TLS, with certificates made on the spot.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.tls = Some(TlsClients::NeedNoCertificate);
+        self
+    }
+
+    /// Puts tables on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills. The server's own files, such as its log, stay elsewhere:
+    /// without room for those, a server does not refuse a transaction, it ends.
+    #[must_use]
+    pub fn small_disk(mut self) -> Self {
+        self.small_disk = true;
+        self
+    }
+
+    /// Starts the server and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started. MariaDB's `mariadbd` is searched on the path and in `/usr/sbin`, or is the program that the environment
+    /// variable `LEASEHOLD_MARIADBD` names. PostgreSQL is the newest version under `/usr/lib/postgresql`, or in the folder of programs that
+    /// `LEASEHOLD_POSTGRES` names.
+    pub async fn start(self) -> DatabaseServer<K> {
+        for _ in 0..10 {
+            if let Some(server) = DatabaseServer::launch(self.clone()).await {
+                return server;
+            }
+            // Another process took the port.
+        }
+        panic!("{} does not start, see its output above", K::NAME);
+    }
+}
+
+impl DatabaseOptions<PostgresKind> {
+    /// Asks for passwords (SCRAM), for users that the test makes by [`DatabaseServer::sql`].
+    #[must_use]
+    pub fn passwords(mut self) -> Self {
+        self.passwords = true;
+        self
+    }
+
+    /// Speaks TLS only, and asks clients for a certificate.
+    #[must_use]
+    pub fn tls_with_client_certificates(mut self) -> Self {
+        self.tls = Some(TlsClients::NeedCertificate);
+        self
+    }
+}
