@@ -8,10 +8,10 @@ use clap::{Parser, ValueEnum};
 use crate::scenario::Scenario;
 
 /// Measures locks, side by side in one run, on servers that it starts itself.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-bench")]
 pub(crate) struct Args {
-    /// What to measure. Without any, everything, which takes more than half an hour.
+    /// What to measure. Without any, everything, which takes an hour and a half.
     scenarios: Vec<Scenario>,
     /// How often each contestant is measured, in turns.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -45,6 +45,11 @@ impl Args {
             [] => Scenario::value_variants(),
             chosen => chosen,
         }
+    }
+
+    /// The same with one round.
+    pub(crate) fn once(&self) -> Self {
+        Self { rounds: 1, ..self.clone() }
     }
 
     /// `full`, or `quick` if it is only to be seen that all works.

@@ -4,9 +4,12 @@ mod async_redis_lock;
 mod fred_floor;
 mod leasehold;
 mod local;
+mod mariadb_sql;
+mod postgres_sql;
 mod redis_floor;
 mod redis_lock;
 mod rslock;
+mod sqlite_sql;
 
 use std::time::Duration;
 
@@ -19,6 +22,11 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use serde::{Deserialize, Serialize};
+
+use self::mariadb_sql::{How as OnMariaDb, MariaDbSql};
+use self::postgres_sql::{How as OnPostgres, PostgresSql};
+use self::sqlite_sql::{How as OnSqlite, SqliteSql};
+use crate::database::Database;
 
 /// How long a store keeps a lock that nobody renews: our default.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -65,6 +73,11 @@ pub(crate) enum Who {
     RedisLock,
     Memory,
     Tokio,
+    /// We, on a database.
+    Sql(Database),
+    Postgres(OnPostgres),
+    MariaDb(OnMariaDb),
+    Sqlite(OnSqlite),
 }
 
 impl Who {
@@ -90,6 +103,41 @@ impl Who {
         Self::RedisLock,
     ];
 
+    /// Whoever locks on PostgreSQL, and what that is made of.
+    pub(crate) const ON_POSTGRES: [Self; 5] = [
+        Self::Postgres(OnPostgres::Floor),
+        Self::Sql(Database::Postgres),
+        Self::Postgres(OnPostgres::AdvisorySession),
+        Self::Postgres(OnPostgres::AdvisoryTransaction),
+        Self::Postgres(OnPostgres::Shedlock),
+    ];
+
+    /// Whoever locks on MariaDB, and what that is made of.
+    pub(crate) const ON_MARIADB: [Self; 4] = [
+        Self::MariaDb(OnMariaDb::Floor),
+        Self::Sql(Database::MariaDb),
+        Self::MariaDb(OnMariaDb::GetLock),
+        Self::MariaDb(OnMariaDb::Shedlock),
+    ];
+
+    /// Whoever locks on SQLite, and what that is made of.
+    pub(crate) const ON_SQLITE: [Self; 4] = [
+        Self::Sqlite(OnSqlite::Floor),
+        Self::Sql(Database::Sqlite),
+        Self::Sqlite(OnSqlite::Immediate),
+        Self::Sqlite(OnSqlite::Shedlock),
+    ];
+
+    /// Those who also wait for others on that database, which its own lock does too.
+    pub(crate) const fn waiting_on(database: Database) -> [Self; 2] {
+        let own = match database {
+            Database::Postgres => Self::Postgres(OnPostgres::AdvisorySession),
+            Database::MariaDb => Self::MariaDb(OnMariaDb::GetLock),
+            Database::Sqlite => Self::Sqlite(OnSqlite::Immediate),
+        };
+        [own, Self::Sql(database)]
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::RedisFloor => "SET NX and EVALSHA, redis",
@@ -103,6 +151,12 @@ impl Who {
             Self::RedisLock => "redis-lock",
             Self::Memory => "leasehold, memory",
             Self::Tokio => "tokio::sync::Mutex",
+            Self::Sql(Database::Postgres) => "leasehold, postgres",
+            Self::Sql(Database::MariaDb) => "leasehold, mariadb",
+            Self::Sql(Database::Sqlite) => "leasehold, sqlite",
+            Self::Postgres(how) => how.name(),
+            Self::MariaDb(how) => how.name(),
+            Self::Sqlite(how) => how.name(),
         }
     }
 
@@ -135,6 +189,13 @@ impl Who {
             Self::RedisLock => visitor.visit(redis_lock::RedisLock::connect(url).await).await,
             Self::Memory => visitor.visit(LockClient::new(MemoryBackend::new())).await,
             Self::Tokio => visitor.visit(local::Local).await,
+            Self::Sql(_) => {
+                let client = ::leasehold::connect(&patiently(url)).await;
+                visitor.visit(client.expect("the server is up")).await
+            }
+            Self::Postgres(how) => visitor.visit(PostgresSql::connect(url, how).await).await,
+            Self::MariaDb(how) => visitor.visit(MariaDbSql::connect(url, how).await).await,
+            Self::Sqlite(how) => visitor.visit(SqliteSql::open(url, how)).await,
         }
     }
 }

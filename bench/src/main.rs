@@ -13,6 +13,7 @@ mod lockers;
 mod scenario;
 
 mod child;
+mod database;
 mod machine;
 mod store;
 

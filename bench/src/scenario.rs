@@ -13,10 +13,13 @@ mod hot;
 mod many;
 mod memory;
 mod one;
+mod sql_churn;
+mod sql_lock;
 
 use clap::ValueEnum;
 
 use crate::args::Args;
+use crate::database::Database;
 use crate::outcome::Outcome;
 
 /// What can be measured.
@@ -44,6 +47,22 @@ pub(crate) enum Scenario {
     EtcdKeepAlive,
     /// etcd, 40, 300 and 1,000 clients that wait for one key: the server's work, and that of each turn.
     EtcdWaiting,
+    /// PostgreSQL, one task with one key: lock and release.
+    PostgresLock,
+    /// PostgreSQL, two processes with one key: from the beginning of a release to the other's lock.
+    PostgresHandOver,
+    /// MariaDB, one task with one key: lock and release.
+    MariadbLock,
+    /// MariaDB, two processes with one key: from the beginning of a release to the other's lock.
+    MariadbHandOver,
+    /// SQLite, one task with one key: lock and release.
+    SqliteLock,
+    /// SQLite, two processes with one key: from the beginning of a release to the other's lock.
+    SqliteHandOver,
+    /// PostgreSQL, MariaDB and SQLite, 10,000 leases: what holding them costs.
+    SqlHeld,
+    /// PostgreSQL, MariaDB and SQLite, ten minutes of locks each on keys that come and go: the size of the tables.
+    SqlChurn,
 }
 
 impl Scenario {
@@ -61,6 +80,14 @@ impl Scenario {
             Self::EtcdHandOver => vec![etcd_hand_over::run(args).await],
             Self::EtcdKeepAlive => vec![etcd_keep_alive::run(args).await],
             Self::EtcdWaiting => vec![etcd_waiting::run(args).await],
+            Self::PostgresLock => sql_lock::run(Database::Postgres, args).await,
+            Self::PostgresHandOver => vec![hand_over::run_on(Database::Postgres, args).await],
+            Self::MariadbLock => sql_lock::run(Database::MariaDb, args).await,
+            Self::MariadbHandOver => vec![hand_over::run_on(Database::MariaDb, args).await],
+            Self::SqliteLock => sql_lock::run(Database::Sqlite, args).await,
+            Self::SqliteHandOver => vec![hand_over::run_on(Database::Sqlite, args).await],
+            Self::SqlHeld => vec![held::run_on_databases(args).await],
+            Self::SqlChurn => vec![sql_churn::run(args).await],
         }
     }
 }

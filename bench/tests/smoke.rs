@@ -93,3 +93,27 @@ fn leases_are_held_and_counted() {
     assert_eq!(figures(held, "lost"), [0.0, 0.0]);
     assert_complete(held, "memory per lease");
 }
+
+#[test]
+fn locks_on_databases_are_measured_beside_their_own() {
+    let scenarios = ["postgres-lock", "mariadb-lock", "sqlite-lock", "sqlite-hand-over"];
+    let outcomes = measured(&scenarios);
+
+    assert_eq!(outcomes.len(), 6);
+    let (hand_over, locks) = outcomes.split_last().expect("it has several");
+    assert_complete(hand_over, "hand-overs per second");
+    for outcome in locks {
+        assert_complete(outcome, "locks per second");
+    }
+}
+
+#[test]
+fn leases_on_databases_are_held_and_their_tables_sized() {
+    let [held, churn] = &measured(&["sql-held", "sql-churn"])[..] else {
+        panic!("two were asked for")
+    };
+
+    assert_eq!(figures(held, "lost"), [0.0, 0.0, 0.0]);
+    assert_complete(held, "memory per lease");
+    assert_complete(churn, "size when it ends");
+}

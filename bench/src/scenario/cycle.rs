@@ -36,17 +36,16 @@ pub(super) enum Keys {
     OwnAndUntimed,
 }
 
-/// Adds the contestants `all`, of so many tasks each, to a contest.
+/// Adds the contestants `all`, of so many tasks each, to a contest. Each has the URL of its server, and perhaps counts what that runs.
 pub(super) async fn add(
     contest: &mut Contest,
     args: &Args,
     all: &[Who],
     (tasks, keys): (usize, Keys),
-    store: impl Fn() -> Option<Store>,
+    server: impl Fn() -> (String, Option<Store>),
 ) {
     for who in all.iter().copied().filter(|who| who.name().contains(&args.only)) {
-        let store = store();
-        let url = store.as_ref().map(Store::url).unwrap_or_default();
+        let (url, store) = server();
         let adding = Adding { contest, args, who, tasks, keys, store };
         who.visit(&url, adding).await;
     }

@@ -1,7 +1,6 @@
-//! Two processes that want one key on Redis: how long after the one begins to give it back the other has it.
+//! Two processes that want one key: how long after the one begins to give it back the other has it.
 
 use std::future::ready;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -13,6 +12,7 @@ use tokio::time::sleep;
 use crate::args::Args;
 use crate::child::{Child, Plan as ChildPlan, Word, Workers};
 use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::database::{Database, Server};
 use crate::lockers::{Lock, Locker, Visitor, Who, native_connection};
 use crate::machine;
 use crate::measure::{Measure, percentile};
@@ -33,7 +33,7 @@ const RESTED_PING: &str = "PING after 1 ms, redis";
 const WORK: Duration = Duration::from_millis(1);
 
 pub(super) async fn run(args: &Args) -> Outcome {
-    let redis = Arc::new(Redis::start().await);
+    let redis = Redis::start().await;
     let title = "Redis, two processes, one key, 1 ms of work: from the release to the other's lock";
     let mut contest = Contest::new("redis-hand-over", title);
     for (name, pause) in [(PING, None), (RESTED_PING, Some(WORK))] {
@@ -41,10 +41,23 @@ pub(super) async fn run(args: &Args) -> Outcome {
         contest.add(args, Ping { name, pause, connection });
     }
     for who in Who::WAITING_ON_REDIS {
-        let (redis, workers) = (Arc::clone(&redis), Workers::of(args));
-        contest.add(args, Pair { who, redis, workers });
+        contest.add(args, Pair { who, url: redis.url(), workers: Workers::of(args) });
     }
     contest.targets = targets();
+    contest.run(args).await
+}
+
+/// The same on a database, beside the lock that it has of its own.
+pub(super) async fn run_on(database: Database, args: &Args) -> Outcome {
+    let server = Server::start(database).await;
+    let name = format!("{}-hand-over", database.name());
+    let title = format!(
+        "{database:?}, two processes, one key, 1 ms of work: from the release to the other's lock"
+    );
+    let mut contest = Contest::new(name, title);
+    for who in Who::waiting_on(database) {
+        contest.add(args, Pair { who, url: server.url(), workers: Workers::of(args) });
+    }
     contest.run(args).await
 }
 
@@ -98,7 +111,7 @@ impl Contestant for Ping {
 /// Two processes.
 struct Pair {
     who: Who,
-    redis: Arc<Redis>,
+    url: String,
     workers: Workers,
 }
 
@@ -111,7 +124,7 @@ impl Contestant for Pair {
     async fn round(&mut self, turn: Turn) -> Round {
         let plan = ChildPlan::HandOver(Plan {
             who: self.who,
-            url: self.redis.url(),
+            url: self.url.clone(),
             key: format!("{}/pair", turn.prefix()),
             time: turn.time,
         });

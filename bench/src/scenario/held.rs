@@ -1,10 +1,11 @@
-//! Many leases that are held on Redis: what that costs, and whether any is lost.
+//! Many leases that are held: what that costs, and whether any is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{LockBackend, LockClient, LockGuard, LockOptions};
+use futures_util::future::BoxFuture;
+use leasehold_core::{Error, LockBackend, LockClient, LockGuard, LockOptions};
 use leasehold_fred::FredBackend;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{Redis, patiently};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use crate::args::Args;
 use crate::child::{Child, Plan as ChildPlan, Word, Workers};
 use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::database::{Database, Server};
 use crate::lockers::native_redis;
 use crate::machine;
 use crate::measure::Measure;
@@ -29,6 +31,7 @@ const MEMORY: Measure = Measure::less("memory per lease", "bytes");
 const LOST: Measure = Measure::less("lost", "");
 const TASKS: Measure = Measure::less("tasks", "");
 const ACQUIRED: Measure = Measure::more("acquired per second", "/s");
+const RENEWED: Measure = Measure::less("rows changed per second", "");
 
 /// How many, and how long.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
@@ -44,6 +47,8 @@ const FULL: Size =
 const QUICK: Size =
     Size { leases: 500, ttl: Duration::from_secs(12), hold: Duration::from_millis(4_500) };
 
+const FULL_ON_DATABASES: Size = Size { leases: 10_000, ..FULL };
+
 /// Long enough for what was dropped to be given back.
 const UNTIL_QUIET: Duration = Duration::from_millis(200);
 
@@ -56,6 +61,7 @@ enum Who {
     Redis,
     Fred,
     AsyncRedisLock,
+    Sql(Database),
 }
 
 impl Who {
@@ -64,6 +70,9 @@ impl Who {
             Self::Redis => "leasehold, redis",
             Self::Fred => "leasehold, fred",
             Self::AsyncRedisLock => "async-redis-lock",
+            Self::Sql(Database::Postgres) => "leasehold, postgres",
+            Self::Sql(Database::MariaDb) => "leasehold, mariadb",
+            Self::Sql(Database::Sqlite) => "leasehold, sqlite",
         }
     }
 }
@@ -76,7 +85,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let mut contest = Contest::new("redis-held", title);
     contest.warms_up = false;
     for who in [Who::Redis, Who::Fred, Who::AsyncRedisLock] {
-        let (store, workers) = (Store::new(&redis), Workers::of(args));
+        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
         contest.add(args, Holders { who, store, workers, size });
     }
     let who = [Who::Redis, Who::Fred].map(Who::name);
@@ -88,10 +97,58 @@ pub(super) async fn run(args: &Args) -> Outcome {
     contest.run(args).await
 }
 
+/// The same on databases.
+pub(super) async fn run_on_databases(args: &Args) -> Outcome {
+    let size = args.scale(FULL_ON_DATABASES, QUICK);
+    let Size { leases, ttl, hold } = size;
+    let title = format!("Databases, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
+    let mut contest = Contest::new("sql-held", title);
+    contest.warms_up = false;
+    for database in [Database::Postgres, Database::MariaDb, Database::Sqlite] {
+        let (store, workers) = (Place::Database(database, None), Workers::of(args));
+        contest.add(args, Holders { who: Who::Sql(database), store, workers, size });
+    }
+    contest.run(args).await
+}
+
+/// Where leases are held.
+enum Place {
+    Redis(Store),
+    /// A server of its own in each round.
+    Database(Database, Option<Server>),
+}
+
+impl Place {
+    /// The URL of a server without leases.
+    async fn fresh(&mut self) -> String {
+        match self {
+            Self::Redis(store) => {
+                store.clear().await;
+                store.url()
+            }
+            Self::Database(database, server) => server.insert(Server::start(*database).await).url(),
+        }
+    }
+
+    async fn cpu_time(&self) -> Duration {
+        match self {
+            Self::Redis(store) => store.cpu_time().await,
+            Self::Database(_, server) => server.as_ref().map(Server::cpu_time).unwrap_or_default(),
+        }
+    }
+
+    async fn rows_changed(&self) -> Option<f64> {
+        match self {
+            Self::Database(_, Some(server)) => server.rows_changed().await,
+            _ => None,
+        }
+    }
+}
+
 /// A process that holds them.
 struct Holders {
     who: Who,
-    store: Store,
+    store: Place,
     workers: Workers,
     size: Size,
 }
@@ -106,17 +163,17 @@ impl Contestant for Holders {
         let Self { who, size, .. } = *self;
         let plan = ChildPlan::Held(Plan {
             who,
-            url: self.store.url(),
+            url: self.store.fresh().await,
             prefix: format!("{}/held", turn.prefix()),
             size,
         });
         let mut child = Child::start(&self.workers, &plan).await;
         // It is ready when it holds all of them.
-        let cpu = self.store.cpu_time().await;
+        let (cpu, rows) = (self.store.cpu_time().await, self.store.rows_changed().await);
         child.go().await;
         let report: Report = child.report().await;
         let cpu_of_server = self.store.cpu_time().await.saturating_sub(cpu);
-        self.store.clear().await;
+        let rows = self.store.rows_changed().await.zip(rows).map(|(now, then)| now - then);
 
         let leases = size.leases as f64;
         let percent = |time: Duration| 100.0 * time.as_secs_f64() / report.held.as_secs_f64();
@@ -127,6 +184,7 @@ impl Contestant for Holders {
             .with(LOST, report.lost as f64)
             .with(TASKS, report.tasks as f64)
             .with(ACQUIRED, leases / report.acquiring.as_secs_f64())
+            .with(RENEWED, rows.map(|rows| rows / report.held.as_secs_f64()))
     }
 }
 
@@ -152,23 +210,22 @@ pub(crate) struct Report {
 
 impl Plan {
     pub(crate) async fn run(self, word: Word) -> Report {
-        let url = self.url.clone();
+        let (url, ttl) = (patiently(&self.url), self.size.ttl);
         match self.who {
             Who::Redis => {
-                let backend =
-                    RedisBackend::connect(&patiently(&url)).await.expect("the server is up");
-                let client = client(backend, self.size.ttl);
-                self.hold(client, word).await
+                let backend = connected(RedisBackend::connect(&url)).await;
+                self.hold(client(backend, ttl), word).await
             }
             Who::Fred => {
-                let backend =
-                    FredBackend::connect(&patiently(&url)).await.expect("the server is up");
-                let client = client(backend, self.size.ttl);
-                self.hold(client, word).await
+                let backend = connected(FredBackend::connect(&url)).await;
+                self.hold(client(backend, ttl), word).await
+            }
+            Who::Sql(_) => {
+                let backend = connected(leasehold::backend(&url)).await;
+                self.hold(client(backend, ttl), word).await
             }
             Who::AsyncRedisLock => {
-                let locker = async_redis_lock::Locker::from_client(native_redis(&url)).await;
-                let ttl = self.size.ttl;
+                let locker = async_redis_lock::Locker::from_client(native_redis(&self.url)).await;
                 let options = async_redis_lock::Options::new().timeout(None).ttl(ttl);
                 let options = options.extend(ttl / 3);
                 self.hold((locker.expect("the server is up"), options), word).await
@@ -176,7 +233,12 @@ impl Plan {
         }
     }
 
-    async fn hold<K: Keeper>(self, keeper: K, word: Word) -> Report {
+    /// Boxed, like [`connected`].
+    fn hold<K: Keeper>(self, keeper: K, word: Word) -> BoxFuture<'static, Report> {
+        Box::pin(self.hold_with(keeper, word))
+    }
+
+    async fn hold_with<K: Keeper>(self, keeper: K, word: Word) -> Report {
         // What only the first leases need, such as scripts and tasks. One is held on to, and what it takes is counted with
         // the others.
         let first = acquire(&keeper, &format!("{}/first", self.prefix), ACQUIRERS).await;
@@ -197,6 +259,13 @@ impl Plan {
         let tasks = tasks_alive().saturating_sub(tasks) + 1;
         Report { acquiring, memory, tasks, held, cpu, lost }
     }
+}
+
+/// Boxed, since the compiler cannot tell of all these types together that they may be sent to other threads.
+fn connected<'a, B: LockBackend>(
+    connecting: impl Future<Output = Result<B, Error>> + Send + 'a,
+) -> BoxFuture<'a, B> {
+    Box::pin(async { connecting.await.expect("the server is up") })
 }
 
 fn tasks_alive() -> usize {

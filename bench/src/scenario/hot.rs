@@ -30,7 +30,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let redis = Arc::new(Redis::start().await);
     let title = format!("Redis, {TASKS} tasks of one process, one key: lock and release");
     let mut contest = Contest::new("redis-hot", title);
-    let store = || Some(Store::new(&redis));
+    let store = || (redis.url(), Some(Store::new(&redis)));
     cycle::add(&mut contest, args, &WHO, (TASKS, Keys::Shared), store).await;
     contest.targets = targets();
     contest.run(args).await

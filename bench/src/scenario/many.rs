@@ -24,7 +24,7 @@ pub(super) async fn run(args: &Args) -> Vec<Outcome> {
     for (tasks, of_floor, of_peers) in SIZES {
         let title = format!("Redis, {tasks} tasks, a key each: lock and release");
         let mut contest = Contest::new(format!("redis-many-{tasks}"), title);
-        let store = || Some(Store::new(&redis));
+        let store = || (redis.url(), Some(Store::new(&redis)));
         cycle::add(&mut contest, args, &Who::ON_REDIS, (tasks, Keys::Own), store).await;
         let rate = |who: Who, bound| Target::new(who.name(), Measure::RATE, Bound::AtLeast(bound));
         contest.targets = vec![

@@ -12,7 +12,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let title = "In memory, one task, one key: lock and release";
     let mut contest = Contest::new("memory", title);
     let who = [Who::Tokio, Who::Memory];
-    cycle::add(&mut contest, args, &who, (1, Keys::OwnAndUntimed), || None).await;
+    cycle::add(&mut contest, args, &who, (1, Keys::OwnAndUntimed), || (String::new(), None)).await;
     let target = Target::new(Who::Memory.name(), Measure::TIME, Bound::AtMost(2.0));
     contest.targets = vec![target];
     contest.run(args).await

@@ -16,7 +16,7 @@ use crate::target::{Bound, Target};
 pub(super) async fn run(args: &Args) -> Outcome {
     let redis = Arc::new(Redis::start().await);
     let mut contest = Contest::new("redis-one", "Redis, one task, one key: lock and release");
-    let store = || Some(Store::new(&redis));
+    let store = || (redis.url(), Some(Store::new(&redis)));
     cycle::add(&mut contest, args, &Who::ON_REDIS, (1, Keys::Own), store).await;
     contest.targets = targets();
     contest.run(args).await

@@ -1,0 +1,162 @@
+//! Databases of its own, and what they tell of the work that they have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use leasehold_testbed::{MariaDb, MariaDbOptions, Postgres, PostgresOptions};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+/// A kind of database.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
+pub(crate) enum Database {
+    Postgres,
+    MariaDb,
+    Sqlite,
+}
+
+impl Database {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::MariaDb => "mariadb",
+            Self::Sqlite => "sqlite",
+        }
+    }
+}
+
+/// A database. It is gone when dropped.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Postgres(Box<Postgres>),
+    MariaDb(Box<MariaDb>),
+    Sqlite(TempDir),
+}
+
+impl Server {
+    /// Starts one that does not wait for its disk.
+    pub(crate) async fn start(database: Database) -> Self {
+        match database {
+            Database::Postgres => Self::Postgres(Box::new(Postgres::start().await)),
+            Database::MariaDb => Self::MariaDb(Box::new(MariaDb::start().await)),
+            Database::Sqlite => {
+                Self::Sqlite(tempfile::tempdir().expect("temporary folders can be made"))
+            }
+        }
+    }
+
+    /// Starts one that waits for its disk at each commit, as databases do by default. SQLite does not, as far as we use it.
+    pub(crate) async fn start_durable(database: Database) -> Self {
+        match database {
+            Database::Postgres => {
+                let options = PostgresOptions::new().set("fsync", "on");
+                Self::Postgres(Box::new(options.set("full_page_writes", "on").start().await))
+            }
+            Database::MariaDb => {
+                let options = MariaDbOptions::new().args(["--innodb-flush-method=fsync"]);
+                Self::MariaDb(Box::new(options.start().await))
+            }
+            Database::Sqlite => Self::start(database).await,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self {
+            Self::Postgres(server) => server.url(),
+            Self::MariaDb(server) => server.url(),
+            Self::Sqlite(folder) => format!("sqlite:{}", file(folder.path()).display()),
+        }
+    }
+
+    /// The time that the server kept cores busy; zero for SQLite, which has none.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        match self {
+            Self::Postgres(server) => {
+                let pid = fs::read_to_string(server.folder().join("data/postmaster.pid"));
+                let pid = pid.expect("it is up");
+                cpu_time_of(pid.lines().next().expect("it has a number"))
+            }
+            Self::MariaDb(server) => {
+                let pid = fs::read_to_string(server.folder().join("pid")).expect("it is up");
+                cpu_time_of(pid.trim())
+            }
+            Self::Sqlite(_) => Duration::ZERO,
+        }
+    }
+
+    /// The rows that all clients have changed, where the server counts them.
+    pub(crate) async fn rows_changed(&self) -> Option<f64> {
+        let count = match self {
+            Self::Postgres(server) => {
+                let sum = "SELECT sum(n_tup_upd) FROM pg_stat_user_tables";
+                server.sql(sum).await
+            }
+            Self::MariaDb(server) => {
+                let status = server.sql("SHOW GLOBAL STATUS LIKE 'Handler_update'").await;
+                status.split_whitespace().last().expect("it has a value").to_owned()
+            }
+            Self::Sqlite(_) => return None,
+        };
+        Some(count.parse().expect("it is a number"))
+    }
+
+    /// What the tables of locks take on the disk.
+    pub(crate) async fn bytes(&self) -> f64 {
+        match self {
+            Self::Postgres(server) => {
+                let sizes = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+                    WHERE relkind = 'r' AND relname LIKE 'leasehold%'";
+                server.sql(sizes).await.parse().expect("it is a number")
+            }
+            Self::MariaDb(server) => size_of(&server.folder().join("data/leasehold")),
+            Self::Sqlite(folder) => size_of(folder.path()),
+        }
+    }
+}
+
+fn file(folder: &Path) -> PathBuf {
+    folder.join("locks.db")
+}
+
+/// The sizes of all files in a folder.
+fn size_of(folder: &Path) -> f64 {
+    let files = fs::read_dir(folder).expect("the database has a folder");
+    let sizes = files.map(|file| file.and_then(|file| file.metadata()).map(|file| file.len()));
+    let sum: u64 = sizes.map(|size| size.expect("the folder can be read")).sum();
+    sum as f64
+}
+
+/// The time of a process and of all its children, of those too that have ended.
+fn cpu_time_of(pid: &str) -> Duration {
+    /// Of the kernel's clock, a second, whatever the machine.
+    const TICKS: u64 = 100;
+
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let stat = read("stat");
+    // The name before it may have anything.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let ticks: u64 =
+        numbers.split_whitespace().skip(11).take(4).filter_map(|n| n.parse::<u64>().ok()).sum();
+    let children = read(&format!("task/{pid}/children"));
+    let of_children: Duration = children.split_whitespace().map(cpu_time_of).sum();
+    Duration::from_millis(ticks * 1_000 / TICKS) + of_children
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process;
+
+    use super::*;
+    use crate::machine;
+
+    #[test]
+    fn a_process_is_told_its_own_time() {
+        while machine::cpu_time() < Duration::from_millis(100) {}
+
+        let time = cpu_time_of(&process::id().to_string());
+
+        assert!(time >= Duration::from_millis(80), "{time:?}");
+    }
+}

@@ -1,0 +1,70 @@
+//! How a process says what it believes.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Write, stdin, stdout};
+use std::process::exit;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use leasehold_simulation::{Event, What};
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use crate::line::{Line, Received, text};
+
+type Waiting = Mutex<HashMap<u64, oneshot::Sender<()>>>;
+
+/// Says what a process believes, on its standard output: a line is in the pipe, whatever befalls the process then.
+#[derive(Debug)]
+pub(super) struct Teller {
+    process: u32,
+    holds: AtomicU64,
+    /// Those who wait for the resource.
+    waiting: Arc<Waiting>,
+}
+
+impl Teller {
+    pub(super) fn new(process: u32) -> Self {
+        let waiting = Arc::<Waiting>::default();
+        let listener = Arc::clone(&waiting);
+        thread::spawn(move || listen(&listener));
+        Self { process, holds: AtomicU64::new(1), waiting }
+    }
+
+    pub(super) fn next_hold(&self) -> u64 {
+        self.holds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, at: Duration, hold: u64, what: What) {
+        say(&Line::Event(Event { at, process: self.process, hold, what }));
+    }
+
+    /// Writes to the resource, and waits until that has received it.
+    pub(super) async fn write(&self, hold: u64, key: &str, token: u64) {
+        let (sender, received) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(hold, sender);
+        say(&Line::Write { hold, key: key.to_owned(), token });
+        received.await.expect("the resource answers");
+    }
+}
+
+fn say(line: &impl Serialize) {
+    let mut output = stdout().lock();
+    let said = output.write_all(text(line).as_bytes()).and_then(|()| output.flush());
+    // Without a parent, this process is about to end.
+    drop(said);
+}
+
+/// Hears of the resource, and of the parent's end.
+fn listen(waiting: &Waiting) {
+    for line in stdin().lock().lines().map_while(Result::ok) {
+        let received: Received = serde_json::from_str(&line).expect("parents say what there is");
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiter = waiting.remove(&received.hold).expect("it wrote");
+        // A task that has left need not know.
+        let _ = waiter.send(());
+    }
+    exit(1);
+}

@@ -1,0 +1,122 @@
+//! A process that is stopped anywhere in its work keeps others out for a TTL, and no longer: no transaction of its waits for it.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use leasehold_core::{LockBackend, LockClient, LockOptions};
+use leasehold_testbed::{MariaDb, Postgres};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Set in the processes that a test starts: the store.
+const STORE: &str = "LEASEHOLD_STOPPED_STORE";
+
+const TTL: Duration = Duration::from_millis(500);
+
+/// What a waiter that polls, or is started late on a busy machine, may take more. Far less than a stop lasts.
+const UNTIL_NOTICED: Duration = Duration::from_millis(1_500);
+
+/// Each is a moment drawn at random. A transaction is open for a good part of the time in which the process works.
+const STOPS: usize = 8;
+
+const KEYS: [&str; 4] = ["a", "b", "c", "d"];
+
+async fn client(url: &str) -> LockClient<Arc<dyn LockBackend>> {
+    let backend = leasehold::backend(url).await.unwrap();
+    LockClient::builder(backend).options(LockOptions::new().ttl(TTL)).build().unwrap()
+}
+
+/// A process that does not outlive the test.
+struct Process(Child);
+
+impl Process {
+    /// Starts one, and waits until it works.
+    fn start(url: &str) -> Self {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "works", "--nocapture"]).env(STORE, url);
+        let mut process = Self(command.stdout(Stdio::piped()).spawn().unwrap());
+        let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");
+        process
+    }
+
+    /// Returns once it stands still.
+    fn stop(&self) {
+        kill_process(self.id(), Signal::STOP).unwrap();
+        let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.id()), still).unwrap().unwrap();
+        assert!(status.stopped(), "it has ended");
+    }
+
+    fn go_on(&self) {
+        kill_process(self.id(), Signal::CONT).unwrap();
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// What the process does that is stopped: it locks and releases, with a task for each key.
+#[tokio::test]
+async fn works() {
+    let Ok(url) = env::var(STORE) else { return };
+    let client = client(&url).await;
+    let mut tasks = JoinSet::new();
+    for key in KEYS {
+        let mutex = client.mutex(key).unwrap();
+        tasks.spawn(async move {
+            loop {
+                // A call fails if the process was stopped during it.
+                if let Ok(guard) = mutex.lock().await {
+                    drop(guard.release().await);
+                }
+            }
+        });
+    }
+    println!("ready");
+    tasks.join_all().await;
+}
+
+async fn assert_keeps_nobody_out(url: &str) {
+    let process = Process::start(url);
+    let client = client(url).await;
+    for _ in 0..STOPS {
+        sleep(Duration::from_micros(fastrand::u64(20_000..60_000))).await;
+        process.stop();
+
+        let stopped_at = Instant::now();
+        let takes = KEYS.map(async |key| {
+            let guard = client.mutex(key).unwrap().lock().await.unwrap();
+            let taken = stopped_at.elapsed();
+            guard.release().await.unwrap();
+            taken
+        });
+        let last = join_all(takes).await.into_iter().max().unwrap();
+
+        assert!(last < TTL + UNTIL_NOTICED, "the last key was free after {last:?}");
+        process.go_on();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_process_keeps_nobody_out_of_postgres() {
+    assert_keeps_nobody_out(&Postgres::start().await.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_process_keeps_nobody_out_of_mariadb() {
+    assert_keeps_nobody_out(&MariaDb::start().await.url()).await;
+}
