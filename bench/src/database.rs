@@ -55,7 +55,7 @@ impl Server {
                 Self::Postgres(Box::new(options.set("full_page_writes", "on").start().await))
             }
             Database::MariaDb => {
-                let options = MariaDbOptions::new().args(["--innodb-flush-method=fsync"]);
+                let options = MariaDbOptions::new().set("innodb-flush-method", "fsync");
                 Self::MariaDb(Box::new(options.start().await))
             }
             Database::Sqlite => Self::start(database).await,
