@@ -116,7 +116,7 @@ mod news {
 }
 
 #[test]
-fn what_runs_here_is_documented() {
+fn the_cases_that_run_here_are_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<OnePostgres>(PAGE);
