@@ -129,7 +129,7 @@ async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
 
 /// Simulation seed 117666121653682584 found a watchdog that looked at such a lease without end, and no time passed.
 #[tokio::test(start_paused = true)]
-async fn by_hand_that_its_caller_abandons_leaves_a_capped_lease_to_its_deadline() {
+async fn by_hand_that_its_caller_abandons_has_a_capped_lease_asked_for_once_more() {
     let clock = Counted::new();
     let backend = FaultBackend::new(MemoryBackend::with_clock(TokioClock::new()));
     let faults = backend.faults().clone();
@@ -137,7 +137,7 @@ async fn by_hand_that_its_caller_abandons_leaves_a_capped_lease_to_its_deadline(
     let capped = options().max_hold(TTL);
     let client = LockClient::builder(backend).clock(clock.clone()).options(capped).build().unwrap();
     let guard = lock(&client).await;
-    // Due soon because of the news, and from the extension on only at the deadline.
+    // Due soon because of the news, which the extension asks for as well.
     faults.cry_wolf(guard.key());
     pass(ms(2)).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
@@ -146,9 +146,24 @@ async fn by_hand_that_its_caller_abandons_leaves_a_capped_lease_to_its_deadline(
 
     pass(TTL - DRIFT - ms(10)).await;
 
-    assert_eq!(faults.calls(Operation::Renew), renewals);
-    assert!(clock.looks() - looks < 10, "{} looks at the clock", clock.looks() - looks);
-    assert_eq!(guard.state(), LeaseState::Unsure);
+    assert_eq!(faults.calls(Operation::Renew), renewals + 1);
+    assert!(clock.looks() - looks < 20, "{} looks at the clock", clock.looks() - looks);
+    assert_eq!(guard.state(), LeaseState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn for_news_of_a_capped_lease_is_repeated_until_it_has_an_answer() {
+    let (client, faults, _clock) = client(options().max_hold(TTL));
+    faults.set_news(News::Scripted);
+    let guard = lock(&client).await;
+    faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 3);
+    faults.cry_wolf(guard.key());
+
+    let at = calls(&faults, Operation::Renew, TTL / 2).await;
+
+    let pauses: Vec<u64> = at.windows(2).map(|at| at[1] - at[0]).collect();
+    near(&pauses, &[100, 100, 100]);
+    assert_eq!(guard.state(), LeaseState::Held);
 }
 
 /// Tokio's time, which counts the looks at it. It ends a task that looks without end: such a task never lets time pass.

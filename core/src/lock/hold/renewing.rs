@@ -98,9 +98,6 @@ impl Renewing {
                     state.not_renewed(now, mode);
                 }
             }
-            if state.news && mode == RenewalMode::Watchdog {
-                state.hurry(now);
-            }
         });
     }
 }
@@ -116,9 +113,7 @@ impl Drop for Renewing {
                 state.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
                 // However often a caller begins a renewal and abandons it, the watchdog's own is no later.
-                if !state.due_only_at_deadline(renewal) {
-                    state.due = state.due.min(self.attempt.due_before);
-                }
+                state.due = state.due.min(self.attempt.due_before);
             }
         });
         self.hold.alarm.ring(Arc::clone(&self.hold));

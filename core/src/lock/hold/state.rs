@@ -167,6 +167,7 @@ impl State {
         } else {
             deadline::renewal_due(sent_at, ttl).min(self.deadline)
         };
+        self.heed_news(sent_at, renewal);
     }
 
     /// The TTL in which renewals are to be in time: not a longer one that they ask for, as long as the store has not confirmed it.
@@ -228,6 +229,15 @@ impl State {
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unsure;
         self.due = self.retry_due(now, renewal);
+        // No later renewal of a capped lease would ask once more.
+        self.news |= self.capped && self.asks_for_news;
+        self.heed_news(now, renewal);
+    }
+
+    fn heed_news(&mut self, now: Instant, renewal: RenewalMode) {
+        if self.news && renewal == RenewalMode::Watchdog {
+            self.hurry(now);
+        }
     }
 
     /// When the watchdog tries again after a renewal that has failed at `now`.
