@@ -112,6 +112,7 @@ macro_rules! harness {
                 _ => &[Need::Restart],
             };
             const GROUPS: Groups = $groups;
+            const LACKS: &[Need] = &[Need::Membership];
             const SUBJECTS: &[Subject] = match Self::TIME {
                 Time::Real => &[Subject::Load, Subject::Network],
                 time => time.subjects(),
