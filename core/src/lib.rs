@@ -48,6 +48,7 @@ pub mod blocking;
 pub mod clock;
 pub mod fault;
 pub mod memory;
+mod quorum;
 
 #[cfg(all(test, shuttle))]
 mod models;
@@ -75,6 +76,7 @@ pub use multi_lock::{MultiGuard, MultiLock};
 pub use mutex::Mutex;
 pub use options::{LockOptions, RenewalMode};
 pub use owner::OwnerId;
+pub use quorum::{Quorum, QuorumBuilder};
 pub use reentrant_mutex::ReentrantMutex;
 pub use retry::Retry;
 pub use rw_lock::{RwLock, WriteGuard};
