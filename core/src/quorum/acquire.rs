@@ -247,5 +247,12 @@ fn grant(ballot: &Ballot) -> Grant {
     let (first, last) = (ballot.first_token(), ballot.last_token());
     let spare = u32::try_from(last - first).unwrap_or(u32::MAX);
     let token = NonZeroU64::new(first).expect("a majority has granted");
-    Grant::new(token).with_spare_tokens(spare)
+    let mut grant = Grant::new(token).with_spare_tokens(spare);
+    if ballot.grants.values().any(|grant| !grant.has_news()) {
+        grant = grant.without_news();
+    }
+    match ballot.grants.values().filter_map(Grant::ttl).min() {
+        Some(ttl) => grant.with_ttl(ttl),
+        None => grant,
+    }
 }

@@ -11,6 +11,7 @@ use crate::backend::LockBackend;
 use crate::capabilities::{Feature, Fencing};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
+use crate::sync::atomic::AtomicBool;
 
 /// Makes a [`Quorum`] with options of its own.
 pub struct QuorumBuilder<B> {
@@ -78,7 +79,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
             claims: Default::default(),
             late: Default::default(),
             learnt: Default::default(),
-            looking: Arc::default(),
+            looking: Arc::new(AtomicBool::new(false)),
         })
     }
 

@@ -67,7 +67,7 @@ impl<B: LockBackend> Members<B> {
             return Ok(());
         }
         failures.extend(waiting.into_iter().map(|number| {
-            let message = "it has no data, and waits until all leases of the time before are over";
+            let message = "it has no data: a new quorum needs all its members, and one that lost its data waits until all earlier leases are over";
             let name = self.member(number).name.clone();
             (name, Error::new(ErrorKind::Unavailable, message))
         }));

@@ -1,5 +1,6 @@
 //! What becomes of leases that a majority has granted: renewals, repairs and releases.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::lease::Lease;
 /// The votes on the renewal of one lease.
 #[derive(Default)]
 struct Votes {
+    /// Members that have the lease from an earlier attempt: the release of it may still come, and would end the vote.
+    unsettled: BTreeSet<usize>,
     renewed: usize,
     /// Members where another lease is in force.
     taken: usize,
@@ -33,7 +36,7 @@ impl<B: LockBackend> Quorum<B> {
         let majority = self.members.majority();
         for (lease, votes) in leases.iter().zip(&votes) {
             if votes.renewed >= majority {
-                self.repair(lease, &votes.vanished);
+                self.repair(lease, votes);
             }
         }
         votes.into_iter().map(|votes| votes.outcome(majority)).collect()
@@ -50,7 +53,12 @@ impl<B: LockBackend> Quorum<B> {
             let leases = Arc::clone(&sent);
             async move { Ok(store.renew_all(&leases).await) }
         });
-        let mut votes: Vec<Votes> = leases.iter().map(|_| Votes::default()).collect();
+        let now = self.members.clock.now();
+        let votes_on = |lease: &Lease| Votes {
+            unsettled: self.claims.unsettled(lease.id(), now),
+            ..Votes::default()
+        };
+        let mut votes: Vec<Votes> = leases.iter().map(votes_on).collect();
         let note = |(number, renewals): Answer<Vec<Result<Renewal, Error>>>| {
             let renewals = renewals.into_iter().flatten();
             for (votes, renewal) in votes.iter_mut().zip(renewals) {
@@ -58,19 +66,17 @@ impl<B: LockBackend> Quorum<B> {
             }
             votes.iter().all(|votes| votes.is_decided(majority))
         };
-        let ends = self.members.clock.now() + limit;
-        self.members.collect(&mut round, ends, note).await;
+        self.members.collect(&mut round, now + limit, note).await;
         votes
     }
 
     /// Asks members that lost a lease to grant it again. No call waits for the answers.
-    fn repair(&self, lease: &Lease, lost_by: &[usize]) {
-        if lost_by.is_empty() {
+    fn repair(&self, lease: &Lease, votes: &Votes) {
+        if votes.vanished.is_empty() {
             return;
         }
-        let unsettled = self.claims.unsettled(lease.id(), self.members.clock.now());
-        let voters = &self.members.enlisted() - &unsettled;
-        let repaired = lost_by.iter().copied().filter(|number| voters.contains(number));
+        let voters = &self.members.enlisted() - &votes.unsettled;
+        let repaired = votes.vanished.iter().copied().filter(|number| voters.contains(number));
         let claim = Claim::new(lease.clone()).with_charter(self.members.charter.clone());
         let round = self.members.round(repaired, |store: Arc<B>| {
             let claim = claim.clone();
@@ -123,6 +129,8 @@ impl Votes {
         name: impl FnOnce() -> String,
     ) {
         match renewal {
+            Ok(Renewal::Renewed | Renewal::RevocationRequested)
+                if self.unsettled.contains(&number) => {}
             Ok(Renewal::Renewed) => self.renewed += 1,
             Ok(Renewal::RevocationRequested) => {
                 self.renewed += 1;
