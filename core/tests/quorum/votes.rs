@@ -114,9 +114,9 @@ async fn late_vote_of_a_refused_claim_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn refused_waiters_of_many_clients_are_all_served() {
     let servers = Servers::found(5).await;
-    for server in &servers.0 {
-        // Requests of different clients arrive in different orders.
-        server.set(State::Slow(MS(fastrand::u64(1..5))));
+    // The member that is asked first hears of a release after others do.
+    for (server, delay) in servers.0.iter().zip([3, 1, 4, 2, 5]) {
+        server.set(State::Slow(MS(delay)));
     }
     let mut waiters = tokio::task::JoinSet::new();
     let started = Instant::now();
@@ -137,6 +137,7 @@ async fn refused_waiters_of_many_clients_are_all_served() {
         served.unwrap();
     }
 
-    // 100 locks one after the other; each takes a few requests of up to 5 ms.
-    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    // 100 locks one after the other. A split vote costs a few requests and a pause.
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
 }
