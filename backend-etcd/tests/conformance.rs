@@ -167,7 +167,9 @@ const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::R
 const FAILS_AND_ADVANCES: &[Need] =
     &[Need::Advance, Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {});
+harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {
+    const LACKS: &[Need] = &[Need::Membership];
+});
 harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
 });

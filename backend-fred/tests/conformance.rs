@@ -17,7 +17,9 @@ use family::{
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
+harness!(OneRedis, "fred", Driven, Backend, identity, &[], {
+    const LACKS: &[Need] = &[Need::Membership];
+});
 harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });

@@ -36,7 +36,9 @@ fn driven(config: Config) -> Config {
 
 const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {});
+harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {
+    const LACKS: &[Need] = &[Need::Membership];
+});
 harness!(Real, "mariadb, real time", Time::Real, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });

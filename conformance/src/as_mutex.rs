@@ -10,8 +10,8 @@ use crate::case::Need;
 
 /// A backend whose mutexes are in truth another kind of lock of `B`, so that the whole suite is run on that kind too.
 ///
-/// It declares neither units nor a queue, nor several keys at once, which are for `B` itself to show; and no spare tokens, which
-/// are for mutexes.
+/// It declares neither units nor a queue, nor several keys at once, nor membership of a quorum, which are for `B` itself to show; and no
+/// spare tokens, which are for mutexes.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -29,7 +29,7 @@ pub struct AsMutex<B> {
 
 impl<B> AsMutex<B> {
     /// The features that it never declares, for [`Harness::LACKS`](crate::Harness::LACKS).
-    pub const LACKS: &[Need] = &[Need::Queue, Need::Together, Need::Units];
+    pub const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
 }
 
 impl<B: LockBackend> AsMutex<B> {
@@ -55,8 +55,13 @@ impl<B: LockBackend> AsMutex<B> {
 #[async_trait]
 impl<B: LockBackend> LockBackend for AsMutex<B> {
     fn capabilities(&self) -> Capabilities {
-        let of_mutexes_alone =
-            [Feature::Queue, Feature::SpareTokens, Feature::Together, Feature::Units];
+        let of_mutexes_alone = [
+            Feature::Membership,
+            Feature::Queue,
+            Feature::SpareTokens,
+            Feature::Together,
+            Feature::Units,
+        ];
         of_mutexes_alone.into_iter().fold(self.inner.capabilities(), Capabilities::without)
     }
 

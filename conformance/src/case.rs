@@ -109,6 +109,8 @@ pub enum Need {
     ForceRelease,
     /// [`Feature::Inspect`].
     Inspect,
+    /// [`Feature::Membership`].
+    Membership,
     /// [`Disturbance::Pause`](crate::Disturbance::Pause).
     Pause,
     /// [`Feature::Push`].
@@ -134,12 +136,13 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
         Self::ForceRelease,
         Self::Inspect,
+        Self::Membership,
         Self::Pause,
         Self::Push,
         Self::Queue,
@@ -168,6 +171,7 @@ impl Need {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),
             Self::Inspect => Some(Feature::Inspect),
+            Self::Membership => Some(Feature::Membership),
             Self::Push => Some(Feature::Push),
             Self::Queue => Some(Feature::Queue),
             Self::Revocation => Some(Feature::Revocation),

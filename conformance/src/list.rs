@@ -338,6 +338,17 @@ cases! { $
         as_many_as_are_promised_are_granted_at_once: store [] needs Together;
         crossing_sets_never_overlap: store [] needs Together;
     }
+    membership {
+        a_renewal_raises_the_floor: store [] needs Membership;
+        a_floor_without_its_lease_is_refused: store [] needs Membership;
+        a_wish_for_a_token_is_heeded_within_reach: store [] needs Membership;
+        a_wish_far_ahead_uses_up_no_tokens: store [] needs Membership;
+        a_store_knows_its_identity_and_its_floor: store [] needs Membership;
+        a_claim_under_a_charter_needs_an_enlisted_store: store [] needs Membership;
+        an_enlistment_raises_the_floor_of_all_keys: store [] needs Membership;
+        an_enlistment_of_another_store_changes_nothing: store [] needs Membership;
+        an_enlistment_under_another_charter_changes_nothing: store [] needs Membership;
+    }
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay: layers [];
         a_request_that_hangs_is_repeated_without_the_delay: layers [];

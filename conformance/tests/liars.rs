@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, ForcedRelease, Grant,
-    Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey, MemoryBackend, Patience,
-    Release, Renewal, Revocation, Share,
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
+    ForcedRelease, Grant, Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey,
+    MemoryBackend, Patience, Release, Renewal, Revocation, Share, Standing, StoreId,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -42,13 +42,17 @@ enum Flaw {
     AsksTheNextHolderToo,
     CountsTheDead,
     ExpiresEarly,
+    EnlistsAnyStore,
+    ForgetsFloors,
     ForgetsItsOwnGrant,
     ForgetsPlaces,
     ForgetsWaiters,
     GrantsSomeOfSeveral,
+    GrantsToAnyQuorum,
     GrantsWaitersBriefly,
     HangsWhenContended,
     IgnoresNewDescriptions,
+    IgnoresWishes,
     IssuesEqualTokens,
     KeepsPlacesForEver,
     KeepsPlacesOfLeavers,
@@ -68,6 +72,7 @@ enum Flaw {
     ReleasesNothing,
     SaysReleasedTwice,
     SaysRenewedWhenTaken,
+    TakesAnyFloor,
     TellsAnotherHolder,
     TellsNoHolder,
 }
@@ -130,6 +135,7 @@ impl Liar {
             (Flaw::GrantsWaitersBriefly, ..) if self.notes.lock().unwrap().waits(claim) => {
                 as_lease(lease.clone().with_ttl(lease.ttl() / 10))
             }
+            (Flaw::GrantsToAnyQuorum | Flaw::IgnoresWishes, ..) => self.without_quorum(claim),
             (Flaw::ForgetsPlaces, ..) => Claim::new(lease.clone()),
             (Flaw::ForgetsWaiters, _, Patience::Waits) => {
                 claim.clone().with_patience(Patience::Leaves)
@@ -140,6 +146,18 @@ impl Liar {
             }
             _ => claim.clone(),
         })
+    }
+
+    /// The claim without its charter, or without its wish for a token.
+    fn without_quorum(&self, claim: &Claim) -> Claim {
+        let bare = Claim::new(claim.lease().clone())
+            .with_patience(claim.patience())
+            .with_spare_tokens(claim.spare_tokens());
+        match (self.flaw, claim.charter()) {
+            (Flaw::GrantsToAnyQuorum, _) => bare.with_least_token(claim.least_token()),
+            (_, Some(charter)) => bare.with_charter(charter.clone()),
+            (_, None) => bare,
+        }
     }
 
     /// How many units expired with those who held them.
@@ -175,6 +193,7 @@ impl Liar {
         };
         match self.flaw {
             Flaw::IgnoresNewDescriptions => lease.with_description(granted.description().cloned()),
+            Flaw::ForgetsFloors => lease.with_floor(0),
             Flaw::KeepsUnitsGivenBack => lease.with_share(granted.share()),
             _ => lease,
         }
@@ -277,6 +296,12 @@ impl LockBackend for Liar {
             }
             (Flaw::SaysRenewedWhenTaken, Renewal::Taken)
             | (Flaw::NeverAsksBack, Renewal::RevocationRequested) => return Ok(Renewal::Renewed),
+            (Flaw::TakesAnyFloor, Renewal::Taken) => {
+                let standing = self.store.standing(StoreId::new()).await?;
+                let charter = standing.charter().cloned().unwrap_or(Charter::from_text("any"));
+                let enlistment = Enlistment::new(standing.store(), charter);
+                self.store.enlist(&enlistment.with_floor(lease.floor())).await?;
+            }
             (Flaw::AsksTheNextHolderToo, Renewal::Renewed)
                 if self.notes.lock().unwrap().asked_back.contains(lease.key()) =>
             {
@@ -322,6 +347,20 @@ impl LockBackend for Liar {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.store.inspect(key).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        self.store.standing(fresh).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        if self.has(Flaw::EnlistsAnyStore) {
+            let store = self.store.standing(StoreId::new()).await?.store();
+            let charter = Charter::from_text(enlistment.charter().as_str());
+            let any = Enlistment::new(store, charter).with_floor(enlistment.floor());
+            return self.store.enlist(&any).await;
+        }
+        self.store.enlist(enlistment).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
@@ -380,12 +419,14 @@ fn failures(flaw: Flaw) -> Vec<String> {
 }
 
 /// Each flaw, and a case that must catch it.
-const FLAWS: [(Flaw, &str); 33] = [
+const FLAWS: [(Flaw, &str); 38] = [
     (Flaw::AcquiresWhatIsHeld, "mutual_exclusion::many_clients_never_overlap"),
     (Flaw::AddsUnitsAtRenewals, "semaphore::a_renewal_gives_units_back_and_takes_none"),
     (Flaw::AsksTheNextHolderToo, "revocation::the_next_holder_is_not_asked"),
     (Flaw::CountsTheDead, "semaphore::a_lost_permit_comes_back_once"),
     (Flaw::ExpiresEarly, "expiry::an_unrenewed_lease_ends_after_its_ttl_and_not_before"),
+    (Flaw::EnlistsAnyStore, "membership::an_enlistment_of_another_store_changes_nothing"),
+    (Flaw::ForgetsFloors, "membership::a_renewal_raises_the_floor"),
     (
         Flaw::ForgetsItsOwnGrant,
         "mutual_exclusion::a_grant_whose_reply_is_lost_is_the_same_acquisition",
@@ -393,9 +434,11 @@ const FLAWS: [(Flaw, &str); 33] = [
     (Flaw::ForgetsPlaces, "fair::claims_are_served_in_order_of_arrival"),
     (Flaw::ForgetsWaiters, "hand_over::processes_that_want_it_all_the_time_get_fair_shares"),
     (Flaw::GrantsSomeOfSeveral, "together::all_keys_are_granted_or_none"),
+    (Flaw::GrantsToAnyQuorum, "membership::a_claim_under_a_charter_needs_an_enlisted_store"),
     (Flaw::GrantsWaitersBriefly, "waiting::a_lease_after_a_wait_lasts_like_any_other"),
     (Flaw::HangsWhenContended, "mutual_exclusion::a_held_lock_is_refused_at_once"),
     (Flaw::IgnoresNewDescriptions, "election::a_proclamation_is_seen_by_all"),
+    (Flaw::IgnoresWishes, "membership::a_wish_for_a_token_is_heeded_within_reach"),
     (Flaw::IssuesEqualTokens, "fencing::tokens_strictly_increase"),
     (Flaw::KeepsPlacesForEver, "fair::a_dead_waiter_holds_up_the_next_for_its_place_only"),
     (Flaw::KeepsPlacesOfLeavers, "fair::a_waiter_that_gives_up_leaves_the_queue_at_once"),
@@ -418,6 +461,7 @@ const FLAWS: [(Flaw, &str); 33] = [
         Flaw::SaysRenewedWhenTaken,
         "renewal::a_definite_no_is_a_loss_at_once_and_the_end_of_renewals",
     ),
+    (Flaw::TakesAnyFloor, "membership::a_floor_without_its_lease_is_refused"),
     (Flaw::TellsAnotherHolder, "mutual_exclusion::a_refusal_names_the_holder_and_the_time_left"),
     (Flaw::TellsNoHolder, "semaphore::a_refusal_tells_of_the_lease_that_ends_first"),
 ];

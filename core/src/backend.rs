@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::{Holder, Inspection};
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::membership::{Enlistment, Standing, StoreId};
 use crate::watch::KeyWatch;
 
 /// A store of leases. Four methods make a backend: [`capabilities`](Self::capabilities) and the three steps in the store. Everything
@@ -35,6 +36,8 @@ use crate::watch::KeyWatch;
 ///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
 ///   mapped on purpose.
 /// - No layer below repeats a request on its own, unless that is proved harmless.
+/// - A decorator over several stores passes on none of their [places](Contention::with_place) and
+///   [calls](CalledBy::Name): several queues in several orders would wait for each other.
 /// - Every call ends in bounded time, and dropping its future at any point breaks nothing: the
 ///   request may then have been applied or not.
 ///
@@ -90,7 +93,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Safe to drop. The store may have granted all leases: the caller releases them.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         match claims.first() {
-            Some(claim) => Err(unsupported(&self.capabilities(), Operation::Acquire, claim.key())),
+            Some(claim) => {
+                Err(unsupported(&self.capabilities(), Operation::Acquire).with_key(claim.key()))
+            }
             None => Ok(AttemptAll::Granted(Vec::new())),
         }
     }
@@ -162,7 +167,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`](crate::Feature::Inspect).
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        Err(unsupported(&self.capabilities(), Operation::Inspect, key))
+        Err(unsupported(&self.capabilities(), Operation::Inspect).with_key(key))
     }
 
     /// Ends whatever leases are in force on `key`, on behalf of an operator.
@@ -174,7 +179,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless the backend declares
     /// [`Feature::ForceRelease`](crate::Feature::ForceRelease).
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        Err(unsupported(&self.capabilities(), Operation::ForceRelease, key))
+        Err(unsupported(&self.capabilities(), Operation::ForceRelease).with_key(key))
     }
 
     /// Asks those who hold `key` now to finish early. Their next renewals say so
@@ -188,17 +193,39 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless the backend declares
     /// [`Feature::Revocation`](crate::Feature::Revocation).
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        Err(unsupported(&self.capabilities(), Operation::Revoke, key))
+        Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
+    }
+
+    /// Tells what the store knows of itself as a member of a quorum. A store whose data has no identity takes `fresh`.
+    ///
+    /// A store that may have lost anything that it has answered has lost its identity and its charter, too.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless the backend declares
+    /// [`Feature::Membership`](crate::Feature::Membership).
+    async fn standing(&self, _fresh: StoreId) -> Result<Standing, Error> {
+        Err(unsupported(&self.capabilities(), Operation::Enlist))
+    }
+
+    /// Makes the store a member of a quorum, with all later tokens above a floor, and tells what came of it.
+    ///
+    /// One atomic step, which changes nothing if the store has another identity or is a member under another charter.
+    ///
+    /// # Errors
+    ///
+    /// As [`standing`](Self::standing).
+    async fn enlist(&self, _enlistment: &Enlistment) -> Result<Standing, Error> {
+        Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
     /// Closes connections. Calls after it may fail; leases are left to their TTL.
     async fn close(&self) {}
 }
 
-fn unsupported(store: &Capabilities, operation: Operation, key: &LockKey) -> Error {
+fn unsupported(store: &Capabilities, operation: Operation) -> Error {
     Error::new(ErrorKind::Unsupported, "this store cannot do that")
         .with_operation(operation)
-        .with_key(key)
         .with_backend(store.name())
 }
 
@@ -487,6 +514,14 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         (**self).request_revocation(key).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        (**self).standing(fresh).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        (**self).enlist(enlistment).await
     }
 
     async fn close(&self) {

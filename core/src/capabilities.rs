@@ -47,6 +47,10 @@ pub enum Feature {
     ForceRelease,
     /// [`LockBackend::inspect`](crate::LockBackend::inspect) works, and a refusal names a [holder](crate::Contention::with_holder).
     Inspect,
+    /// The store may be a member of a quorum: [`standing`](crate::LockBackend::standing) and
+    /// [`enlist`](crate::LockBackend::enlist) work, and it heeds the [charter](crate::Claim::with_charter) and the
+    /// [least token](crate::Claim::with_least_token) of a claim and the [floor](crate::Lease::with_floor) of a lease.
+    Membership,
     /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
     Push,
     /// Claims that [queue](crate::Patience::Queues) are granted first come, first served: fair locks. Claims that only
@@ -72,6 +76,7 @@ impl Feature {
         match self {
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
+            Self::Membership => "membership",
             Self::Push => "push",
             Self::Queue => "queue",
             Self::Revocation => "revocation",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
+use crate::membership::Charter;
 use crate::share::Share;
 
 /// One request for a key: the lease that is asked for, and how the caller asks.
@@ -15,6 +16,8 @@ pub struct Claim {
     lease: Lease,
     patience: Patience,
     spare_tokens: u32,
+    least_token: u64,
+    charter: Option<Charter>,
 }
 
 /// Whether the caller of a [`Claim`] will wait if the key is held.
@@ -40,9 +43,13 @@ impl Patience {
 }
 
 impl Claim {
+    /// How far ahead of its own clock a store follows a [wish](Self::with_least_token) for a token, which it reads as microseconds: longer
+    /// than a round trip to anywhere in the world, so that the wish of a client whose clock is right is heeded.
+    pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
+
     /// Creates the claim of a caller that goes away if it is refused.
     pub fn new(lease: Lease) -> Self {
-        Self { lease, patience: Patience::Leaves, spare_tokens: 0 }
+        Self { lease, patience: Patience::Leaves, spare_tokens: 0, least_token: 0, charter: None }
     }
 
     /// Says whether the caller will wait.
@@ -56,6 +63,26 @@ impl Claim {
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
+        self
+    }
+
+    /// Says which number the token shall reach, so that several stores grant the same.
+    ///
+    /// A wish: a store with [`Feature::Membership`](crate::Feature::Membership) ignores a number more than
+    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock, others ignore all. So a client whose clock is wrong uses up no numbers.
+    #[must_use]
+    pub fn with_least_token(mut self, number: u64) -> Self {
+        self.least_token = number;
+        self
+    }
+
+    /// Says under which charter the store must be enlisted to grant the claim.
+    ///
+    /// A store with [`Feature::Membership`](crate::Feature::Membership) fails the attempt otherwise, with
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+    #[must_use]
+    pub fn with_charter(mut self, charter: Charter) -> Self {
+        self.charter = Some(charter);
         self
     }
 
@@ -82,6 +109,16 @@ impl Claim {
     /// How many tokens the caller has a use for beyond the first. It may get fewer, and none.
     pub fn spare_tokens(&self) -> u32 {
         self.spare_tokens
+    }
+
+    /// The number that the token shall reach, if the store goes along with it.
+    pub fn least_token(&self) -> u64 {
+        self.least_token
+    }
+
+    /// The charter under which the store must be enlisted.
+    pub fn charter(&self) -> Option<&Charter> {
+        self.charter.as_ref()
     }
 
     /// How long the store keeps the caller's place in the queue; `None` if it does not queue.

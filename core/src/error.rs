@@ -74,6 +74,8 @@ pub enum Operation {
     Acquire,
     /// Connecting to the store.
     Connect,
+    /// [`LockBackend::standing`](crate::LockBackend::standing) or [`LockBackend::enlist`](crate::LockBackend::enlist).
+    Enlist,
     /// [`LockBackend::force_release`](crate::LockBackend::force_release).
     ForceRelease,
     /// [`LockBackend::inspect`](crate::LockBackend::inspect).
@@ -247,6 +249,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::Acquire => "acquire",
             Self::Connect => "connect",
+            Self::Enlist => "enlist",
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
             Self::Release => "release",

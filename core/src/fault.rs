@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
+use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
 
@@ -140,11 +141,11 @@ impl Faults {
         lock(&self.0.asked_for).len()
     }
 
-    fn next(&self, operation: Operation, key: &LockKey) -> Option<Fault> {
+    fn next(&self, operation: Operation, key: Option<&LockKey>) -> Option<Fault> {
         *lock(&self.0.calls).entry(operation).or_default() += 1;
         let mut pending = lock(&self.0.pending);
         let mut take = |key| pending.get_mut(&(operation, key))?.pop_front();
-        take(Some(key.clone())).or_else(|| take(None))
+        key.and_then(|key| take(Some(key.clone()))).or_else(|| take(None))
     }
 }
 
@@ -193,14 +194,14 @@ impl<B: LockBackend> FaultBackend<B> {
     async fn renew_with(&self, fault: Option<Fault>, lease: &Lease) -> Result<Renewal, Error> {
         let sent = lease.clone();
         let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
-        self.call(fault, Operation::Renew, lease.key(), call).await
+        self.call(fault, Operation::Renew, Some(lease.key()), call).await
     }
 
     /// Makes `call`, with the fault that it is to suffer.
     async fn suffer<T, F>(
         &self,
         operation: Operation,
-        key: &LockKey,
+        key: Option<&LockKey>,
         call: impl FnOnce(Arc<B>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
@@ -214,7 +215,7 @@ impl<B: LockBackend> FaultBackend<B> {
         &self,
         fault: Option<Fault>,
         operation: Operation,
-        key: &LockKey,
+        key: Option<&LockKey>,
         call: impl FnOnce(Arc<B>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
@@ -257,11 +258,11 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    fn error(&self, kind: ErrorKind, operation: Operation, key: &LockKey) -> Error {
-        Error::new(kind, "injected fault")
+    fn error(&self, kind: ErrorKind, operation: Operation, key: Option<&LockKey>) -> Error {
+        let error = Error::new(kind, "injected fault")
             .with_operation(operation)
-            .with_key(key)
-            .with_backend(self.capabilities().name())
+            .with_backend(self.capabilities().name());
+        key.into_iter().fold(error, Error::with_key)
     }
 }
 
@@ -274,7 +275,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let sent = claim.clone();
         let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
-        let outcome = self.suffer(Operation::Acquire, claim.key(), call).await;
+        let outcome = self.suffer(Operation::Acquire, Some(claim.key()), call).await;
         lock(&self.faults.0.asked_for).insert(claim.id());
         outcome
     }
@@ -286,19 +287,19 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         };
         let sent = claims.to_vec();
         let call = move |inner: Arc<B>| async move { inner.try_acquire_all(&sent).await };
-        let outcome = self.suffer(Operation::Acquire, first.key(), call).await;
+        let outcome = self.suffer(Operation::Acquire, Some(first.key()), call).await;
         lock(&self.faults.0.asked_for).extend(claims.iter().map(Claim::id));
         outcome
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let fault = self.faults.next(Operation::Renew, lease.key());
+        let fault = self.faults.next(Operation::Renew, Some(lease.key()));
         self.renew_with(fault, lease).await
     }
 
     /// Each lease counts as one call. Those that are to suffer nothing stay one batch, and the reply comes when all have theirs.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let fault = |lease: &Lease| self.faults.next(Operation::Renew, lease.key());
+        let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();
         let each = || leases.iter().zip(&faults);
         let whole = each().filter(|(_, fault)| fault.is_none());
@@ -320,7 +321,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         let sent = lease.clone();
         let call = move |inner: Arc<B>| async move { inner.release(&sent).await };
-        self.suffer(Operation::Release, lease.key(), call).await
+        self.suffer(Operation::Release, Some(lease.key()), call).await
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
@@ -350,19 +351,30 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
-        self.suffer(Operation::Inspect, key, call).await
+        self.suffer(Operation::Inspect, Some(key), call).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.force_release(&sent).await };
-        self.suffer(Operation::ForceRelease, key, call).await
+        self.suffer(Operation::ForceRelease, Some(key), call).await
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent).await };
-        self.suffer(Operation::Revoke, key, call).await
+        self.suffer(Operation::Revoke, Some(key), call).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        let call = move |inner: Arc<B>| async move { inner.standing(fresh).await };
+        self.suffer(Operation::Enlist, None, call).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        let sent = enlistment.clone();
+        let call = move |inner: Arc<B>| async move { inner.enlist(&sent).await };
+        self.suffer(Operation::Enlist, None, call).await
     }
 
     async fn close(&self) {

@@ -131,6 +131,7 @@ pub struct Lease {
     tenure: Tenure,
     share: Share,
     description: Option<Description>,
+    floor: u64,
 }
 
 impl Lease {
@@ -143,6 +144,7 @@ impl Lease {
             tenure: Tenure::Fixed,
             share: Share::Whole,
             description: None,
+            floor: 0,
         }
     }
 
@@ -174,6 +176,15 @@ impl Lease {
         self
     }
 
+    /// Says which number all later tokens of the key exceed, once a renewal has put the lease in force with it.
+    ///
+    /// For a store with [`Feature::Membership`](crate::Feature::Membership); others ignore it. It is no part of a claim.
+    #[must_use]
+    pub fn with_floor(mut self, floor: u64) -> Self {
+        self.floor = floor;
+        self
+    }
+
     /// The key that it is a lease of.
     pub fn key(&self) -> &LockKey {
         &self.key
@@ -202,6 +213,11 @@ impl Lease {
     /// Who holds it, in words.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
+    }
+
+    /// The number that all later tokens of the key exceed once a renewal has succeeded; 0 if that is for the store to say.
+    pub fn floor(&self) -> u64 {
+        self.floor
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
 
@@ -71,6 +72,13 @@ impl MemoryBackend {
         lock(&self.machine).keys()
     }
 
+    /// Loses everything, as a server does whose data is deleted.
+    pub fn wipe(&self) {
+        *lock(&self.machine) = Machine::default();
+        self.watches.notify_all();
+        self.lease_watches.notify_all();
+    }
+
     fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> Result<T, Error> {
         let (outcome, changed) = {
             let mut machine = lock(&self.machine);
@@ -85,6 +93,10 @@ impl MemoryBackend {
             let message = "it is held as a lock of another kind";
             return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
         }
+        if let Outcome::NotEnlisted(key) = &outcome {
+            let message = "the store is not a member of this quorum, or not any more";
+            return Err(Error::new(ErrorKind::Unavailable, message).with_key(key));
+        }
         Ok(T::try_from(outcome).ok().expect("each operation has its own outcome"))
     }
 }
@@ -95,6 +107,7 @@ impl LockBackend for MemoryBackend {
         Capabilities::new("memory", Fencing::Strict)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::Membership)
             .with(Feature::Push)
             .with(Feature::Queue)
             .with(Feature::Revocation)
@@ -141,6 +154,14 @@ impl LockBackend for MemoryBackend {
         let revocation = self.apply(Op::RequestRevocation(key))?;
         self.lease_watches.notify(key.as_str());
         Ok(revocation)
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        self.apply(Op::Standing(fresh))
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        self.apply(Op::Enlist(enlistment))
     }
 }
 

@@ -19,13 +19,20 @@ use crate::sync::{Mutex, lock};
 /// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
 /// fire for nothing, and it may miss a change, so every waiter also polls.
 pub struct KeyWatch {
-    subscription: Option<Subscription>,
+    sources: Sources,
     /// What lives as long as the watch.
     attached: Option<Box<dyn Send + Sync>>,
 }
 
 /// Wakers that a poll has replaced.
-pub(crate) type Replaced = [Option<Waker>; 2];
+pub(crate) type Replaced = Vec<Waker>;
+
+/// Where a watch hears of changes.
+enum Sources {
+    Silent,
+    One(Subscription),
+    Several(Vec<KeyWatch>),
+}
 
 struct Subscription {
     hub: Arc<Hub>,
@@ -42,7 +49,15 @@ struct Subscription {
 impl KeyWatch {
     /// Creates a watch that never fires, for a store without news.
     pub const fn silent() -> Self {
-        Self { subscription: None, attached: None }
+        Self { sources: Sources::Silent, attached: None }
+    }
+
+    /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
+    pub fn any(watches: impl IntoIterator<Item = Self>) -> Self {
+        let heard = watches.into_iter().filter(|watch| !watch.is_silent());
+        let watches: Vec<Self> = heard.collect();
+        let sources = if watches.is_empty() { Sources::Silent } else { Sources::Several(watches) };
+        Self { sources, attached: None }
     }
 
     /// Keeps `attached` for as long as the watch: what ends the backend's own watching when it is dropped.
@@ -63,25 +78,35 @@ impl KeyWatch {
 
     /// Whether it may ever fire.
     pub(crate) fn is_silent(&self) -> bool {
-        self.subscription.is_none()
+        matches!(self.sources, Sources::Silent)
     }
 
     /// Whether there is a change to report. It is still reported then.
     pub(crate) fn has_changed(&self) -> bool {
-        self.subscription.as_ref().is_some_and(Subscription::has_changed)
+        match &self.sources {
+            Sources::Silent => false,
+            Sources::One(subscription) => subscription.has_changed(),
+            Sources::Several(watches) => watches.iter().any(Self::has_changed),
+        }
     }
 
     /// Does not report what has changed up to now.
     pub(crate) fn skip(&mut self) {
-        if let Some(subscription) = &mut self.subscription {
-            subscription.skip();
+        match &mut self.sources {
+            Sources::Silent => {}
+            Sources::One(subscription) => subscription.skip(),
+            Sources::Several(watches) => watches.iter_mut().for_each(Self::skip),
         }
     }
 
     /// Fires from now on for such news.
     pub(crate) fn heed(&mut self, called_by: CalledBy) {
-        if let Some(subscription) = &mut self.subscription {
-            subscription.heed(called_by);
+        match &mut self.sources {
+            Sources::Silent => {}
+            Sources::One(subscription) => subscription.heed(called_by),
+            Sources::Several(watches) => {
+                watches.iter_mut().for_each(|watch| watch.heed(called_by));
+            }
         }
     }
 
@@ -92,32 +117,47 @@ impl KeyWatch {
 
     /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
     pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
-        match &mut self.subscription {
-            Some(subscription) => subscription.poll_changed(cx),
-            None => (Poll::Pending, Replaced::default()),
+        match &mut self.sources {
+            Sources::Silent => (Poll::Pending, Replaced::new()),
+            Sources::One(subscription) => subscription.poll_changed(cx),
+            Sources::Several(watches) => poll_each(watches, cx),
         }
     }
 }
 
 impl fmt::Debug for KeyWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.subscription {
-            Some(subscription) => write!(f, "KeyWatch({})", subscription.key),
-            None => f.write_str("KeyWatch(silent)"),
+        match &self.sources {
+            Sources::Silent => f.write_str("KeyWatch(silent)"),
+            Sources::One(subscription) => write!(f, "KeyWatch({})", subscription.key),
+            Sources::Several(watches) => f.debug_tuple("KeyWatch").field(watches).finish(),
         }
     }
+}
+
+/// Polls all of them: one event that several tell of is reported once.
+fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+    let (mut changed, mut replaced) = (Poll::Pending, Replaced::new());
+    for watch in watches {
+        let (polled, of_watch) = watch.poll_under_lock(cx);
+        replaced.extend(of_watch);
+        if polled.is_ready() {
+            changed = polled;
+        }
+    }
+    (changed, replaced)
 }
 
 impl Subscription {
     /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         let mut watched = lock(&self.hub.watched);
-        let mut replaced = Replaced::default();
+        let mut replaced = Replaced::new();
         if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
             if mem::take(&mut called.is_called) {
                 return (Poll::Ready(()), replaced);
             }
-            replaced[0] = called.waker.replace(cx.waker().clone());
+            replaced.extend(called.waker.replace(cx.waker().clone()));
         }
         let key = watched.keys.get_mut(&self.key).expect("an entry lives as long as its watches");
         if self.called_by == CalledBy::Key && key.version != self.seen {
@@ -125,7 +165,9 @@ impl Subscription {
             self.waits = false;
             return (Poll::Ready(()), replaced);
         }
-        replaced[1] = if self.waits { key.forget(self.id) } else { None };
+        if self.waits {
+            replaced.extend(key.forget(self.id));
+        }
         self.waits = self.called_by == CalledBy::Key;
         if self.waits {
             key.wake_next_time(self.id, cx.waker());
@@ -219,7 +261,7 @@ impl KeyWatches {
         drop(watched);
         let (hub, key, called_by) = (Arc::clone(&self.0), key.clone(), CalledBy::Key);
         let subscription = Subscription { hub, key, id, seen, waits: false, claim, called_by };
-        KeyWatch { subscription: Some(subscription), attached: None }
+        KeyWatch { sources: Sources::One(subscription), attached: None }
     }
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
@@ -422,6 +464,30 @@ mod tests {
 
         watches.notify_all();
         assert!(is_ready(&mut watch));
+    }
+
+    #[test]
+    fn watch_of_several_stores_reports_each_change_once() {
+        let stores = [KeyWatches::default(), KeyWatches::default()];
+        let mut watch = KeyWatch::any(stores.iter().map(|store| store.watch(&key())));
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+
+        stores.iter().for_each(|store| store.notify("k"));
+        assert!(woken.0.load(Ordering::Relaxed) > 0);
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+
+        stores[1].notify("k");
+        assert!(is_ready(&mut watch));
+        drop(watch);
+        assert_eq!(stores.map(|store| store.watched_keys()), [0, 0]);
+    }
+
+    #[test]
+    fn watch_of_silent_stores_is_silent() {
+        assert!(KeyWatch::any([KeyWatch::silent(), KeyWatch::silent()]).is_silent());
     }
 
     #[test]

@@ -73,8 +73,33 @@ pub enum Fault {
         /// The store's number.
         store: usize,
     },
+    /// A member of a quorum loses everything at once, also its tokens and its identity.
+    Loss {
+        /// The store's number.
+        store: usize,
+    },
+    /// The clock of a member of a quorum is set forward, by more than most leases last.
+    ClockStep {
+        /// The store's number.
+        store: usize,
+    },
     /// An operator ends all leases of all keys in all stores at once.
     ForcedRelease,
+}
+
+/// The stores of a simulation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stores {
+    pub(crate) count: usize,
+    /// They are members of a quorum, and fail as such.
+    pub(crate) are_members: bool,
+}
+
+impl Stores {
+    /// The largest number of members without which a majority is left.
+    fn minority(self) -> usize {
+        (self.count / 2).max(1)
+    }
 }
 
 impl Incident {
@@ -82,7 +107,7 @@ impl Incident {
     const SPAN: u64 = 12_000;
 
     /// The incidents of a seed, in the order in which they begin. In some simulations, keys that stall are the only ones.
-    pub(crate) fn draw(rng: &mut Rng, clients: usize, stores: usize) -> Vec<Self> {
+    pub(crate) fn draw(rng: &mut Rng, clients: usize, stores: Stores) -> Vec<Self> {
         let draw_fault = if rng.u8(..8) == 0 { Fault::draw_stall } else { Fault::draw };
         let draws = 0..rng.usize(..8);
         let mut incidents: Vec<_> =
@@ -110,9 +135,12 @@ impl Incident {
 }
 
 impl Fault {
-    fn draw(rng: &mut Rng, clients: usize, stores: usize) -> Self {
-        let (client, store) = (rng.usize(..clients), rng.usize(..stores));
+    fn draw(rng: &mut Rng, clients: usize, stores: Stores) -> Self {
+        let (client, store) = (rng.usize(..clients), rng.usize(..stores.count));
         match rng.u8(..18) {
+            // The promises of a quorum allow for a minority that fails.
+            14 if stores.are_members => Self::Loss { store: store % stores.minority() },
+            15 if stores.are_members => Self::ClockStep { store: store % stores.minority() },
             0..4 => Self::Pause { client },
             4..6 => Self::Crash { client },
             6..9 => Self::CutRequests { client, store },
@@ -126,12 +154,19 @@ impl Fault {
         }
     }
 
-    fn draw_stall(rng: &mut Rng, _clients: usize, stores: usize) -> Self {
-        Self::Stall { store: rng.usize(..stores), key: KEYS[rng.usize(..KEYS.len())] }
+    fn draw_stall(rng: &mut Rng, _clients: usize, stores: Stores) -> Self {
+        Self::Stall { store: rng.usize(..stores.count), key: KEYS[rng.usize(..KEYS.len())] }
     }
 
     fn is_a_moment(self) -> bool {
-        matches!(self, Self::Wipe { .. } | Self::Failover { .. } | Self::ForcedRelease)
+        matches!(
+            self,
+            Self::Wipe { .. }
+                | Self::Failover { .. }
+                | Self::Loss { .. }
+                | Self::ClockStep { .. }
+                | Self::ForcedRelease
+        )
     }
 }
 

@@ -177,6 +177,11 @@ impl Judge {
         state.granted_overlap_until = now + BELIEF_AFTER_LOSS;
     }
 
+    /// Notes that a store counts its tokens from the beginning. Its holders have a majority of other stores.
+    pub(crate) fn forgot(&self, store: usize) {
+        self.state().granted.retain(|(of, _), _| *of != store);
+    }
+
     /// Notes that a promise was broken.
     pub(crate) fn violate(&self, violation: String) {
         self.state().violate(violation);

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::clock::Clock;
 use leasehold_core::memory::Outcome;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, ForcedRelease, Inspection,
-    KeyWatch, KeyWatches, Lease, LockBackend, LockKey, MemoryBackend, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ErrorKind, ForcedRelease,
+    Inspection, KeyWatch, KeyWatches, Lease, LockBackend, LockKey, MemoryBackend, Release, Renewal,
+    Revocation, Standing, StoreId,
 };
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::clock::DriftingClock;
 use crate::incident::Fault;
 use crate::processor::Processor;
 use crate::schedule::{LinkId, Stream};
@@ -30,6 +33,7 @@ struct Connection {
     /// No news comes over it.
     muted: bool,
     world: Arc<World>,
+    clock: DriftingClock,
     processor: Processor,
     capabilities: Capabilities,
     /// The process has ended.
@@ -40,12 +44,13 @@ struct Connection {
 }
 
 impl Link {
-    pub(crate) fn new(id: LinkId, world: Arc<World>, processor: Processor, muted: bool) -> Self {
+    pub(crate) fn new(id: LinkId, world: Arc<World>, clock: DriftingClock, muted: bool) -> Self {
         Self(Arc::new(Connection {
             id,
             muted,
             world,
-            processor,
+            processor: clock.processor().clone(),
+            clock,
             // Both stores run the state machine.
             capabilities: MemoryBackend::new().capabilities(),
             is_dead: AtomicBool::new(false),
@@ -63,6 +68,11 @@ impl Link {
     /// The client's number.
     pub fn client(&self) -> usize {
         self.0.id.client
+    }
+
+    /// The client's clock.
+    pub fn clock(&self) -> impl Clock + use<> {
+        self.0.clock.clone()
     }
 
     /// Ends the process: no message leaves it any more.
@@ -188,6 +198,10 @@ fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
         let message = "it is held as a lock of another kind";
         return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
     }
+    if let Outcome::NotEnlisted(key) = &outcome {
+        let message = "the store is not a member of this quorum";
+        return Err(Error::new(ErrorKind::Unavailable, message).with_key(key));
+    }
     Ok(T::try_from(outcome).ok().expect("each request has its own outcome"))
 }
 
@@ -231,6 +245,14 @@ impl LockBackend for Link {
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         self.exchange(Request::Revoke(key.clone())).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        self.exchange(Request::Standing(fresh)).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        self.exchange(Request::Enlist(enlistment.clone())).await
     }
 }
 

@@ -57,7 +57,7 @@ impl Place {
 
     async fn start(&self, world: &Arc<World>, life: u64) -> Process {
         self.clock.processor().running().await;
-        let links = world.connect(self.client, life, self.clock.processor(), self.muted);
+        let links = world.connect(self.client, life, &self.clock, self.muted);
         let backend = (self.make_backend)(links.clone());
         let options = self.profile.on(&backend.capabilities());
         let builder = LockClient::builder(backend).clock(self.clock.clone());

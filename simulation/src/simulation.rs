@@ -13,7 +13,7 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::aftermath::judge_aftermath;
 use crate::clock::{DriftingClock, Rate};
-use crate::incident::Incident;
+use crate::incident::{Incident, Stores};
 use crate::network::Link;
 use crate::process::{MakeBackend, Place};
 use crate::report::Report;
@@ -34,7 +34,7 @@ const REPLY_LIMITS: [Duration; 2] = [Duration::from_millis(400), Duration::from_
 pub struct Simulation {
     seed: u64,
     clients: usize,
-    stores: usize,
+    stores: Stores,
     make_backend: MakeBackend,
     drift: i64,
     without: BTreeSet<usize>,
@@ -46,7 +46,7 @@ impl Simulation {
         Self {
             seed,
             clients: 3,
-            stores: 1,
+            stores: Stores { count: 1, are_members: false },
             make_backend: Arc::new(|links| Arc::new(links[0].clone())),
             drift: Rate::WITHIN,
             without: BTreeSet::new(),
@@ -64,7 +64,14 @@ impl Simulation {
     /// all of them, clients use the first.
     #[must_use]
     pub fn stores(mut self, stores: usize) -> Self {
-        self.stores = stores;
+        self.stores = Stores { count: stores, are_members: false };
+        self
+    }
+
+    /// Sets the number of stores that are members of a quorum. A minority of them loses all data, and has its clock set, at times.
+    #[must_use]
+    pub fn members(mut self, members: usize) -> Self {
+        self.stores = Stores { count: members, are_members: true };
         self
     }
 
@@ -148,7 +155,7 @@ impl Simulation {
         let incidents = self.incidents().into_iter().enumerate();
         let incidents = incidents.filter(|(number, _)| !self.without.contains(number));
         let incidents = incidents.map(|(_, incident)| incident).collect();
-        let stores = 0..self.stores;
+        let stores = 0..self.stores.count;
         let stores = stores.map(|store| Store::new(self.rate(Stream::StoreClock(store)))).collect();
         let (weather, reply_limit) = (Weather::draw(rng), REPLY_LIMITS[rng.usize(..2)]);
         World::new(self.schedule(), incidents, weather, reply_limit, stores)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome};
-use leasehold_core::{Attempt, AttemptAll, Claim, Grant, Lease, LockKey};
+use leasehold_core::{Attempt, AttemptAll, Claim, Enlistment, Grant, Lease, LockKey, StoreId};
 
 use crate::clock::Rate;
 
@@ -16,11 +16,13 @@ const REPLICATION_LAG: Duration = Duration::from_millis(40);
 /// A request to the store, as a message carries it.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
+    Enlist(Enlistment),
     ForceRelease(LockKey),
     Inspect(LockKey),
     Release(Lease),
     Renew(Lease),
     Revoke(LockKey),
+    Standing(StoreId),
     TryAcquire(Claim),
     TryAcquireAll(Vec<Claim>),
 }
@@ -34,6 +36,7 @@ impl Request {
             Self::Release(lease) | Self::Renew(lease) => vec![lease.key().clone()],
             Self::TryAcquire(claim) => vec![claim.key().clone()],
             Self::TryAcquireAll(claims) => claims.iter().map(|claim| claim.key().clone()).collect(),
+            Self::Enlist(_) | Self::Standing(_) => Vec::new(),
         }
     }
 
@@ -44,11 +47,13 @@ impl Request {
 
     fn op(&self) -> Op<'_> {
         match self {
+            Self::Enlist(enlistment) => Op::Enlist(enlistment),
             Self::ForceRelease(key) => Op::ForceRelease(key),
             Self::Inspect(key) => Op::Inspect(key),
             Self::Release(lease) => Op::Release(lease),
             Self::Renew(lease) => Op::Renew(lease),
             Self::Revoke(key) => Op::RequestRevocation(key),
+            Self::Standing(fresh) => Op::Standing(*fresh),
             Self::TryAcquire(claim) => Op::TryAcquire(claim),
             Self::TryAcquireAll(claims) => Op::TryAcquireAll(claims),
         }
@@ -82,6 +87,8 @@ struct State {
     log: Vec<(Instant, Request)>,
     /// The largest token so far.
     last_token: u64,
+    /// By how much the clock was set forward.
+    steps: Duration,
 }
 
 impl Store {
@@ -93,7 +100,8 @@ impl Store {
     pub(crate) fn apply(&self, request: &Request, now: Duration) -> (Outcome, bool) {
         let mut state = self.state();
         let before = state.machine.changes();
-        let outcome = state.apply(request, self.shown_at(now));
+        let now = self.shown_at(now) + state.steps;
+        let outcome = state.apply(request, now);
         (outcome, state.machine.changes() != before)
     }
 
@@ -101,12 +109,26 @@ impl Store {
     pub(crate) fn wipe(&self, now: Duration) {
         let mut state = self.state();
         state.log.clear();
-        state.rebuild(self.shown_at(now));
+        let now = self.shown_at(now) + state.steps;
+        state.rebuild(now);
+    }
+
+    /// Loses everything, also its tokens and its identity.
+    pub(crate) fn lose_all(&self) {
+        let mut state = self.state();
+        let steps = state.steps;
+        *state = State { steps, ..State::default() };
+    }
+
+    /// Sets the clock forward.
+    pub(crate) fn step(&self, by: Duration) {
+        self.state().steps += by;
     }
 
     /// Loses the writes that a replica would lack.
     pub(crate) fn fail_over(&self, now: Duration) {
-        let (mut state, now) = (self.state(), self.shown_at(now));
+        let mut state = self.state();
+        let now = self.shown_at(now) + state.steps;
         state.log.retain(|(at, _)| now.since(*at) >= REPLICATION_LAG);
         state.rebuild(now);
     }

@@ -10,6 +10,7 @@ use leasehold_core::memory::Outcome;
 use leasehold_core::{LockKey, Revocation};
 use tokio::time;
 
+use crate::clock::DriftingClock;
 use crate::incident::{Fault, Incident};
 use crate::judge::Judge;
 use crate::network::Link;
@@ -17,6 +18,9 @@ use crate::processor::Processor;
 use crate::schedule::{LinkId, Schedule};
 use crate::store::{Request, Store};
 use crate::weather::Weather;
+
+/// More than the TTL of most leases.
+const CLOCK_STEP: Duration = Duration::from_millis(1_500);
 
 pub(crate) struct World {
     pub(crate) schedule: Schedule,
@@ -89,12 +93,12 @@ impl World {
         self: &Arc<Self>,
         client: usize,
         life: u64,
-        processor: &Processor,
+        clock: &DriftingClock,
         muted: bool,
     ) -> Vec<Link> {
         let ids = (0..self.stores.len()).map(|store| LinkId { client, life, store });
         let links: Vec<_> =
-            ids.map(|id| Link::new(id, Arc::clone(self), processor.clone(), muted)).collect();
+            ids.map(|id| Link::new(id, Arc::clone(self), clock.clone(), muted)).collect();
         self.links().extend(links.iter().cloned());
         links
     }
@@ -134,6 +138,11 @@ impl World {
         match fault {
             Fault::Wipe { store } => self.stores[store].wipe(self.now()),
             Fault::Failover { store } => self.stores[store].fail_over(self.now()),
+            Fault::Loss { store } => {
+                self.stores[store].lose_all();
+                return self.judge.forgot(store);
+            }
+            Fault::ClockStep { store } => self.stores[store].step(CLOCK_STEP),
             Fault::ForcedRelease => {
                 for key in keys {
                     self.apply_everywhere(&Request::ForceRelease(key.clone()));

@@ -9,6 +9,7 @@ pub(crate) mod fencing;
 pub(crate) mod hand_over;
 pub(crate) mod lock_delay;
 pub(crate) mod lost;
+pub(crate) mod membership;
 pub(crate) mod multi_lock;
 pub(crate) mod mutual_exclusion;
 pub(crate) mod reentrancy;

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, ForcedRelease, Inspection, KeyWatch, Lease,
-    LockBackend, LockKey, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ForcedRelease, Inspection,
+    KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing, StoreId,
 };
 
 use super::Calls;
@@ -82,6 +82,16 @@ impl<B: LockBackend> LockBackend for Observed<B> {
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         let _call = self.calls.begin();
         self.inner.request_revocation(key).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        let _call = self.calls.begin();
+        self.inner.standing(fresh).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        let _call = self.calls.begin();
+        self.inner.enlist(enlistment).await
     }
 
     async fn close(&self) {

@@ -500,7 +500,7 @@ impl Hold {
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
         // Declared before the lock, to be dropped after it.
-        let mut _replaced = Replaced::default();
+        let mut _replaced = Replaced::new();
         let mut state = lock(&self.state);
         while !state.is_over() {
             let polled;

@@ -4,6 +4,7 @@ mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use self::entry::Entry;
 use crate::backend::{
@@ -14,6 +15,7 @@ use crate::clock::Instant;
 use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::membership::{Charter, Enlistment, Standing, StoreId};
 use crate::options::LockOptions;
 
 /// A store of leases without I/O and without a clock: time is what the caller says.
@@ -43,11 +45,17 @@ pub struct Machine {
     ends: BTreeSet<(Instant, LockKey)>,
     last_token: u64,
     changes: u64,
+    /// The identity of the data, and since when they have it.
+    identity: Option<(StoreId, Instant)>,
+    /// The quorum that the store is a member of.
+    charter: Option<Charter>,
 }
 
 /// An operation on the store.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
+    /// [`LockBackend::enlist`](crate::LockBackend::enlist)
+    Enlist(&'a Enlistment),
     /// [`LockBackend::force_release`](crate::LockBackend::force_release)
     ForceRelease(&'a LockKey),
     /// [`LockBackend::inspect`](crate::LockBackend::inspect)
@@ -58,6 +66,8 @@ pub enum Op<'a> {
     Renew(&'a Lease),
     /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation)
     RequestRevocation(&'a LockKey),
+    /// [`LockBackend::standing`](crate::LockBackend::standing)
+    Standing(StoreId),
     /// [`LockBackend::try_acquire`](crate::LockBackend::try_acquire)
     TryAcquire(&'a Claim),
     /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all)
@@ -75,12 +85,16 @@ pub enum Outcome {
     ForcedRelease(ForcedRelease),
     /// Of [`Op::Inspect`].
     Inspection(Inspection),
+    /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], if the store is not enlisted under the charter that the claim for this key names.
+    NotEnlisted(LockKey),
     /// Of [`Op::Release`].
     Release(Release),
     /// Of [`Op::Renew`].
     Renewal(Renewal),
     /// Of [`Op::RequestRevocation`].
     Revocation(Revocation),
+    /// Of [`Op::Enlist`] and [`Op::Standing`].
+    Standing(Standing),
     /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units, or
     /// the reverse.
     WrongType(LockKey),
@@ -102,6 +116,7 @@ impl Op<'_> {
             Self::Release(lease) | Self::Renew(lease) => vec![lease.key()],
             Self::TryAcquire(claim) => vec![claim.key()],
             Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
+            Self::Enlist(_) | Self::Standing(_) => Vec::new(),
         }
     }
 }
@@ -114,6 +129,7 @@ impl Machine {
     /// Applies `op` as one atomic step at `now`, which must not go back.
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
         match op {
+            Op::Enlist(enlistment) => Outcome::Standing(self.enlist(enlistment, now)),
             Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
             Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
             Op::Release(lease) => Outcome::Release(self.release(lease, now)),
@@ -121,6 +137,7 @@ impl Machine {
             Op::RequestRevocation(key) => {
                 Outcome::Revocation(self.at(key, now, |_, entry| entry.request_revocation()))
             }
+            Op::Standing(fresh) => Outcome::Standing(self.standing(fresh, now)),
             Op::TryAcquire(claim) => self.try_acquire(claim, now),
             Op::TryAcquireAll(claims) => self.try_acquire_all(claims, now),
         }
@@ -137,6 +154,9 @@ impl Machine {
     }
 
     fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
+        if !self.is_member_for(claim) {
+            return Outcome::NotEnlisted(claim.key().clone());
+        }
         self.at(claim.key(), now, |store, entry| {
             entry.call_up(now);
             match obstacle(entry, claim, now) {
@@ -150,6 +170,9 @@ impl Machine {
     }
 
     fn try_acquire_all(&mut self, claims: &[Claim], now: Instant) -> Outcome {
+        if let Some(claim) = claims.iter().find(|claim| !self.is_member_for(claim)) {
+            return Outcome::NotEnlisted(claim.key().clone());
+        }
         for claim in claims {
             let key = claim.key().clone();
             match self.at(&key, now, |_, entry| obstacle(entry, claim, now)) {
@@ -172,7 +195,7 @@ impl Machine {
             self.changes += 1;
         }
         entry.grant(claim, now);
-        let token = self.last_token + 1;
+        let token = (self.last_token + 1).max(heeded(claim, now));
         self.last_token = token + u64::from(claim.spare_tokens());
         Grant::new(NonZeroU64::new(token).expect("it has grown"))
             .with_spare_tokens(claim.spare_tokens())
@@ -185,6 +208,7 @@ impl Machine {
             };
             let before = holding.lease.clone();
             holding.renew(lease, now);
+            store.last_token = store.last_token.max(lease.floor());
             if holding.lease.share() != before.share()
                 || holding.lease.description() != before.description()
             {
@@ -230,6 +254,28 @@ impl Machine {
         })
     }
 
+    fn is_member_for(&self, claim: &Claim) -> bool {
+        claim.charter().is_none() || claim.charter() == self.charter.as_ref()
+    }
+
+    fn standing(&mut self, fresh: StoreId, now: Instant) -> Standing {
+        let (store, since) = *self.identity.get_or_insert((fresh, now));
+        Standing::new(store)
+            .with_charter(self.charter.clone())
+            .with_floor(self.last_token)
+            .with_age(now.since(since))
+    }
+
+    fn enlist(&mut self, enlistment: &Enlistment, now: Instant) -> Standing {
+        let charter = enlistment.charter();
+        let is_it = self.identity.is_some_and(|(store, _)| store == enlistment.store());
+        if is_it && self.charter.as_ref().is_none_or(|mine| mine == charter) {
+            self.charter = Some(charter.clone());
+            self.last_token = self.last_token.max(enlistment.floor());
+        }
+        self.standing(enlistment.store(), now)
+    }
+
     /// Does something with the entry of `key`, as it is at `now`.
     fn at<T>(
         &mut self,
@@ -271,6 +317,13 @@ impl Machine {
             }
         }
     }
+}
+
+/// The least token that the claim wishes for, unless that is too far ahead of the clock.
+fn heeded(claim: &Claim, now: Instant) -> u64 {
+    let zero = Instant::from_zero(Duration::ZERO);
+    let ahead = (now + Claim::WISHED_AHEAD).since(zero).as_micros();
+    if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
 }
 
 /// What keeps `claim` from being granted.
@@ -328,4 +381,4 @@ macro_rules! outcome_of {
     )*};
 }
 
-outcome_of!(Attempt, AttemptAll, ForcedRelease, Inspection, Release, Renewal, Revocation);
+outcome_of!(Attempt, AttemptAll, ForcedRelease, Inspection, Release, Renewal, Revocation, Standing);

@@ -1,0 +1,8 @@
+//! Locks on a majority of independent stores: the model of their tokens, and the backend in virtual time.
+
+mod configuration;
+mod model;
+mod servers;
+mod tokens;
+mod upkeep;
+mod votes;

@@ -1,0 +1,109 @@
+//! Leases that are held: renewals, repairs, and the end.
+
+use std::time::Duration;
+
+use leasehold_core::{ErrorKind, Lease, LockBackend, Release, Renewal};
+use tokio::time::sleep;
+
+use crate::servers::{MAX_TTL, Servers, State, TTL, key, lock_once};
+
+#[tokio::test(start_paused = true)]
+async fn lock_outlives_a_rolling_restart_of_all_members() {
+    let servers = Servers::found(5).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+
+    for server in &servers.0 {
+        server.set(State::Down);
+        sleep(TTL * 3 / 2).await;
+        // Away for longer than a lease, with its data.
+        assert!(!server.store.inspect(&key()).await.unwrap().is_held());
+        server.set(State::Up);
+        sleep(TTL).await;
+        assert!(guard.is_held());
+    }
+
+    assert_eq!(servers.holding(&key()).await, 5);
+    guard.release().await.unwrap();
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lock_outlives_the_loss_of_all_data_one_member_after_the_other() {
+    let servers = Servers::found(3).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+
+    for server in &servers.0 {
+        server.store.wipe();
+        // Somebody locks from time to time, and takes the member back.
+        for _ in 0..8 {
+            sleep(MAX_TTL / 4).await;
+            let other = leasehold_core::LockKey::new("other").unwrap();
+            client.mutex(other).unwrap().lock().await.unwrap().release().await.unwrap();
+        }
+        assert!(guard.is_held());
+        assert_eq!(servers.holding(&key()).await, 3);
+    }
+
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_grants_no_lease_that_a_majority_lost() {
+    let servers = Servers::found(3).await;
+    let (client, quorum) = (servers.client(), servers.quorum());
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    for server in &servers.0[..2] {
+        server.store.force_release(&key()).await.unwrap();
+    }
+
+    assert_eq!(quorum.renew(guard.lease()).await.unwrap(), Renewal::Vanished);
+
+    assert_eq!(servers.holding(&key()).await, 1);
+    assert_eq!(quorum.release(guard.lease()).await.unwrap(), Release::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_without_a_majority_stays_unknown() {
+    let servers = Servers::found(3).await;
+    let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
+    quorum.try_acquire(&leasehold_core::Claim::new(lease.clone())).await.unwrap();
+    servers.0[..2].iter().for_each(|server| server.set(State::Silent));
+
+    let renewal = quorum.renew(&lease).await.unwrap_err();
+    let release = quorum.release(&lease).await.unwrap_err();
+
+    assert_eq!(renewal.kind(), ErrorKind::Indeterminate);
+    assert_eq!(release.kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forced_release_is_below_all_later_tokens() {
+    let servers = Servers::found(5).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[4].set(State::Down);
+
+    let forced = client.admin().force_release(key(), "test").await.unwrap();
+
+    let min_token = forced.min_token().unwrap();
+    assert_eq!(forced.ended().len(), 1);
+    assert!(guard.token().number() < min_token);
+    servers.0[4].set(State::Up);
+    servers.0[..2].iter().for_each(|server| server.set(State::Down));
+    assert!(lock_once(&servers.client()).await.unwrap() >= min_token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_member_delays_no_renewal() {
+    let servers = Servers::found(3).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[1].set(State::Slow(Duration::from_secs(60)));
+
+    sleep(TTL * 5).await;
+
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}

@@ -1,0 +1,143 @@
+//! Majorities: dead, silent and slow members, and votes that are split.
+
+use std::time::Duration;
+
+use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, LockOptions};
+use tokio::time::{Instant, sleep};
+
+use crate::servers::{Servers, State, TTL, client_of, key, lock_once};
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+
+#[tokio::test(start_paused = true)]
+async fn two_dead_members_of_five_cost_no_time() {
+    for (one, other) in [(State::Silent, State::Down), (State::Slow(MS(200)), State::Silent)] {
+        let servers = Servers::found(5).await;
+        let client = servers.client();
+        lock_once(&client).await.unwrap();
+        servers.0[0].set(one);
+        servers.0[3].set(other);
+        let started = Instant::now();
+
+        for _ in 0..100 {
+            lock_once(&client).await.unwrap();
+        }
+
+        assert_eq!(started.elapsed(), Duration::ZERO, "{one:?} and {other:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_dead_members_of_five_fail_within_the_limit() {
+    for state in [State::Silent, State::Down, State::Slow(MS(700))] {
+        let servers = Servers::found(5).await;
+        let quorum = servers.quorum();
+        lock_once(&client_of(servers.quorum())).await.unwrap();
+        servers.0[..3].iter().for_each(|server| server.set(state));
+        let started = Instant::now();
+        let claim = Claim::new(Lease::new(&key(), TTL));
+
+        let error = quorum.try_acquire(&claim).await.unwrap_err();
+
+        assert!(error.is_retryable(), "{error}");
+        // One limit to look at the members or to ask them, one to release.
+        assert!(started.elapsed() <= MS(500), "{:?}", started.elapsed());
+        assert_eq!(servers.holding(&key()).await, 0, "{state:?}");
+        let client = servers.client();
+        assert!(lock_once(&client).await.unwrap_err().is_retryable());
+        servers.0.iter().for_each(|server| server.set(State::Up));
+        sleep(MS(1)).await;
+        lock_once(&client).await.unwrap();
+        assert_eq!(servers.holding(&key()).await, 0, "{state:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_that_die_while_votes_are_cast_leave_nothing() {
+    let servers = Servers::found(5).await;
+    let quorum = servers.quorum();
+    let mine = Lease::new(&key(), TTL);
+    assert!(matches!(quorum.try_acquire(&Claim::new(mine.clone())).await, Ok(Attempt::Granted(_))));
+    quorum.release(&mine).await.unwrap();
+    // Known as members in good standing, and gone at the next request.
+    servers.0[..3].iter().for_each(|server| server.set(State::Silent));
+    let started = Instant::now();
+
+    let error = quorum.try_acquire(&Claim::new(Lease::new(&key(), TTL))).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "three may have granted it: {error}");
+    assert_eq!(started.elapsed(), MS(250));
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn minority_of_votes_is_given_back() {
+    let servers = Servers::found(3).await;
+    let other = Lease::new(&key(), TTL);
+    for server in &servers.0[..2] {
+        server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
+    }
+    let quorum = servers.quorum();
+
+    let attempt = quorum.try_acquire(&Claim::new(Lease::new(&key(), TTL))).await.unwrap();
+
+    let Attempt::Held(contention) = attempt else { panic!("a minority was enough") };
+    assert_eq!(contention.holder().unwrap().fingerprint(), other.id().fingerprint());
+    assert!(contention.place().is_none());
+    assert_eq!(servers.holding(&key()).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_vote_of_a_refused_claim_is_given_back() {
+    let servers = Servers::found(3).await;
+    let quorum = servers.quorum();
+    let other = Lease::new(&key(), TTL);
+    for server in &servers.0[..2] {
+        server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
+    }
+    let free = leasehold_core::LockKey::new("free").unwrap();
+    let unrelated = Lease::new(&free, TTL);
+    quorum.try_acquire(&Claim::new(unrelated.clone())).await.unwrap();
+    servers.0[2].set(State::Slow(MS(400)));
+
+    let attempt = quorum.try_acquire(&Claim::new(Lease::new(&key(), TTL))).await.unwrap();
+    assert!(matches!(attempt, Attempt::Held(_)));
+
+    // The vote comes after the refusal; renewals of other leases drive the release of it.
+    for _ in 0..10 {
+        sleep(MS(200)).await;
+        quorum.renew(&unrelated).await.unwrap();
+    }
+    assert!(!servers.0[2].store.inspect(&key()).await.unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_waiters_of_many_clients_are_all_served() {
+    let servers = Servers::found(5).await;
+    // The member that is asked first hears of a release after others do.
+    for (server, delay) in servers.0.iter().zip([3, 1, 4, 2, 5]) {
+        server.set(State::Slow(MS(delay)));
+    }
+    let mut waiters = tokio::task::JoinSet::new();
+    let started = Instant::now();
+    for _ in 0..20 {
+        let client = servers.client();
+        waiters.spawn(async move {
+            let options = LockOptions::new().ttl(TTL).hand_over(false);
+            let mutex = client.mutex(key()).unwrap().with_options(options).unwrap();
+            for _ in 0..5 {
+                let guard = mutex.lock().await.unwrap();
+                sleep(MS(1)).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+
+    while let Some(served) = waiters.join_next().await {
+        served.unwrap();
+    }
+
+    // 100 locks one after the other. A split vote costs a few requests and a pause.
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
+}
