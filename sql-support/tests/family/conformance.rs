@@ -132,7 +132,11 @@ macro_rules! harness {
             }
 
             async fn connect(&self) -> $backend {
-                $made(self.0.connect(self.timing().ttl / 3).await)
+                match Self::TIME {
+                    Time::Real => $made(self.0.connect(self.timing().ttl / 3).await),
+                    // Time stands still during a call, so only a machine that stalls makes it late.
+                    _ => self.connect_patiently().await,
+                }
             }
 
             async fn connect_patiently(&self) -> $backend {
