@@ -49,14 +49,13 @@ async fn step(harness: &impl Harness, clock: &DrivenClock, calls: &Calls) {
     settle().await;
     harness.flush_news().await;
     settle().await;
-    if calls.begun() != begun {
-        return;
-    }
     let Some(due) = clock.next_timer() else { return };
+    let Some(moving) = calls.begin_move(begun) else { return };
     let by = due.since(clock.now());
     // The client first: belief in a lease ends before the lease, on stores that look at their clock in between, too.
     clock.advance(by);
     harness.advance_store(by).await;
+    drop(moving);
     clock.wake();
 }
 
@@ -64,5 +63,66 @@ async fn step(harness: &impl Harness, clock: &DrivenClock, calls: &Calls) {
 async fn settle() {
     for _ in 0..TURNS {
         yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use leasehold_core::clock::Instant;
+    use leasehold_core::{Holder, LockKey, MemoryBackend};
+
+    use super::*;
+
+    /// A store that is told of the time over a connection.
+    #[derive(Clone, Default)]
+    struct Far(Arc<AtomicU64>);
+
+    #[async_trait]
+    impl Harness for Far {
+        type Backend = MemoryBackend;
+
+        const NAME: &str = "far";
+
+        async fn start() -> Self {
+            Self::default()
+        }
+
+        async fn connect(&self) -> MemoryBackend {
+            MemoryBackend::new()
+        }
+
+        async fn witness(&self, _: &LockKey) -> Option<Holder> {
+            None
+        }
+
+        async fn advance_store(&self, by: Duration) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            self.0.fetch_add(u64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_finds_client_and_store_at_the_same_time() {
+        let (far, clock, calls) = (Far::default(), DrivenClock::new(), Calls::default());
+        let start = clock.now();
+        let timer = clock.sleep_until(start + Duration::from_millis(100));
+        let has_moved = async {
+            while clock.now() == start {
+                yield_now().await;
+            }
+            let _call = calls.begin().await;
+            (clock.now(), far.0.load(Ordering::SeqCst))
+        };
+        let case = async { futures_util::future::join(timer, has_moved).await.1 };
+
+        let (client, store) = run(&far, &clock, &calls, case).await;
+
+        assert_eq!(client, start + Duration::from_millis(store));
+        assert_ne!(client, Instant::from_zero(Duration::ZERO));
     }
 }

@@ -108,7 +108,7 @@ impl<H: Harness> Scene<H> {
 
     /// Has driven time stand still during something that the store is asked past the clients.
     async fn busy<T>(&self, asking: impl Future<Output = T>) -> T {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         asking.await
     }
 

@@ -12,19 +12,43 @@ pub(crate) struct Calls(Arc<Sender<Counts>>);
 struct Counts {
     begun: u64,
     under_way: u64,
+    /// Time moves: calls wait, since they would find that the client's has moved and the store's not yet.
+    is_moving: bool,
 }
 
 /// A call that is under way until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Call(Calls);
 
+/// Time that moves until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Move(Calls);
+
 impl Calls {
-    pub(crate) fn begin(&self) -> Call {
-        self.0.send_modify(|counts| {
-            counts.begun += 1;
-            counts.under_way += 1;
-        });
+    /// Begins a call, not while time moves.
+    pub(crate) async fn begin(&self) -> Call {
+        while !self.is_begun() {
+            let moved = self.0.subscribe().wait_for(|counts| !counts.is_moving).await.map(drop);
+            moved.expect("the sender is still there");
+        }
         Call(self.clone())
+    }
+
+    fn is_begun(&self) -> bool {
+        self.0.send_if_modified(|counts| {
+            counts.begun += u64::from(!counts.is_moving);
+            counts.under_way += u64::from(!counts.is_moving);
+            !counts.is_moving
+        })
+    }
+
+    /// Begins to move time, unless a call was begun after the first so many.
+    pub(crate) fn begin_move(&self, begun: u64) -> Option<Move> {
+        let is_idle = self.begun() == begun;
+        is_idle.then(|| {
+            self.0.send_modify(|counts| counts.is_moving = true);
+            Move(self.clone())
+        })
     }
 
     /// How many were begun so far.
@@ -42,5 +66,11 @@ impl Calls {
 impl Drop for Call {
     fn drop(&mut self) {
         self.0.0.send_modify(|counts| counts.under_way -= 1);
+    }
+}
+
+impl Drop for Move {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|counts| counts.is_moving = false);
     }
 }

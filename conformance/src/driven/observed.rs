@@ -33,27 +33,27 @@ impl<B: LockBackend> LockBackend for Observed<B> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.try_acquire(claim).await
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.try_acquire_all(claims).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.renew(lease).await
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.renew_all(leases).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.release(lease).await
     }
 
@@ -70,32 +70,32 @@ impl<B: LockBackend> LockBackend for Observed<B> {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.inspect(key).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.force_release(key).await
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.request_revocation(key).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.standing(fresh).await
     }
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.enlist(enlistment).await
     }
 
     async fn close(&self) {
-        let _call = self.calls.begin();
+        let _call = self.calls.begin().await;
         self.inner.close().await;
     }
 }
