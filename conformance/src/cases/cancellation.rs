@@ -18,7 +18,11 @@ pub(super) const MANY: usize = 60;
 
 /// Polls `future` at most `polls` times, then drops it; in every other case only after a reply that
 /// is under way has had time to arrive unseen.
-pub(super) async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+pub(super) async fn polled<H: Harness, F: Future>(
+    scene: &Scene<H>,
+    polls: usize,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     let output = poll_fn(|cx| {
@@ -34,7 +38,7 @@ pub(super) async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Outp
     });
     let output = output.await;
     if output.is_none() && polls % 2 == 1 {
-        tokio::time::sleep(Duration::from_millis(3)).await;
+        scene.blink(Duration::from_millis(3)).await;
     }
     output
 }
@@ -45,7 +49,7 @@ pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene
         let key = scene.key();
         let mutex = client.mutex(&key).unwrap();
 
-        let completed = polled(polls, mutex.lock()).await;
+        let completed = polled(scene, polls, mutex.lock()).await;
 
         let done = completed.is_some();
         drop(completed);
@@ -65,9 +69,9 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
 
     for polls in 0..20 {
-        assert!(polled(polls, mutex.lock()).await.is_none());
-        let queued = polled(polls, mutex.lock());
-        let behind = polled(polls, mutex.lock());
+        assert!(polled(scene, polls, mutex.lock()).await.is_none());
+        let queued = polled(scene, polls, mutex.lock());
+        let behind = polled(scene, polls, mutex.lock());
         let (queued, behind) = tokio::join!(queued, behind);
         assert!(queued.is_none() && behind.is_none());
     }
@@ -95,7 +99,7 @@ pub(crate) async fn a_release_may_be_dropped_at_any_point<H: Harness>(scene: &Sc
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-        let released = polled(polls, guard.release()).await;
+        let released = polled(scene, polls, guard.release()).await;
 
         scene.until_free(&key, Duration::ZERO).await;
         if let Some(released) = released {
@@ -113,7 +117,7 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point<H: Harness>(scene: 
         // So that there is a point between the request and the reply, also where there is no network.
         faults.inject(Operation::Renew, Fault::DelayReply(Duration::from_millis(2)), 1);
 
-        let done = polled(polls, guard.extend(scene.ttl() * 2)).await.is_some();
+        let done = polled(scene, polls, guard.extend(scene.ttl() * 2)).await.is_some();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
         assert!(guard.remaining() <= stored, "we believe longer than the store");
@@ -214,7 +218,7 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene:
     let guard = holder.mutex(&keys[0]).unwrap().lock().await.unwrap();
     for round in 0..5 {
         for key in &keys {
-            drop(polled(1 + round % 3, client.mutex(key).unwrap().lock()).await);
+            drop(polled(scene, 1 + round % 3, client.mutex(key).unwrap().lock()).await);
         }
         assert!(client.mutex(&keys[0]).unwrap().try_lock().await.unwrap().is_none());
     }

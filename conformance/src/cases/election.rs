@@ -249,7 +249,7 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point<H: Harness>(scene: &S
 
     for polls in 0..20 {
         let (one, other) = (election.campaign("one"), election.campaign("other"));
-        let (one, other) = tokio::join!(polled(polls, one), polled(polls, other));
+        let (one, other) = tokio::join!(polled(scene, polls, one), polled(scene, polls, other));
         assert!(one.is_none() && other.is_none());
     }
     term.resign().await.unwrap();
@@ -257,7 +257,7 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point<H: Harness>(scene: &S
     next.expect("those who left are in nobody's way").resign().await.unwrap();
 
     for polls in 0..MANY {
-        let completed = polled(polls, election.campaign("one")).await;
+        let completed = polled(scene, polls, election.campaign("one")).await;
 
         let done = completed.is_some();
         drop(completed);

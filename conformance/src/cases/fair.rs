@@ -302,7 +302,8 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
 
     for polls in 0..20 {
-        let (one, other) = tokio::join!(polled(polls, mutex.lock()), polled(polls, mutex.lock()));
+        let (one, other) =
+            tokio::join!(polled(scene, polls, mutex.lock()), polled(scene, polls, mutex.lock()));
         assert!(one.is_none() && other.is_none());
     }
     guard.release().await.unwrap();

@@ -86,7 +86,7 @@ pub(crate) async fn several_locks_may_be_dropped_at_any_point<H: Harness>(scene:
         let keys = keys(scene, 3);
         let whole = client.multi_lock().mutexes(&keys).unwrap();
 
-        let completed = polled(polls, whole.lock()).await;
+        let completed = polled(scene, polls, whole.lock()).await;
 
         let done = completed.is_some();
         drop(completed);
@@ -109,7 +109,8 @@ pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point<H: Harn
     let guard = holder.mutex(&keys[2]).unwrap().lock().await.unwrap();
 
     for polls in 0..20 {
-        let (one, other) = tokio::join!(polled(polls, whole.lock()), polled(polls, whole.lock()));
+        let (one, other) =
+            tokio::join!(polled(scene, polls, whole.lock()), polled(scene, polls, whole.lock()));
 
         assert!(one.is_none() && other.is_none());
         all_become_free(scene, &keys[..2]).await;

@@ -284,7 +284,7 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &
         let key = scene.key();
         let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
 
-        let downgraded = polled(polls, writer.downgrade()).await;
+        let downgraded = polled(scene, polls, writer.downgrade()).await;
 
         if let Some(downgraded) = downgraded {
             return downgraded.unwrap().release().await.unwrap();

@@ -104,7 +104,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point<H: Har
         let key = scene.key();
         let semaphore = client.semaphore(&key, 3).unwrap();
 
-        let completed = polled(polls, semaphore.acquire(2)).await;
+        let completed = polled(scene, polls, semaphore.acquire(2)).await;
 
         let done = completed.is_some();
         drop(completed);

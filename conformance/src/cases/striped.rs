@@ -124,8 +124,10 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point<H: Harness>
     let guards = (held.try_lock().await.unwrap().unwrap(), held.try_lock().await.unwrap().unwrap());
 
     for polls in 0..20 {
-        let (one, other) =
-            tokio::join!(polled(polls, waiting.lock()), polled(polls, waiting.lock()));
+        let (one, other) = tokio::join!(
+            polled(scene, polls, waiting.lock()),
+            polled(scene, polls, waiting.lock())
+        );
         assert!(one.is_none() && other.is_none());
     }
     guards.0.release().await.unwrap();
@@ -134,7 +136,7 @@ pub(crate) async fn a_wait_for_a_segment_may_be_dropped_at_any_point<H: Harness>
 
     // And with something to be had.
     for polls in 0..20 {
-        drop(polled(polls, waiting.lock()).await);
+        drop(polled(scene, polls, waiting.lock()).await);
         all_become_free(scene, &held).await;
     }
 }
