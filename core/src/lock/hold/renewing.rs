@@ -83,7 +83,7 @@ impl Renewing {
             match reply {
                 Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
                 Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
-                _ if !is_last => return,
+                _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     state.renewed(self.sent_at, self.ttl, max_until, mode);
                     state.has_news = true;
