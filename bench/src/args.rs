@@ -11,7 +11,7 @@ use crate::scenario::Scenario;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-bench")]
 pub(crate) struct Args {
-    /// What to measure. Without any, everything, which takes an hour and a half.
+    /// The scenarios to measure. Without any, the bench measures all, which takes an hour and a half.
     scenarios: Vec<Scenario>,
     /// How often each contestant is measured, in turns.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]

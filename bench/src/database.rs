@@ -102,7 +102,7 @@ impl Server {
         Some(count.parse().expect("it is a number"))
     }
 
-    /// What the tables of locks take on the disk.
+    /// The size of the tables of locks on the disk, in bytes.
     pub(crate) async fn bytes(&self) -> f64 {
         match self {
             Self::Postgres(server) => {
@@ -130,7 +130,7 @@ fn size_of(folder: &Path) -> f64 {
 
 /// The time of a process and of all its children, of those too that have ended.
 fn cpu_time_of(pid: &str) -> Duration {
-    /// Of the kernel's clock, a second, whatever the machine.
+    /// The kernel counts so many per second, on all machines.
     const TICKS: u64 = 100;
 
     let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();

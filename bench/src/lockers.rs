@@ -81,7 +81,7 @@ pub(crate) enum Who {
 }
 
 impl Who {
-    /// Whoever locks on Redis, and what that is made of, to be compared where nobody waits.
+    /// The lockers on Redis and the parts that they are made of, to be compared where none waits.
     pub(crate) const ON_REDIS: [Self; 8] = [
         Self::RedisFloor,
         Self::Redis,
@@ -93,7 +93,7 @@ impl Who {
         Self::RedisLock,
     ];
 
-    /// Those who also wait, to be compared where processes contend.
+    /// The lockers that also wait, to be compared where processes contend.
     pub(crate) const WAITING_ON_REDIS: [Self; 6] = [
         Self::Redis,
         Self::Fred,
@@ -103,7 +103,7 @@ impl Who {
         Self::RedisLock,
     ];
 
-    /// Whoever locks on PostgreSQL, and what that is made of.
+    /// The lockers on PostgreSQL and the parts that they are made of.
     pub(crate) const ON_POSTGRES: [Self; 5] = [
         Self::Postgres(OnPostgres::Floor),
         Self::Sql(Database::Postgres),
@@ -112,7 +112,7 @@ impl Who {
         Self::Postgres(OnPostgres::Shedlock),
     ];
 
-    /// Whoever locks on MariaDB, and what that is made of.
+    /// The lockers on MariaDB and the parts that they are made of.
     pub(crate) const ON_MARIADB: [Self; 4] = [
         Self::MariaDb(OnMariaDb::Floor),
         Self::Sql(Database::MariaDb),
@@ -120,7 +120,7 @@ impl Who {
         Self::MariaDb(OnMariaDb::Shedlock),
     ];
 
-    /// Whoever locks on SQLite, and what that is made of.
+    /// The lockers on SQLite and the parts that they are made of.
     pub(crate) const ON_SQLITE: [Self; 4] = [
         Self::Sqlite(OnSqlite::Floor),
         Self::Sql(Database::Sqlite),
@@ -128,7 +128,7 @@ impl Who {
         Self::Sqlite(OnSqlite::Shedlock),
     ];
 
-    /// Those who also wait for others on that database, which its own lock does too.
+    /// The lockers on that database that wait for others: its own lock, and ours.
     pub(crate) const fn waiting_on(database: Database) -> [Self; 2] {
         let own = match database {
             Database::Postgres => Self::Postgres(OnPostgres::AdvisorySession),

@@ -18,7 +18,7 @@ const STORE: &str = "LEASEHOLD_STOPPED_STORE";
 
 const TTL: Duration = Duration::from_millis(500);
 
-/// What a waiter that polls, or is started late on a busy machine, may take more. Far less than a stop lasts.
+/// The time for a waiter that polls, or that a busy machine starts late. A stop lasts far longer.
 const UNTIL_NOTICED: Duration = Duration::from_millis(1_500);
 
 /// Each is a moment drawn at random. A transaction is open for a good part of the time in which the process works.
@@ -69,7 +69,7 @@ impl Drop for Process {
     }
 }
 
-/// What the process does that is stopped: it locks and releases, with a task for each key.
+/// The work of the process that is stopped: it locks and releases, with a task for each key.
 #[tokio::test]
 async fn works() {
     let Ok(url) = env::var(STORE) else { return };

@@ -170,7 +170,7 @@ harness!(
 );
 
 #[test]
-fn what_runs_here_is_documented() {
+fn the_cases_that_run_here_are_documented() {
     const PAGE: &str = include_str!("../../docs/conformance.md");
 
     assert_documented::<Three>(PAGE);

@@ -62,7 +62,7 @@ use crate::watch::KeyWatch;
 /// - A server that takes the place of a member under the same name must be empty, and the former one must be gone.
 /// - Mutexes only. A majority is enough to keep two holders apart, but k permits need more than k / (k + 1) of the members, and each
 ///   member's queue of waiters has an order of its own, in which they would wait for each other.
-/// - A mutex costs a request to each member. One consensus store, such as etcd, promises more for less; a quorum is for those who have
+/// - A mutex costs a request to each member. One consensus store, such as etcd, promises more for less; a quorum is for users that have
 ///   several stores and no such one.
 ///
 /// # Membership

@@ -39,7 +39,7 @@ pub struct History {
     events: Vec<Event>,
 }
 
-/// What a history keeps and breaks, and how much there was to judge.
+/// The promises that a history breaks, and the number of events that were judged.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     violations: Vec<String>,
@@ -52,7 +52,7 @@ pub struct Verdict {
 }
 
 impl History {
-    /// Takes the events of all processes in any order. Those of one process with the same time, and all writes, are in the order in
+    /// Takes the events of all processes in any order. Events of one process with the same time, and all writes, are in the order in
     /// which they happened.
     pub fn new(mut events: Vec<Event>) -> Self {
         events.sort_by_key(|event| event.at);

@@ -1,4 +1,4 @@
-//! What is asked of the program.
+//! The arguments of the program.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// The TTL of all leases, in milliseconds.
     #[arg(long, default_value_t = 1_000)]
     ttl_ms: u64,
-    /// What this process is to do for the one that started it.
+    /// The plan of the process that started this one.
     #[arg(long, hide = true)]
     pub(crate) child: Option<String>,
 }

@@ -1,11 +1,11 @@
-//! What processes say to each other, a line each.
+//! The lines that processes write to each other.
 
 use std::time::Duration;
 
 use leasehold_simulation::Event;
 use serde::{Deserialize, Serialize};
 
-/// What a process is to do.
+/// The task of a process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Plan {
     pub(crate) url: String,
@@ -14,7 +14,7 @@ pub(crate) struct Plan {
     pub(crate) process: u32,
 }
 
-/// What a process says.
+/// A line that a process writes.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Line {
     Event(Event),
@@ -26,7 +26,7 @@ pub(crate) enum Line {
     },
 }
 
-/// What it is told: the resource has received the write.
+/// The answer to a write: the resource has received it.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Received {
     pub(crate) hold: u64,

@@ -23,7 +23,7 @@ use crate::record::Record;
 use crate::store::Store;
 use crate::worker::KEYS;
 
-/// What a waiter that polls, or is started late on a busy machine, may take more than a TTL.
+/// The time beyond a TTL for a waiter that polls, or that a busy machine starts late.
 const UNTIL_NOTICED: Duration = Duration::from_secs(2);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]

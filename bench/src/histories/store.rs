@@ -40,7 +40,7 @@ impl Store {
         }
     }
 
-    /// What to call it. A URL may have a password.
+    /// Its name in reports, without its URL, which may have a password.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Sqlite(_) => "SQLite",

@@ -1,4 +1,4 @@
-//! What a SQLite file has of its own that locks, and the least that a lock in one can be.
+//! The locks that a SQLite file has of its own, and the least that a lock in one can be.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

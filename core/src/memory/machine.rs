@@ -85,7 +85,7 @@ pub enum Outcome {
     ForcedRelease(ForcedRelease),
     /// Of [`Op::Inspect`].
     Inspection(Inspection),
-    /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], if the store is not enlisted under the charter that the claim for this key names.
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
     NotEnlisted(LockKey),
     /// Of [`Op::Release`].
     Release(Release),
@@ -93,7 +93,7 @@ pub enum Outcome {
     Renewal(Renewal),
     /// Of [`Op::RequestRevocation`].
     Revocation(Revocation),
-    /// Of [`Op::Enlist`] and [`Op::Standing`].
+    /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
     Standing(Standing),
     /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units, or
     /// the reverse.

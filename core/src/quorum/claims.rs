@@ -73,7 +73,7 @@ impl Claims {
         })
     }
 
-    /// Forgets leases that nobody has renewed for as long as a lease may last.
+    /// Forgets leases without a renewal for as long as a lease may last.
     pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
         lock(&self.0).retain(|_, memory| {
             let is_fresh = memory.touched.is_some_and(|at| now.since(at) < max_ttl);

@@ -36,7 +36,7 @@ impl Late {
         let mut requests = mem::take(&mut *lock(&self.0));
         while let Poll::Ready(Some(())) = requests.poll_next_unpin(cx) {}
         let mut place = lock(&self.0);
-        // Those that came meanwhile join the others, which need not be polled again.
+        // The requests that came meanwhile join the others, which need not be polled again.
         requests.extend(mem::replace(&mut *place, FuturesUnordered::new()));
         *place = requests;
     }

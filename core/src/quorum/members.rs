@@ -43,7 +43,7 @@ pub(super) struct Member<B> {
     late: AtomicUsize,
 }
 
-/// What the members answered within their time.
+/// The answers of members within their time.
 pub(super) struct Answers<T> {
     majority: usize,
     answers: Vec<T>,
@@ -74,7 +74,7 @@ impl<B: LockBackend> Members<B> {
         self.list.iter()
     }
 
-    /// What all members can do, without what several queues and units cannot.
+    /// The features that all members have, without queues and units.
     pub(super) fn capabilities(&self) -> Capabilities {
         let members: Vec<Capabilities> =
             self.iter().map(|member| member.store.capabilities()).collect();

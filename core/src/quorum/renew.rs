@@ -1,4 +1,4 @@
-//! What becomes of leases that a majority has granted: renewals, repairs and releases.
+//! The life of leases that a majority has granted: renewals, repairs and releases.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tokens in order, whatever becomes of members one at a time.
+//! Tokens in order, though members fail, one at a time.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ async fn lock_outlives_the_loss_of_all_data_one_member_after_the_other() {
 
     for server in &servers.0 {
         server.store.wipe();
-        // Somebody locks from time to time, and takes the member back.
+        // A client locks from time to time, and takes the member back.
         for _ in 0..8 {
             sleep(MAX_TTL / 4).await;
             let other = leasehold_core::LockKey::new("other").unwrap();

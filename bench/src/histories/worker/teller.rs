@@ -16,12 +16,12 @@ use crate::line::{Line, Received, text};
 
 type Waiting = Mutex<HashMap<u64, oneshot::Sender<()>>>;
 
-/// Says what a process believes, on its standard output: a line is in the pipe, whatever befalls the process then.
+/// Writes the beliefs of a process to its standard output: a line that is in the pipe outlives the process.
 #[derive(Debug)]
 pub(super) struct Teller {
     process: u32,
     holds: AtomicU64,
-    /// Those who wait for the resource.
+    /// The writes that wait for an answer of the resource.
     waiting: Arc<Waiting>,
 }
 
