@@ -56,6 +56,7 @@ pub struct Faults(Arc<Switches>);
 #[derive(Debug, Default)]
 struct Switches {
     pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
+    lasting: Mutex<Option<Fault>>,
     calls: Mutex<HashMap<Operation, usize>>,
     asked_for: Mutex<HashSet<LeaseId>>,
     news: Mutex<News>,
@@ -116,9 +117,15 @@ impl Faults {
         pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
     }
 
-    /// Ends all faults that were injected and not yet suffered.
+    /// Makes all calls suffer `fault` that no injected one is meant for, until this is called again or the faults are healed.
+    pub fn set_lasting(&self, fault: Option<Fault>) {
+        *lock(&self.0.lasting) = fault;
+    }
+
+    /// Ends all faults that were injected and not yet suffered, and the lasting one.
     pub fn heal(&self) {
         lock(&self.0.pending).clear();
+        self.set_lasting(None);
     }
 
     /// Says what watches that begin from now on report.
@@ -145,7 +152,8 @@ impl Faults {
         *lock(&self.0.calls).entry(operation).or_default() += 1;
         let mut pending = lock(&self.0.pending);
         let mut take = |key| pending.get_mut(&(operation, key))?.pop_front();
-        key.and_then(|key| take(Some(key.clone()))).or_else(|| take(None))
+        let injected = key.and_then(|key| take(Some(key.clone()))).or_else(|| take(None));
+        injected.or(*lock(&self.0.lasting))
     }
 }
 
@@ -160,6 +168,13 @@ impl<B: LockBackend> FaultBackend<B> {
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock) -> Self {
         self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the switches, which other backends may share.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
         self
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, Quorum, Share};
 
-use crate::servers::{MAX_TTL, Server, Servers, State, TTL, client_of, key, lock_once};
+use crate::servers::{MAX_TTL, Member, Servers, State, TTL, client_of, key, lock_once};
 
 #[test]
 fn even_number_of_members_is_refused() {
@@ -16,8 +16,10 @@ fn even_number_of_members_is_refused() {
 
 #[test]
 fn members_of_one_name_are_refused() {
-    let servers = Servers::start(3).0;
-    let error = Quorum::builder(["a", "b", "a"].into_iter().zip(servers)).build().unwrap_err();
+    let servers = Servers::start(3);
+    let members = ["a", "b", "a"].into_iter().zip(servers.members());
+
+    let error = Quorum::builder(members).build().unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 }
@@ -36,7 +38,7 @@ async fn one_server_under_two_names_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn members_of_another_quorum_are_refused() {
     let servers = Servers::found(3).await;
-    let other = ["a", "b", "d"].into_iter().zip(servers.0.clone());
+    let other = ["a", "b", "d"].into_iter().zip(servers.members());
     let other = client_of(Quorum::builder(other).max_ttl(MAX_TTL).build().unwrap());
 
     for _ in 0..2 {
@@ -50,10 +52,9 @@ async fn members_of_another_quorum_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn new_member_in_place_of_another_is_refused() {
-    let servers = Servers::found(3).await;
-    let fourth = Servers::start(1).0.remove(0);
-    let members = [servers.0[0].clone(), servers.0[1].clone(), fourth];
-    let other = ["a", "b", "d"].into_iter().zip(members);
+    let mut servers = Servers::found(3).await;
+    servers.0[2] = Servers::start(1).0.remove(0);
+    let other = ["a", "b", "d"].into_iter().zip(servers.members());
     let other = client_of(Quorum::builder(other).max_ttl(MAX_TTL).build().unwrap());
 
     assert_eq!(lock_once(&other).await.unwrap_err().kind(), ErrorKind::Invalid);
@@ -112,5 +113,5 @@ async fn ttl_above_the_longest_is_refused() {
 #[test]
 fn quorums_can_be_sent_to_threads() {
     fn check<T: Send + Sync>() {}
-    check::<Quorum<Server>>();
+    check::<Quorum<Member>>();
 }

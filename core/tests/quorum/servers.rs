@@ -1,17 +1,13 @@
 //! Independent servers in memory that die, hang, are slow, and lose their data on command.
 
-use std::future::pending;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use leasehold_core::clock::TokioClock;
+use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Enlistment, Error, ErrorKind, ForcedRelease, Inspection,
-    KeyWatch, Lease, LockBackend, LockClient, LockKey, LockOptions, MemoryBackend, Quorum,
-    QuorumBuilder, Release, Renewal, Revocation, Standing, StoreId,
+    Error, ErrorKind, LockBackend, LockClient, LockKey, LockOptions, MemoryBackend, Quorum,
+    QuorumBuilder,
 };
-use tokio::time::sleep;
 
 /// The TTL of most leases.
 pub(crate) const TTL: Duration = Duration::from_secs(10);
@@ -23,8 +19,11 @@ pub(crate) const MAX_TTL: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) store: MemoryBackend,
-    state: Arc<Mutex<State>>,
+    faults: Faults,
 }
+
+/// A server, as a client of it sees it.
+pub(crate) type Member = FaultBackend<MemoryBackend>;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum State {
@@ -40,69 +39,20 @@ pub(crate) enum State {
 impl Server {
     fn new() -> Self {
         let store = MemoryBackend::with_clock(TokioClock::new());
-        Self { store, state: Arc::new(Mutex::new(State::Up)) }
+        Self { store, faults: Faults::default() }
     }
 
     pub(crate) fn set(&self, state: State) {
-        *self.state.lock().unwrap() = state;
+        self.faults.set_lasting(match state {
+            State::Up => None,
+            State::Down => Some(Fault::Fail(ErrorKind::Unavailable)),
+            State::Silent => Some(Fault::SwallowRequest),
+            State::Slow(delay) => Some(Fault::DelayRequest(delay)),
+        });
     }
 
-    async fn reach(&self) -> Result<&MemoryBackend, Error> {
-        let state = *self.state.lock().unwrap();
-        match state {
-            State::Up => {}
-            State::Down => return Err(Error::new(ErrorKind::Unavailable, "connection refused")),
-            State::Silent => pending().await,
-            State::Slow(delay) => sleep(delay).await,
-        }
-        Ok(&self.store)
-    }
-}
-
-#[async_trait]
-impl LockBackend for Server {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.reach().await?.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.reach().await?.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.reach().await?.release(lease).await
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.store.watch(key)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.store.watch_lease(lease)
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.reach().await?.inspect(key).await
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.reach().await?.force_release(key).await
-    }
-
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        self.reach().await?.request_revocation(key).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.reach().await?.standing(fresh).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.reach().await?.enlist(enlistment).await
+    fn member(&self) -> Member {
+        FaultBackend::new(self.store.clone()).with_faults(self.faults.clone())
     }
 }
 
@@ -123,17 +73,22 @@ impl Servers {
         servers
     }
 
-    pub(crate) fn builder(&self) -> QuorumBuilder<Server> {
-        let names = ["a", "b", "c", "d", "e"].into_iter();
-        Quorum::builder(names.zip(self.0.clone())).max_ttl(MAX_TTL).clock(TokioClock::new())
+    /// The servers, as one more client of them sees them.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
+        self.0.iter().map(Server::member)
     }
 
-    pub(crate) fn quorum(&self) -> Quorum<Server> {
+    pub(crate) fn builder(&self) -> QuorumBuilder<Member> {
+        let names = ["a", "b", "c", "d", "e"].into_iter();
+        Quorum::builder(names.zip(self.members())).max_ttl(MAX_TTL).clock(TokioClock::new())
+    }
+
+    pub(crate) fn quorum(&self) -> Quorum<Member> {
         self.builder().build().unwrap()
     }
 
     /// A new client of the quorum.
-    pub(crate) fn client(&self) -> LockClient<Quorum<Server>> {
+    pub(crate) fn client(&self) -> LockClient<Quorum<Member>> {
         client_of(self.quorum())
     }
 
@@ -147,7 +102,7 @@ impl Servers {
     }
 }
 
-pub(crate) fn client_of(quorum: Quorum<Server>) -> LockClient<Quorum<Server>> {
+pub(crate) fn client_of(quorum: Quorum<Member>) -> LockClient<Quorum<Member>> {
     let options = LockOptions::new().ttl(TTL).outage_wait(Duration::ZERO);
     LockClient::builder(quorum).clock(TokioClock::new()).options(options).build().unwrap()
 }
@@ -157,7 +112,7 @@ pub(crate) fn key() -> LockKey {
 }
 
 /// Locks and releases, and tells the token.
-pub(crate) async fn lock_once(client: &LockClient<Quorum<Server>>) -> Result<u64, Error> {
+pub(crate) async fn lock_once(client: &LockClient<Quorum<Member>>) -> Result<u64, Error> {
     let guard = client.mutex(key())?.lock().await?;
     let token = guard.token().number();
     guard.release().await?;

@@ -7,12 +7,12 @@ use leasehold_core::{
 };
 use tokio::time::sleep;
 
-use crate::servers::{MAX_TTL, Server, Servers, State, TTL, key, lock_once};
+use crate::servers::{MAX_TTL, Member, Server, Servers, State, TTL, key, lock_once};
 
 /// A member that lost its data is kept out for so long.
 const QUARANTINE: Duration = Duration::from_millis(20_500);
 
-async fn granted(quorum: &Quorum<Server>, lease: &Lease) -> Grant {
+async fn granted(quorum: &Quorum<Member>, lease: &Lease) -> Grant {
     match quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
         Attempt::Held(contention) => panic!("held: {contention:?}"),
