@@ -5,6 +5,7 @@ use std::process::Command;
 use leasehold_testbed::{Etcd, EtcdOptions, free_port};
 use tempfile::TempDir;
 
+use crate::operator;
 use crate::support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
 
 fn etcd() -> Etcd {
@@ -238,43 +239,12 @@ mod status_and_release {
 
     #[test]
     fn a_forced_release_frees_the_lock_and_stops_the_holder() {
-        let etcd = etcd();
-        let mut holder = Running::start(&mut run(&etcd, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));
-        let token: u64 = holder.line().parse().unwrap();
-
-        let forced = leasehold(&etcd).args(["release", "--force", "job"]).output().unwrap();
-
-        assert_eq!(code(&forced), 0);
-        let said = text(&forced.stdout);
-        let (_, stale) = said.split_once("tokens below ").unwrap();
-        let stale: u64 = stale.split(' ').next().unwrap().parse().unwrap();
-        assert!(stale > token);
-        let (exit, complaint) = holder.end();
-        assert_eq!(exit, Some(76), "{complaint}");
-        let next = run(&etcd, &[], "echo $LEASEHOLD_TOKEN").output().unwrap();
-        assert!(text(&next.stdout).trim().parse::<u64>().unwrap() >= stale);
-
-        let again = leasehold(&etcd).args(["release", "--force", "job"]).output().unwrap();
-        assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: was free"));
+        operator::forces_a_release(&etcd().url());
     }
 
     #[test]
     fn a_holder_that_is_asked_ends_if_it_wants_to() {
-        let etcd = etcd();
-        let ask_for_it = || leasehold(&etcd).args(["release", "--ask", "job"]).output().unwrap();
-        assert_eq!(code(&ask_for_it()), 1, "it is free");
-        let deaf = "trap \"exit 3\" TERM; echo in; while true; do sleep 0.01; done";
-
-        let mut holder = Running::start(&mut run(&etcd, &["--on-asked", "term"], deaf));
-        assert_eq!(holder.line(), "in");
-        assert_eq!(code(&ask_for_it()), 0);
-        assert_eq!(holder.end().0, Some(3));
-
-        let mut holder = Running::start(&mut run(&etcd, &[], deaf));
-        assert_eq!(holder.line(), "in");
-        assert_eq!(code(&ask_for_it()), 0);
-        holder.signal("TERM");
-        assert_eq!(holder.end().0, Some(3), "it went on until then");
+        operator::asks_for_the_lock(&etcd().url());
     }
 }
 

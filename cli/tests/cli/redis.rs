@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use leasehold_testbed::Redis;
 
+use crate::operator;
 use crate::support::{Running, block_on, code, fails, leasehold_on, run_on, text, until};
 
 fn leasehold(redis: &Redis) -> Command {

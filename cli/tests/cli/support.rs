@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::{Measured, measure};
 use leasehold_testbed::patiently;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tempfile::TempDir;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -84,14 +86,12 @@ impl Running {
 
     /// Waits until it ends: its exit code and its complaints.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
-        let give_up = Instant::now() + SOON;
-        let status = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status;
-            }
-            assert!(Instant::now() < give_up, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        };
+        let process = Pid::from_child(&self.child);
+        let process = pidfd_open(process, PidfdFlags::empty()).unwrap();
+        let limit = Timespec::try_from(SOON).unwrap();
+        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ended, 1, "it does not end");
+        let status = self.child.wait().unwrap();
         let mut complaint = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
         (status.code(), complaint)

@@ -34,43 +34,10 @@ fn status_names_the_holder_and_the_time_left() {
 
 #[test]
 fn a_holder_that_is_asked_ends_if_it_wants_to() {
-    let redis = redis();
-    let ask_for_it = || leasehold(&redis).args(["release", "--ask", "job"]).output().unwrap();
-    assert_eq!(code(&ask_for_it()), 1, "it is free");
-    let deaf = "trap \"exit 3\" TERM; echo in; while true; do sleep 0.01; done";
-
-    let mut holder = Running::start(&mut run(&redis, &["--on-asked", "term"], deaf));
-    assert_eq!(holder.line(), "in");
-    assert_eq!(code(&ask_for_it()), 0);
-    assert_eq!(holder.end().0, Some(3));
-
-    let mut holder = Running::start(&mut run(&redis, &[], deaf));
-    assert_eq!(holder.line(), "in");
-    assert_eq!(code(&ask_for_it()), 0);
-    holder.signal("TERM");
-    assert_eq!(holder.end().0, Some(3), "it went on until then");
+    operator::asks_for_the_lock(&redis().url());
 }
 
 #[test]
 fn a_forced_release_frees_the_lock_and_stops_the_holder() {
-    let redis = redis();
-    let mut holder = Running::start(&mut run(&redis, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));
-    let token: u64 = holder.line().parse().unwrap();
-
-    let forced = leasehold(&redis).args(["release", "--force", "job"]).output().unwrap();
-
-    assert_eq!(code(&forced), 0);
-    let said = text(&forced.stdout);
-    let (_, stale) = said.split_once("tokens below ").unwrap();
-    let stale: u64 = stale.split(' ').next().unwrap().parse().unwrap();
-    assert!(stale > token);
-    let (exit, complaint) = holder.end();
-    assert_eq!(exit, Some(76), "{complaint}");
-    let next = run(&redis, &[], "echo $LEASEHOLD_TOKEN").output().unwrap();
-    assert!(text(&next.stdout).trim().parse::<u64>().unwrap() >= stale);
-
-    let again = leasehold(&redis).args(["release", "--force", "job"]).output().unwrap();
-    assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: was free"));
-    let careless = leasehold(&redis).args(["release", "job"]).output().unwrap();
-    assert_eq!(code(&careless), 64);
+    operator::forces_a_release(&redis().url());
 }
