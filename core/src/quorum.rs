@@ -21,7 +21,6 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use self::claims::Claims;
-use self::late::Late;
 use self::learnt::Learnt;
 use self::members::Members;
 use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
@@ -89,7 +88,6 @@ use crate::watch::KeyWatch;
 pub struct Quorum<B> {
     members: Arc<Members<B>>,
     claims: Claims,
-    late: Late,
     learnt: Learnt,
     /// Held by the look at members that runs beside other calls.
     looking: Arc<AtomicBool>,
@@ -113,7 +111,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.late.beside(self.acquire(claim)).await
+        self.acquire(claim).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -122,12 +120,12 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        self.late.beside(self.renew_and_repair(leases)).await
+        self.renew_and_repair(leases).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         self.claims.forget(lease.id());
-        self.late.beside(self.release_everywhere(lease)).await
+        self.release_everywhere(lease).await
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
+use super::late;
 use super::members::Members;
 use super::round::{Answer, Round};
 use crate::backend::{Attempt, Grant, LockBackend, Release, Renewal};
@@ -71,7 +72,7 @@ impl<B: LockBackend> Quorum<B> {
             .with_least_token(self.learnt.next(self.members.clock.now()))
     }
 
-    /// Asks `voters` until a majority has granted. Answers that come later are left to [`Late`](super::late::Late).
+    /// Asks `voters` until a majority has granted. A task waits for answers that come later.
     async fn ask(
         &self,
         claim: &Claim,
@@ -94,7 +95,7 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(claim.lease(), round);
     }
 
-    /// Leaves the members that have not answered to later calls: a vote that is not wanted any more is released.
+    /// Leaves the members that have not answered to a task, which releases votes that are not wanted any more.
     pub(super) fn leave(&self, lease: &Lease, mut round: Round<Attempt>) {
         if round.unheard().is_empty() {
             return;
@@ -103,7 +104,7 @@ impl<B: LockBackend> Quorum<B> {
             (Arc::clone(&self.members), self.claims.clone(), lease.clone());
         let counted = Counted::new(&members, &claims, &lease, round.unheard().clone());
         let gives_up = members.clock.now() + lease.ttl();
-        self.late.push(async move {
+        late::drive(async move {
             let _counted = counted;
             let settle = async {
                 while let Some((number, answer)) = round.next_at_last().await {
@@ -159,7 +160,7 @@ impl<B: LockBackend> Quorum<B> {
             self.claims.note_unsettled(id, *number, now);
             let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
             let (number, lease) = (*number, lease.clone());
-            self.late.push(async move {
+            late::drive(async move {
                 let released = members.member(number).store.release(&lease).await;
                 settle(&claims, &lease, number, released);
             });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
+use super::late;
 use super::members::Members;
 use crate::backend::LockBackend;
 use crate::error::{Error, ErrorKind, Operation};
@@ -19,7 +20,7 @@ type Standings = BTreeMap<usize, Standing>;
 const DRIFT_PER_TTL: u32 = 50;
 
 impl<B: LockBackend> Quorum<B> {
-    /// Returns once a majority has a vote. The others are looked at beside this call and later ones.
+    /// Returns once a majority has a vote. A task looks at the others.
     pub(super) async fn muster(&self, limit: Duration) -> Result<(), Error> {
         let enlisted = self.members.enlisted().len();
         if enlisted == self.members.len() {
@@ -31,7 +32,7 @@ impl<B: LockBackend> Quorum<B> {
         if !self.looking.swap(true, Ordering::SeqCst) {
             let (members, looking) =
                 (Arc::clone(&self.members), Looking(Arc::clone(&self.looking)));
-            self.late.push(async move {
+            late::drive(async move {
                 // A configuration that is wrong takes the votes of all members, so that the next call tells.
                 drop(members.look(members.len(), limit).await);
                 drop(looking);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
+use super::late;
 use super::round::Answer;
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::claim::Claim;
@@ -70,7 +71,7 @@ impl<B: LockBackend> Quorum<B> {
         votes
     }
 
-    /// Asks members that lost a lease to grant it again. No call waits for the answers.
+    /// Asks members that lost a lease to grant it again. A task waits for the answers.
     fn repair(&self, lease: &Lease, votes: &Votes) {
         if votes.vanished.is_empty() {
             return;
@@ -105,8 +106,7 @@ impl<B: LockBackend> Quorum<B> {
         self.members.collect(&mut round, ends, note).await;
         let (members, gives_up) =
             (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
-        self.late
-            .push(async move { while round.next(&*members.clock, gives_up).await.is_some() {} });
+        late::drive(async move { while round.next(&*members.clock, gives_up).await.is_some() {} });
         if not_held >= majority {
             return Ok(Release::NotHeld);
         }

@@ -95,19 +95,17 @@ async fn late_vote_of_a_refused_claim_is_given_back() {
     for server in &servers.0[..2] {
         server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
     }
-    let free = leasehold_core::LockKey::new("free").unwrap();
-    let unrelated = Lease::new(&free, TTL);
-    quorum.try_acquire(&Claim::new(unrelated.clone())).await.unwrap();
+    let free = Lease::new(&leasehold_core::LockKey::new("free").unwrap(), TTL);
+    quorum.try_acquire(&Claim::new(free)).await.unwrap();
     servers.0[2].set(State::Slow(MS(400)));
 
     let attempt = quorum.try_acquire(&Claim::new(Lease::new(&key(), TTL))).await.unwrap();
     assert!(matches!(attempt, Attempt::Held(_)));
 
-    // The vote comes after the refusal; renewals of other leases drive the release of it.
-    for _ in 0..10 {
-        sleep(MS(200)).await;
-        quorum.renew(&unrelated).await.unwrap();
-    }
+    // The vote comes after 400 ms, and the release of it takes as long again.
+    sleep(MS(401)).await;
+    assert!(servers.0[2].store.inspect(&key()).await.unwrap().is_held());
+    sleep(MS(400)).await;
     assert!(!servers.0[2].store.inspect(&key()).await.unwrap().is_held());
 }
 
@@ -115,7 +113,7 @@ async fn late_vote_of_a_refused_claim_is_given_back() {
 async fn refused_waiters_of_many_clients_are_all_served() {
     let servers = Servers::found(5).await;
     // The member that is asked first hears of a release after others do.
-    for (server, delay) in servers.0.iter().zip([3, 1, 4, 2, 5]) {
+    for (server, delay) in servers.0.iter().zip([5, 1, 1, 1, 1]) {
         server.set(State::Slow(MS(delay)));
     }
     let mut waiters = tokio::task::JoinSet::new();
@@ -139,5 +137,5 @@ async fn refused_waiters_of_many_clients_are_all_served() {
 
     // 100 locks one after the other. A split vote costs a few requests and a pause.
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(40), "{took:?}");
+    assert!(took < Duration::from_secs(4), "{took:?}");
 }
