@@ -25,6 +25,7 @@ pub struct Capabilities {
     min_ttl: Duration,
     max_ttl: Duration,
     ttl_granularity: Duration,
+    advice: &'static str,
 }
 
 /// How far the fencing tokens of a store can be relied on, weakest first.
@@ -109,6 +110,7 @@ impl Capabilities {
             min_ttl: Duration::from_millis(1),
             max_ttl: Self::DEFAULT_MAX_TTL,
             ttl_granularity: Duration::from_millis(1),
+            advice: "choose another store",
         }
     }
 
@@ -141,6 +143,14 @@ impl Capabilities {
         self
     }
 
+    /// Says why the store lacks features, or what to use instead: the end of the error for a lock that needs one of them. By default it is
+    /// to choose another store.
+    #[must_use]
+    pub const fn with_advice(mut self, advice: &'static str) -> Self {
+        self.advice = advice;
+        self
+    }
+
     /// The backend's name, as errors and logs show it.
     pub const fn name(&self) -> &'static str {
         self.name
@@ -154,6 +164,11 @@ impl Capabilities {
     /// Whether `feature` is declared.
     pub const fn supports(&self, feature: Feature) -> bool {
         self.features & feature.bit() != 0
+    }
+
+    /// Why the store lacks features, or what to use instead.
+    pub const fn advice(&self) -> &'static str {
+        self.advice
     }
 
     /// The shortest TTL that the store takes.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::description::Description;
+use crate::error::Error;
 use crate::lease::Fingerprint;
 
 /// A lease in force, as anybody may see it.
@@ -87,12 +88,47 @@ pub struct Inspection {
     holders: Vec<Holder>,
     last_token: Option<u64>,
     units: u64,
+    members: Vec<MemberView>,
+}
+
+/// The view of a key that one member of a quorum has.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MemberView {
+    name: String,
+    has_vote: bool,
+    view: Result<Inspection, String>,
+}
+
+impl MemberView {
+    /// Creates the view of the member `name`, or tells why there is none.
+    pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
+        Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
+    }
+
+    /// The name by which all clients know the member.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the member has a vote: one that has lost its data waits until it has one again.
+    pub fn has_vote(&self) -> bool {
+        self.has_vote
+    }
+
+    /// The key as the member has it.
+    ///
+    /// # Errors
+    ///
+    /// Why the member did not tell, in words.
+    pub fn inspection(&self) -> Result<&Inspection, &str> {
+        self.view.as_ref().map_err(String::as_str)
+    }
 }
 
 impl Inspection {
     /// Creates the inspection of a key that nobody holds.
     pub fn free() -> Self {
-        Self { holders: Vec::new(), last_token: None, units: 0 }
+        Self { holders: Vec::new(), last_token: None, units: 0, members: Vec::new() }
     }
 
     /// Adds a lease in force, and its units to those in use.
@@ -117,6 +153,13 @@ impl Inspection {
         self
     }
 
+    /// Adds the view of a member, where the store is a quorum of several.
+    #[must_use]
+    pub fn with_member(mut self, view: MemberView) -> Self {
+        self.members.push(view);
+        self
+    }
+
     /// Whether any lease is in force.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
@@ -138,5 +181,10 @@ impl Inspection {
     /// keys share a counter.
     pub fn last_token(&self) -> Option<u64> {
         self.last_token
+    }
+
+    /// The view of each member, where the store is a quorum of several; else none.
+    pub fn members(&self) -> &[MemberView] {
+        &self.members
     }
 }

@@ -65,7 +65,7 @@ pub use client::{Builder, LockClient};
 pub use description::Description;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Operation};
-pub use holder::{Holder, Inspection};
+pub use holder::{Holder, Inspection, MemberView};
 pub use key::LockKey;
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
 pub use lock::guard::LockGuard;

@@ -354,8 +354,9 @@ pub(crate) fn check_feature(
         return Ok(());
     }
     let message = format!(
-        "{what} need \"{}\", which this store does not have: choose another store",
-        feature.name()
+        "{what} need \"{}\", which this store does not have: {}",
+        feature.name(),
+        store.advice()
     );
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()))
 }

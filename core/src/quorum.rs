@@ -8,12 +8,12 @@ mod late;
 mod learnt;
 mod members;
 mod muster;
+mod operator;
 mod renew;
 mod round;
 
 pub use builder::QuorumBuilder;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,11 +26,10 @@ use self::members::Members;
 use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Patience};
-use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::{Holder, Inspection};
+use crate::error::Error;
+use crate::holder::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
-use crate::membership::Enlistment;
 use crate::sync::atomic::AtomicBool;
 use crate::watch::KeyWatch;
 
@@ -99,6 +98,20 @@ impl<B: LockBackend> Quorum<B> {
         QuorumBuilder::new(members.into_iter().map(|(name, store)| (name.into(), store)))
     }
 
+    /// Returns once a majority of the members has a vote, as the first lock does: founds a new quorum, which needs all members.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if members belong to another quorum or two names are one server,
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no majority has a vote yet, and the errors of the members.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop, and to repeat.
+    pub async fn establish(&self) -> Result<(), Error> {
+        self.muster(self.members.member_timeout).await
+    }
+
     fn watch_each(&self, watch: impl Fn(&B) -> KeyWatch) -> KeyWatch {
         KeyWatch::any(self.members.iter().map(|member| watch(&member.store)))
     }
@@ -145,84 +158,20 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.watch_each(|store| store.watch_lease(lease))
     }
 
-    /// Tells of the leases that a majority has, as far as the members that answer tell.
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let key = key.clone();
-        let answers = self.members.ask_all(move |store| {
-            let key = key.clone();
-            async move { store.inspect(&key).await }
-        });
-        let answers = answers.await.by_majority(Operation::Inspect)?;
-        let last_token = answers.iter().filter_map(Inspection::last_token).max();
-        let unheard = self.members.len() - answers.len();
-        let mut views: BTreeMap<String, Vec<&Holder>> = BTreeMap::new();
-        for holder in answers.iter().flat_map(Inspection::holders) {
-            views.entry(holder.fingerprint().to_string()).or_default().push(holder);
-        }
-        let may_hold = views.into_values().filter_map(|mut views| {
-            views.sort_by_key(|view| std::cmp::Reverse(view.remaining()));
-            let last_of_majority = views.len().min(self.members.majority()) - 1;
-            let is_enough = views.len() + unheard >= self.members.majority();
-            is_enough.then(|| views[last_of_majority].clone())
-        });
-        let inspection = may_hold.fold(Inspection::free(), Inspection::with_holder);
-        Ok(inspection.with_last_token(last_token))
+        self.inspect_members(key).await
     }
 
-    /// Ends leases on all members, and raises the tokens of a majority to those of the member with the largest.
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        self.muster(self.members.member_timeout).await?;
-        let forced = key.clone();
-        let answers = self.members.ask_all(move |store| {
-            let key = forced.clone();
-            async move { store.force_release(&key).await }
-        });
-        let answers = answers.await.by_majority(Operation::ForceRelease)?;
-        let mut ended: Vec<Holder> = Vec::new();
-        for holder in answers.iter().flat_map(ForcedRelease::ended) {
-            if ended.iter().all(|known| known.fingerprint() != holder.fingerprint()) {
-                ended.push(holder.clone());
-            }
-        }
-        let ended = ended.into_iter().fold(ForcedRelease::new(), ForcedRelease::with_ended);
-        let Some(min_token) = answers.iter().filter_map(ForcedRelease::min_token).max() else {
-            return Ok(ended);
-        };
-        self.raise_floors(min_token).await?;
-        Ok(ended.with_min_token(min_token))
+        self.force_release_everywhere(key).await
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let key = key.clone();
-        let answers = self.members.ask_all(move |store| {
-            let key = key.clone();
-            async move { store.request_revocation(&key).await }
-        });
-        let answers = answers.await.by_majority(Operation::Revoke)?;
-        let is_held = answers.contains(&Revocation::Requested);
-        Ok(if is_held { Revocation::Requested } else { Revocation::NotHeld })
+        self.request_revocation_everywhere(key).await
     }
 
     async fn close(&self) {
         join_all(self.members.iter().map(|member| member.store.close())).await;
-    }
-}
-
-impl<B: LockBackend> Quorum<B> {
-    /// Has a majority grant only tokens from `min_token` on.
-    async fn raise_floors(&self, min_token: u64) -> Result<(), Error> {
-        let charter = self.members.charter.clone();
-        let answers = self.members.ask_voters(move |store, id| {
-            let enlistment = Enlistment::new(id, charter.clone()).with_floor(min_token - 1);
-            async move { store.enlist(&enlistment).await }
-        });
-        let standings = answers.await.by_majority(Operation::ForceRelease)?;
-        let has_floor = standings.iter().filter(|standing| standing.floor() >= min_token - 1);
-        if has_floor.count() >= self.members.majority() {
-            return Ok(());
-        }
-        let message = "the leases have ended, but no majority has the floor of the next token";
-        Err(Error::new(ErrorKind::Indeterminate, message).with_operation(Operation::ForceRelease))
     }
 }
 

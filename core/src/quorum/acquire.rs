@@ -9,7 +9,7 @@ use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
 use super::late;
-use super::members::Members;
+use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::backend::{Attempt, Grant, LockBackend, Release, Renewal};
 use crate::claim::{Claim, Patience};
@@ -52,7 +52,7 @@ impl<B: LockBackend> Quorum<B> {
 
     fn check(&self, claim: &Claim) -> Result<(), Error> {
         let message = if !claim.share().is_whole() {
-            "a quorum grants mutexes only: k units need more than k / (k + 1) of the members, and a majority is less"
+            MUTEXES_ONLY
         } else if claim.lease().ttl() > self.members.max_ttl {
             "the TTL is above the longest of this quorum"
         } else {

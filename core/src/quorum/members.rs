@@ -12,13 +12,16 @@ use super::round::{Answer, Round};
 use crate::backend::LockBackend;
 use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, Operation};
+use crate::error::{Error, ErrorKind, Operation};
 use crate::membership::{Charter, StoreId};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
 /// The shortest time that a member has to answer.
 const SHORTEST: Duration = Duration::from_millis(5);
+
+/// The reason why a quorum has no units and no queue.
+pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members, and members queue callers in different orders: use one store for other locks";
 
 /// Half of the time that the watchdog gives a renewal.
 const LIMITS_PER_TTL: u32 = 12;
@@ -45,9 +48,9 @@ pub(super) struct Member<B> {
 
 /// The answers of members within their time.
 pub(super) struct Answers<T> {
+    names: Vec<String>,
     majority: usize,
-    answers: Vec<T>,
-    failures: Vec<(String, Error)>,
+    answers: Vec<(usize, Result<T, Error>)>,
 }
 
 impl<B: LockBackend> Members<B> {
@@ -96,6 +99,7 @@ impl<B: LockBackend> Members<B> {
             .fold(Capabilities::new("quorum", fencing), Capabilities::with)
             .with_ttl_range(min_ttl, max_ttl.min(self.max_ttl))
             .with_ttl_granularity(granularity.unwrap_or_default())
+            .with_advice(MUTEXES_ONLY)
     }
 
     /// How long a member has to answer a request for a lease of this TTL.
@@ -187,17 +191,17 @@ impl<B: LockBackend> Members<B> {
     }
 
     async fn answers<T: Send + 'static>(&self, mut round: Round<T>) -> Answers<T> {
-        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        let mut answers = Vec::new();
         let ends = self.clock.now() + self.member_timeout;
-        let note = |(number, answer): Answer<T>| {
-            match answer {
-                Ok(answer) => answers.push(answer),
-                Err(error) => failures.push((self.list[number].name.clone(), error)),
-            }
+        let note = |answer: Answer<T>| {
+            answers.push(answer);
             false
         };
         self.collect(&mut round, ends, note).await;
-        Answers { majority: self.majority(), answers, failures }
+        answers.extend(round.unheard().iter().map(|number| (*number, Err(no_answer()))));
+        answers.sort_by_key(|(number, _)| *number);
+        let names = self.iter().map(|member| member.name.clone()).collect();
+        Answers { names, majority: self.majority(), answers }
     }
 }
 
@@ -248,12 +252,26 @@ impl<B> Member<B> {
 impl<T> Answers<T> {
     /// The answers, if a majority has answered.
     pub(super) fn by_majority(self, operation: Operation) -> Result<Vec<T>, Error> {
-        if self.answers.len() >= self.majority {
-            return Ok(self.answers);
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        for (number, answer) in self.answers {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failures.push((self.names[number].clone(), error)),
+            }
         }
-        Err(no_majority(self.answers.len(), self.majority, &self.failures, false)
-            .with_operation(operation))
+        if answers.len() >= self.majority {
+            return Ok(answers);
+        }
+        Err(no_majority(answers.len(), self.majority, &failures, false).with_operation(operation))
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Answer<T>> {
+        self.answers.iter()
+    }
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer in time")
 }
 
 impl<B> fmt::Debug for Members<B> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::no_majority;
 use super::late;
-use super::members::Members;
+use super::members::{Members, no_answer};
 use crate::backend::LockBackend;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::membership::{Enlistment, Standing, StoreId};
@@ -78,7 +78,8 @@ impl<B: LockBackend> Members<B> {
         Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))
     }
 
-    async fn standings(
+    /// The standings of members, until so many with a vote and soon after all others have answered; and the names of those that did not.
+    pub(super) async fn standings(
         &self,
         numbers: impl IntoIterator<Item = usize>,
         enough: usize,
@@ -105,14 +106,13 @@ impl<B: LockBackend> Members<B> {
             }
         }
         for number in round.unheard() {
-            let error = Error::new(ErrorKind::Unavailable, "no answer in time");
-            failures.push((self.member(*number).name.clone(), error));
+            failures.push((self.member(*number).name.clone(), no_answer()));
         }
         (standings, failures)
     }
 
     /// Refuses two names for one server, and members of other quorums.
-    fn check(&self, standings: &Standings) -> Result<(), Error> {
+    pub(super) fn check(&self, standings: &Standings) -> Result<(), Error> {
         let mut names: BTreeMap<StoreId, &str> = BTreeMap::new();
         for (number, standing) in standings {
             let name = self.member(*number).name.as_str();

@@ -94,8 +94,12 @@ async fn permits_and_readers_are_refused_with_a_reason() {
         assert!(error.to_string().contains("mutexes only"), "{error}");
     }
     let client = client_of(quorum);
-    assert_eq!(client.semaphore(key(), 3).unwrap_err().kind(), ErrorKind::Unsupported);
-    assert_eq!(client.rw_lock(key()).unwrap_err().kind(), ErrorKind::Unsupported);
+    let semaphore = client.semaphore(key(), 3).unwrap_err();
+    let rw_lock = client.rw_lock(key()).unwrap_err();
+    for error in [semaphore, rw_lock] {
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("mutexes only"), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

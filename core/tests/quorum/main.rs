@@ -2,6 +2,7 @@
 
 mod configuration;
 mod model;
+mod operator;
 mod servers;
 mod tokens;
 mod upkeep;
