@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::redlock;
 use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, Operation};
 
 /// Connects to the store at `url`.
@@ -19,12 +20,14 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
-/// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
+/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
+/// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
 /// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
-/// `RedisConfig::from_url` and `SqliteConfig::from_url`.
+/// `RedisConfig::from_url` and `SqliteConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
+/// are those of [`QuorumBuilder`](leasehold_core::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
 ///
 /// # Errors
 ///
@@ -64,10 +67,11 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
         "postgres" | "postgresql" => postgres(url).await,
         "mysql" | "mariadb" => mysql(url).await,
         "sqlite" => sqlite(url).await,
+        _ if redlock::is_redlock(scheme) => redlock::connect(url).await,
         _ if is_redis(scheme) => redis(url).await,
         _ => Err(invalid(
             "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
-             redis-sentinel, redis-cluster, unix, and with TLS etcds and rediss",
+             redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
         )),
     }
 }
@@ -107,15 +111,38 @@ async fn postgres(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     ))
 }
 
+/// The crate that speaks to Redis.
+enum RedisClient {
+    Redis,
+    Fred,
+}
+
+impl RedisClient {
+    fn of(url: &str) -> Result<Self, Error> {
+        let (_, query) = url.split_once('?').unwrap_or_default();
+        let mut clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
+        match clients.next_back() {
+            Some("redis") => Ok(Self::Redis),
+            Some("fred") => Ok(Self::Fred),
+            Some(_) => Err(invalid("client in the URL must be redis or fred")),
+            None if cfg!(feature = "redis") || !cfg!(feature = "fred") => Ok(Self::Redis),
+            None => Ok(Self::Fred),
+        }
+    }
+}
+
 async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    let (_, query) = url.split_once('?').unwrap_or_default();
-    let mut clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
-    match clients.next_back() {
-        Some("redis") => with_redis(url).await,
-        Some("fred") => with_fred(url).await,
-        Some(_) => Err(invalid("client in the URL must be redis or fred")),
-        None if cfg!(feature = "redis") || !cfg!(feature = "fred") => with_redis(url).await,
-        None => with_fred(url).await,
+    match RedisClient::of(url)? {
+        RedisClient::Redis => with_redis(url).await,
+        RedisClient::Fred => with_fred(url).await,
+    }
+}
+
+/// The store at `url`, to which the first request connects.
+pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    match RedisClient::of(url)? {
+        RedisClient::Redis => with_redis_lazily(url),
+        RedisClient::Fred => with_fred_lazily(url),
     }
 }
 
@@ -124,8 +151,19 @@ async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_redis::RedisBackend::connect(url).await?))
 }
 
+#[cfg(feature = "redis")]
+fn with_redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_redis::{RedisBackend, RedisConfig};
+    Ok(Arc::new(RedisBackend::connect_lazily(RedisConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "redis"))]
-async fn with_redis(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    with_redis_lazily(url)
+}
+
+#[cfg(not(feature = "redis"))]
+fn with_redis_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "Redis is not built into this program: build it with the Cargo feature `redis`, with TLS `redis-tls`",
     ))
@@ -136,8 +174,19 @@ async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_fred::FredBackend::connect(url).await?))
 }
 
+#[cfg(feature = "fred")]
+fn with_fred_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_fred::{FredBackend, FredConfig};
+    Ok(Arc::new(FredBackend::connect_lazily(FredConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "fred"))]
-async fn with_fred(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    with_fred_lazily(url)
+}
+
+#[cfg(not(feature = "fred"))]
+fn with_fred_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "client=fred is not built into this program: build it with the Cargo feature `fred`, with TLS `fred-tls`",
     ))
@@ -179,7 +228,7 @@ fn unsupported(message: &'static str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
 
-fn invalid(message: &'static str) -> Error {
+pub(crate) fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
@@ -225,7 +274,7 @@ mod tests {
     #[cfg(not(any(feature = "redis", feature = "fred")))]
     #[tokio::test]
     async fn without_its_feature_a_redis_url_is_refused_and_names_it() {
-        for scheme in ["redis", "rediss", "redis-sentinel", "redis-cluster", "valkeys-cluster"] {
+        for scheme in ["redis", "rediss", "redis-sentinel", "redlock+redis", "valkeys-cluster"] {
             assert_names(&refusal(&format!("{scheme}://:S3CR3T@host")).await, "`redis`");
         }
     }
@@ -281,6 +330,22 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_is_not_there_is_refused_and_named() {
         assert_names(&refusal("redis://:S3CR3T@host?client=fred").await, "`fred`");
+    }
+
+    #[cfg(any(feature = "redis", feature = "fred"))]
+    #[tokio::test]
+    async fn redlock_urls_reach_all_members() {
+        let ports = [(); 3].map(|()| leasehold_testbed::free_port());
+        let hosts = ports.map(|port| format!("127.0.0.1:{port}"));
+        let error = refusal(&format!("redlock+redis://:S3CR3T@{}", hosts.join(","))).await;
+
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let shown = format!("{error} {error:?}");
+        assert!(hosts.iter().all(|host| shown.contains(host.as_str())), "{shown}");
+        assert!(!shown.contains("S3CR3T"), "{shown}");
+        for url in ["redlock+redis://a,b", "redlock+redis://a,b,a:6379", "redlock+redis:a"] {
+            assert_eq!(refusal(url).await.kind(), ErrorKind::Invalid, "{url}");
+        }
     }
 
     #[cfg(all(feature = "redis", feature = "fred"))]

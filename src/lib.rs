@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod connect;
+mod redlock;
 
 #[cfg(feature = "blocking")]
 pub mod blocking;

@@ -33,6 +33,9 @@ use crate::lease::Lease;
 use crate::sync::atomic::AtomicBool;
 use crate::watch::KeyWatch;
 
+/// A member that is asked for the first time is connected to first, which takes several round trips and, with TLS, more.
+const CONNECTING: u32 = 8;
+
 /// A store made of several independent stores: a lease is in force while a majority of them has it.
 ///
 /// This is Redlock with ordered tokens. The members know nothing of each other. A client asks all of them at once, and a lock is granted
@@ -109,7 +112,7 @@ impl<B: LockBackend> Quorum<B> {
     ///
     /// Safe to drop, and to repeat.
     pub async fn establish(&self) -> Result<(), Error> {
-        self.muster(self.members.member_timeout).await
+        self.muster(self.members.member_timeout * CONNECTING).await
     }
 
     fn watch_each(&self, watch: impl Fn(&B) -> KeyWatch) -> KeyWatch {

@@ -3,5 +3,6 @@
 mod etcd;
 mod operator;
 mod redis;
+mod redlock;
 mod support;
 mod this_machine;
