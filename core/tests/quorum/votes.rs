@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, LockOptions};
+use leasehold_core::{
+    Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Quorum, Renewal,
+};
 use tokio::time::{Instant, sleep};
 
-use crate::servers::{Servers, State, TTL, client_of, key, lock_once};
+use crate::servers::{Member, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -95,7 +97,7 @@ async fn late_vote_of_a_refused_claim_is_given_back() {
     for server in &servers.0[..2] {
         server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
     }
-    let free = Lease::new(&leasehold_core::LockKey::new("free").unwrap(), TTL);
+    let free = Lease::new(&LockKey::new("free").unwrap(), TTL);
     quorum.try_acquire(&Claim::new(free)).await.unwrap();
     servers.0[2].set(State::Slow(MS(400)));
 
@@ -105,6 +107,57 @@ async fn late_vote_of_a_refused_claim_is_given_back() {
     // The vote comes after 400 ms, and the release of it takes as long again.
     sleep(MS(401)).await;
     assert!(servers.0[2].store.inspect(&key()).await.unwrap().is_held());
+    sleep(MS(400)).await;
+    assert!(!servers.0[2].store.inspect(&key()).await.unwrap().is_held());
+}
+
+/// Three servers, the third of which grants `lease` 400 ms after all had refused it, and gives it back 400 ms later.
+async fn with_a_late_release(lease: &Lease) -> (Servers, Quorum<Member>) {
+    let servers = Servers::found(3).await;
+    let quorum = servers.quorum();
+    let free = Lease::new(&LockKey::new("free").unwrap(), TTL);
+    quorum.try_acquire(&Claim::new(free)).await.unwrap();
+    let other = Lease::new(&key(), TTL);
+    for server in &servers.0[..2] {
+        server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
+    }
+    servers.0[2].set(State::Slow(MS(400)));
+    let refused = quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    assert!(matches!(refused, Attempt::Held(_)));
+    sleep(MS(500)).await;
+    servers.0[2].set(State::Up);
+    for server in &servers.0[..2] {
+        server.store.release(&other).await.unwrap();
+    }
+    (servers, quorum)
+}
+
+#[tokio::test(start_paused = true)]
+async fn vote_does_not_count_before_its_former_release_has_ended() {
+    let lease = Lease::new(&key(), TTL);
+    let (servers, quorum) = with_a_late_release(&lease).await;
+    servers.0[1].set(State::Down);
+
+    let early = quorum.try_acquire(&Claim::new(lease.clone())).await;
+
+    assert!(!matches!(early, Ok(Attempt::Granted(_))), "{early:?}");
+    sleep(MS(400)).await;
+    let late = quorum.try_acquire(&Claim::new(lease)).await;
+    assert!(matches!(late, Ok(Attempt::Granted(_))), "{late:?}");
+    assert_eq!(servers.holding(&key()).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_does_not_count_a_vote_with_a_release_under_way() {
+    let lease = Lease::new(&key(), TTL);
+    let (servers, quorum) = with_a_late_release(&lease).await;
+    let granted = quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    assert!(matches!(granted, Attempt::Granted(_)));
+    servers.0[1].store.force_release(&key()).await.unwrap();
+
+    let renewed = quorum.renew(&lease).await;
+
+    assert!(!matches!(renewed, Ok(Renewal::Renewed)), "{renewed:?}");
     sleep(MS(400)).await;
     assert!(!servers.0[2].store.inspect(&key()).await.unwrap().is_held());
 }
