@@ -208,7 +208,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
-    /// Makes the store a member of a quorum, with all later tokens above a floor, and tells what came of it.
+    /// Makes the store a member of a quorum, with the tokens of all later claims under its charter above a floor, and tells what came of it.
     ///
     /// One atomic step, which changes nothing if the store has another identity or is a member under another charter.
     ///

@@ -49,8 +49,8 @@ pub enum Feature {
     /// [`LockBackend::inspect`](crate::LockBackend::inspect) works, and a refusal names a [holder](crate::Contention::with_holder).
     Inspect,
     /// The store may be a member of a quorum: [`standing`](crate::LockBackend::standing) and
-    /// [`enlist`](crate::LockBackend::enlist) work, and it heeds the [charter](crate::Claim::with_charter) and the
-    /// [least token](crate::Claim::with_least_token) of a claim and the [floor](crate::Lease::with_floor) of a lease.
+    /// [`enlist`](crate::LockBackend::enlist) work, it heeds the [charter](crate::Claim::with_charter) of a claim and the
+    /// [floor](crate::Lease::with_floor) of a lease, and it heeds the [least token](crate::Claim::with_least_token) of a claim under its charter.
     Membership,
     /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
     Push,

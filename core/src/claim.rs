@@ -69,7 +69,8 @@ impl Claim {
     /// Says which number the token shall reach, so that several stores grant the same.
     ///
     /// A wish: a store with [`Feature::Membership`](crate::Feature::Membership) ignores a number more than
-    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock, others ignore all. So a client whose clock is wrong uses up no numbers.
+    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. So a client whose clock is wrong uses up no numbers. Other stores may
+    /// ignore all wishes, and so may any store for a claim without a [charter](Self::with_charter).
     #[must_use]
     pub fn with_least_token(mut self, number: u64) -> Self {
         self.least_token = number;
@@ -79,7 +80,8 @@ impl Claim {
     /// Says under which charter the store must be enlisted to grant the claim.
     ///
     /// A store with [`Feature::Membership`](crate::Feature::Membership) fails the attempt otherwise, with
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable).
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable). It may refuse, as [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported),
+    /// claims of units under a charter, and several claims at once.
     #[must_use]
     pub fn with_charter(mut self, charter: Charter) -> Self {
         self.charter = Some(charter);

@@ -178,7 +178,8 @@ impl Lease {
 
     /// Says which number all later tokens of the key exceed, once a renewal has put the lease in force with it.
     ///
-    /// For a store with [`Feature::Membership`](crate::Feature::Membership); others ignore it. It is no part of a claim.
+    /// For a store with [`Feature::Membership`](crate::Feature::Membership), and a lease that was granted under its charter; others may ignore it.
+    /// It is no part of a claim.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;

@@ -87,7 +87,7 @@ impl Standing {
         self
     }
 
-    /// Says which number no token of the store so far exceeds, of any key.
+    /// Says which number no token so far exceeds that the store granted under its charter, of any key.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
@@ -111,7 +111,7 @@ impl Standing {
         self.charter.as_ref()
     }
 
-    /// A number that no token of the store so far exceeds, of any key.
+    /// A number that no token so far exceeds that the store granted under its charter, of any key.
     pub fn floor(&self) -> u64 {
         self.floor
     }
@@ -136,7 +136,7 @@ impl Enlistment {
         Self { store, charter, floor: 0 }
     }
 
-    /// Says which number all later tokens of the store shall exceed, of any key.
+    /// Says which number all later tokens under the charter shall exceed, of any key.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {
         self.floor = floor;
@@ -153,7 +153,7 @@ impl Enlistment {
         &self.charter
     }
 
-    /// The number that all later tokens of the store exceed, of any key.
+    /// The number that all later tokens under the charter exceed, of any key.
     pub fn floor(&self) -> u64 {
         self.floor
     }

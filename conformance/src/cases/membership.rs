@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, Charter, Claim, Enlistment, ErrorKind, LockBackend, Release, Renewal, Standing,
-    StoreId,
+    Attempt, Charter, Claim, Enlistment, ErrorKind, Grant, Lease, LockBackend, Release, Renewal,
+    Standing, StoreId,
 };
 
-use super::{grant, refusal};
+use super::refusal;
+use crate::driven::Observed;
 use crate::harness::Harness;
 use crate::scene::Scene;
 
@@ -22,86 +23,103 @@ async fn standing<B: LockBackend>(backend: &B) -> Standing {
     backend.standing(StoreId::new()).await.unwrap()
 }
 
-/// The token of a grant of its own, at once released.
+/// A client of a store that is enlisted under the charter of this suite.
+async fn member<H: Harness>(scene: &Scene<H>) -> Observed<H::Backend> {
+    let backend = scene.backend().await;
+    let enlistment = Enlistment::new(standing(&backend).await.store(), charter());
+    assert_eq!(backend.enlist(&enlistment).await.unwrap().charter(), Some(&charter()));
+    backend
+}
+
+fn claim(lease: &Lease) -> Claim {
+    Claim::new(lease.clone()).with_charter(charter())
+}
+
+async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
+    match backend.try_acquire(claim).await.unwrap() {
+        Attempt::Granted(grant) => grant,
+        Attempt::Held(contention) => panic!("free, but {contention:?}"),
+    }
+}
+
+/// The token of a grant of its own under the charter, at once released.
 async fn next_token<H: Harness>(scene: &Scene<H>, backend: &impl LockBackend) -> u64 {
     let lease = scene.lease(&scene.key());
-    let token = grant(backend, &lease).await.token();
+    let token = granted(backend, &claim(&lease)).await.token();
     backend.release(&lease).await.unwrap();
     token
 }
 
 pub(crate) async fn a_renewal_raises_the_floor<H: Harness>(scene: &Scene<H>) {
-    let (key, backend) = (scene.key(), scene.backend().await);
+    let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
-    let floor = grant(&backend, &lease).await.token() + JUMP;
+    let floor = granted(&backend, &claim(&lease)).await.token() + JUMP;
 
     assert_eq!(backend.renew(&lease.clone().with_floor(floor)).await.unwrap(), Renewal::Renewed);
 
+    assert!(standing(&backend).await.floor() >= floor);
     assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
     let next = scene.lease(&key);
-    assert!(grant(&backend, &next).await.token() > floor);
+    assert!(granted(&backend, &claim(&next)).await.token() > floor);
     backend.release(&next).await.unwrap();
 }
 
 pub(crate) async fn a_floor_without_its_lease_is_refused<H: Harness>(scene: &Scene<H>) {
-    let (key, backend) = (scene.key(), scene.backend().await);
+    let (key, backend) = (scene.key(), member(scene).await);
     let (former, lease) = (scene.lease(&key), scene.lease(&key));
     // No store gives so many tokens, or goes by a clock so late.
     let floor = 1 << 52;
-    grant(&backend, &former).await;
+    granted(&backend, &claim(&former)).await;
     backend.release(&former).await.unwrap();
-    grant(&backend, &lease).await;
+    granted(&backend, &claim(&lease)).await;
 
     assert_eq!(backend.renew(&former.with_floor(floor)).await.unwrap(), Renewal::Taken);
 
     assert!(standing(&backend).await.floor() < floor);
     backend.release(&lease).await.unwrap();
     let next = scene.lease(&key);
-    assert!(grant(&backend, &next).await.token() < floor);
+    assert!(granted(&backend, &claim(&next)).await.token() < floor);
     backend.release(&next).await.unwrap();
 }
 
 pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach<H: Harness>(scene: &Scene<H>) {
-    let (key, backend) = (scene.key(), scene.backend().await);
+    let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
     let wish = next_token(scene, &backend).await + JUMP;
 
-    let attempt = backend.try_acquire(&Claim::new(lease.clone()).with_least_token(wish)).await;
+    let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();
 
-    let Attempt::Granted(granted) = attempt.unwrap() else { panic!("nobody holds it") };
-    assert!(granted.token() >= wish, "{} and not {wish}", granted.token());
+    assert!(token >= wish, "{token} and not {wish}");
     backend.release(&lease).await.unwrap();
-    assert!(grant(&backend, &lease).await.token() > granted.token());
+    assert!(granted(&backend, &claim(&lease)).await.token() > token);
     backend.release(&lease).await.unwrap();
 }
 
 pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens<H: Harness>(scene: &Scene<H>) {
-    let (key, backend) = (scene.key(), scene.backend().await);
+    let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
     // A clock that is years ahead.
     let wish = next_token(scene, &backend).await + (1 << 50);
 
-    let attempt = backend.try_acquire(&Claim::new(lease.clone()).with_least_token(wish)).await;
+    let token = granted(&backend, &claim(&lease).with_least_token(wish)).await.token();
 
-    let Attempt::Granted(granted) = attempt.unwrap() else { panic!("nobody holds it") };
-    assert!(granted.token() < wish);
+    assert!(token < wish);
     backend.release(&lease).await.unwrap();
     assert!(next_token(scene, &backend).await < wish);
 }
 
 pub(crate) async fn a_store_knows_its_identity_and_its_floor<H: Harness>(scene: &Scene<H>) {
-    let (one, other) = (scene.backend().await, scene.backend().await);
+    let (one, other) = (member(scene).await, scene.backend().await);
     let before = standing(&one).await;
     let lease = scene.lease(&scene.key());
-    let granted = one.try_acquire(&Claim::new(lease.clone()).with_spare_tokens(100)).await.unwrap();
+    let grant = granted(&one, &claim(&lease).with_spare_tokens(100)).await;
     one.release(&lease).await.unwrap();
     scene.pass(scene.ttl() / 4).await;
 
     let after = standing(&other).await;
 
-    let Attempt::Granted(granted) = granted else { panic!("nobody holds it") };
     assert_eq!(after.store(), before.store());
-    assert!(after.floor() >= granted.token() + u64::from(granted.spare_tokens()));
+    assert!(after.floor() >= grant.token() + u64::from(grant.spare_tokens()));
     assert!(after.age() >= before.age() + scene.ttl() / 8, "{:?}", after.age());
     assert!(after.age() <= before.age() + scene.ttl() / 4 + scene.slack(), "{:?}", after.age());
 }
@@ -110,26 +128,26 @@ pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store<H: Harness>(
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = scene.lease(&key);
     let other = Charter::new(["other"], Duration::from_secs(60));
-    let under = |charter: &Charter| Claim::new(lease.clone()).with_charter(charter.clone());
-    let refused = async |charter: &Charter| {
-        let error = backend.try_acquire(&under(charter)).await.unwrap_err();
+    let refused = async || {
+        let claim = Claim::new(lease.clone()).with_charter(other.clone());
+        let error = backend.try_acquire(&claim).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert_eq!(scene.witness(&key).await, None, "a refused claim was granted");
     };
-    refused(&other).await;
+    refused().await;
 
     let store = standing(&backend).await.store();
     let enlisted = backend.enlist(&Enlistment::new(store, charter())).await.unwrap();
 
     assert_eq!(enlisted.charter(), Some(&charter()));
-    refused(&other).await;
-    assert!(matches!(backend.try_acquire(&under(&charter())).await, Ok(Attempt::Granted(_))));
+    refused().await;
+    granted(&backend, &claim(&lease)).await;
     refusal(&backend, &scene.lease(&key)).await;
     backend.release(&lease).await.unwrap();
 }
 
 pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys<H: Harness>(scene: &Scene<H>) {
-    let backend = scene.backend().await;
+    let backend = member(scene).await;
     let floor = next_token(scene, &backend).await + JUMP;
     let store = standing(&backend).await.store();
 
@@ -143,10 +161,10 @@ pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys<H: Harness>(scene
 }
 
 pub(crate) async fn an_enlistment_of_another_store_changes_nothing<H: Harness>(scene: &Scene<H>) {
-    let backend = scene.backend().await;
+    let backend = member(scene).await;
     let before = standing(&backend).await;
     let floor = before.floor().max(next_token(scene, &backend).await) + (1 << 50);
-    let elsewhere = Enlistment::new(StoreId::new(), Charter::new(["elsewhere"], scene.ttl()));
+    let elsewhere = Enlistment::new(StoreId::new(), charter());
 
     let after = backend.enlist(&elsewhere.with_floor(floor)).await.unwrap();
 
@@ -157,9 +175,8 @@ pub(crate) async fn an_enlistment_of_another_store_changes_nothing<H: Harness>(s
 pub(crate) async fn an_enlistment_under_another_charter_changes_nothing<H: Harness>(
     scene: &Scene<H>,
 ) {
-    let backend = scene.backend().await;
+    let backend = member(scene).await;
     let store = standing(&backend).await.store();
-    backend.enlist(&Enlistment::new(store, charter())).await.unwrap();
     let floor = next_token(scene, &backend).await + (1 << 50);
     let other = Enlistment::new(store, Charter::new(["other"], scene.ttl())).with_floor(floor);
 
