@@ -17,9 +17,7 @@ use family::{
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-harness!(OneRedis, "fred", Driven, Backend, identity, &[], {
-    const LACKS: &[Need] = &[Need::Membership];
-});
+harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
 harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });

@@ -74,6 +74,7 @@ fn to_reply(value: Value) -> Reply {
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => {
             Reply::Bytes(text.into_bytes())
         }
+        Value::Okay => Reply::Bytes(b"OK".to_vec()),
         Value::Int(int) => Reply::Int(int),
         Value::Nil => Reply::Nil,
         _ => Reply::Other,

@@ -21,9 +21,7 @@ mod family;
 /// Without hand-over, all holders of one process ask the store.
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
-harness!(OneRedis, "redis", Driven, Backend, identity, &[], {
-    const LACKS: &[Need] = &[Need::Membership];
-});
+harness!(OneRedis, "redis", Driven, Backend, identity, &[], {});
 harness!(OneInRealTime, "redis, real time", Single, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, ForcedRelease,
-    Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ErrorKind, Feature, Fencing,
+    ForcedRelease, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal,
+    Revocation, Standing, StoreId,
 };
 
 use crate::call::Call;
 use crate::client::{Client, Received};
 use crate::config::{Config, Replicas};
 use crate::layout::{Concerns, Layout};
+use crate::process::Process;
 use crate::reply::{
     Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation,
+    decode_release, decode_renewal, decode_revocation, decode_standing,
 };
 use crate::servers::Servers;
 use crate::shared::Shared;
@@ -91,6 +93,16 @@ impl<C: Client> Backend<C> {
         told.outcome
     }
 
+    /// Refuses a claim under a charter unless it is one that is granted under charters.
+    fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
+        if claim.charter().is_none() || is_grantable {
+            return Ok(());
+        }
+        let message = "under a charter, a single server grants mutexes, one by one";
+        let error = Error::new(ErrorKind::Unsupported, message);
+        Err(context::<C>(error, Operation::Acquire, claim.key()))
+    }
+
     async fn call<T>(
         &self,
         operation: Operation,
@@ -136,6 +148,18 @@ impl<C: Client> Backend<C> {
         acquired.await.map_err(|error| context::<C>(error, Operation::Acquire, key))
     }
 
+    /// Runs what the server answers with its standing.
+    async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
+        let standing = async {
+            let key = self.0.layout.member().floor;
+            let process = self.0.servers.process(&key).await?;
+            let call = call(&self.0.layout, &process);
+            decode_standing(self.0.servers.call(&call).await?)
+        };
+        let context = |error: Error| error.with_operation(Operation::Enlist).with_backend(C::NAME);
+        standing.await.map_err(context)
+    }
+
     /// Releases what does not count as granted.
     async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
         let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
@@ -169,10 +193,14 @@ impl<C: Client> LockBackend for Backend<C> {
         if self.0.servers.has_all_keys_together() {
             capabilities = capabilities.with(Feature::Together);
         }
+        if self.0.servers.is_the_only_one() {
+            capabilities = capabilities.with(Feature::Membership);
+        }
         if self.0.shared.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.check_charter(claim, claim.share().is_whole() && self.0.servers.is_the_only_one())?;
         let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
         let share = claim.share();
         let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.shared.has_push() };
@@ -193,6 +221,9 @@ impl<C: Client> LockBackend for Backend<C> {
         let Some(first) = claims.first() else {
             return Ok(AttemptAll::Granted(Vec::new()));
         };
+        for claim in claims {
+            self.check_charter(claim, false)?;
+        }
         let refuse = |message: String| {
             let error = Error::new(ErrorKind::Unsupported, message);
             Err(context::<C>(error, Operation::Acquire, first.key()))
@@ -267,6 +298,14 @@ impl<C: Client> LockBackend for Backend<C> {
         let revocation = self.call(Operation::Revoke, key, call, decode_revocation).await?;
         self.0.news.changed(key, Concerns::Holders);
         Ok(revocation)
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        self.stand(|layout, process| Call::standing(layout, fresh, process)).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        self.stand(|layout, process| Call::enlist(layout, enlistment, process)).await
     }
 
     async fn close(&self) {

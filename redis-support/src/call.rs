@@ -1,5 +1,7 @@
 //! Operations as calls of scripts.
 
+mod member;
+
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,8 +71,13 @@ impl Call {
         };
         match lease.share() {
             Share::Whole => {
-                let words = Words::of(&of, &WANTED)
-                    .keys(&of, &[Place::NewsFor(&id)])
+                let charter = claim.charter().map(|charter| (charter, layout.member()));
+                let words = Words::of(&of, &WANTED).keys(&of, &[Place::NewsFor(&id)]);
+                let words = match &charter {
+                    Some((_, member)) => words.key(&member.record),
+                    None => words,
+                };
+                let words = words
                     .value(lease)
                     .millis(lease.ttl())
                     .number(claim.spare_tokens())
@@ -78,6 +85,11 @@ impl Call {
                     .millis(place)
                     .millis(patience)
                     .word(channel.unwrap_or("-"));
+                if let Some((charter, member)) = &charter {
+                    let words = words.word(charter.as_str()).number(claim.least_token());
+                    let words = words.word(&member.floor);
+                    return Self::new(words.shape(Script::AcquireUnderCharter), words);
+                }
                 // One that is renewed asks for news then.
                 let is_told = lease.tenure() == Tenure::Fixed;
                 let shape = Shape { wants_news: is_told, ..words.shape(Script::Acquire) };
@@ -261,6 +273,12 @@ impl Words {
     fn renewal(self, layout: &Layout, lease: &Lease) -> (Shape, Self) {
         let of = layout.places(lease.key());
         match lease.share() {
+            Share::Whole if lease.floor() > 0 => {
+                let words = self.next(&of, &[Place::Lock, Place::Revoke, Place::Fence]);
+                let words = words.value(lease).millis(lease.ttl()).number(lease.floor());
+                let words = words.word(&layout.member().floor);
+                (words.shape(Script::RaiseFloor), words)
+            }
             Share::Whole => {
                 let words = self.next(&of, &[Place::Lock, Place::Revoke]);
                 let words = words.value(lease).millis(lease.ttl());
@@ -297,6 +315,13 @@ impl Words {
             of.write(*key, &mut self.text);
             self.ends.push(self.text.len());
         }
+        self.keys.end = self.ends.len();
+        self
+    }
+
+    /// Adds a key that belongs to no lock.
+    fn key(mut self, name: &str) -> Self {
+        self = self.word(name);
         self.keys.end = self.ends.len();
         self
     }
@@ -358,6 +383,8 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::Charter;
+
     use super::*;
 
     fn lease() -> Lease {
@@ -391,6 +418,29 @@ mod tests {
         assert!(less.keys().eq(["lock:k"]) && call.keys().len() == 4);
         assert!(less.args().eq(call.args()));
         assert!(less.with_essential_keys().is_none());
+    }
+
+    #[test]
+    fn a_charter_takes_a_script_and_words_of_its_own() {
+        let (layout, charter) = (Layout::default(), Charter::new(["a"], Duration::from_secs(1)));
+        let plain = Claim::new(lease()).with_least_token(7);
+        let under = plain.clone().with_charter(charter.clone());
+        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None));
+
+        assert_eq!(under.script(), Script::AcquireUnderCharter);
+        assert!(under.keys().eq(plain.keys().chain(["lock:~member"])));
+        assert!(under.args().skip(7).eq([charter.as_str(), "7", "lock:~floor"]));
+        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 7));
+    }
+
+    #[test]
+    fn a_floor_takes_a_script_of_its_own() {
+        let renew = |lease: &Lease| Call::renew(&Layout::default(), lease);
+        let (plain, raised) = (renew(&lease()), renew(&lease().with_floor(9)));
+
+        assert_eq!((plain.script(), raised.script()), (Script::Renew, Script::RaiseFloor));
+        assert!(raised.keys().take(2).eq(plain.keys()) && raised.keys().len() == 3);
+        assert!(raised.args().skip(2).eq(["9", "lock:~floor"]));
     }
 
     #[test]

@@ -99,9 +99,8 @@ impl ServerError {
         match self.code.as_str() {
             // Not now: nothing was applied, and it passes without anybody's help.
             "BUSY" => (ErrorKind::Unavailable, "another client's script keeps the server busy"),
-            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOREPLICAS" | "NOSCRIPT" | "TRYAGAIN" => {
-                (ErrorKind::Unavailable, "")
-            }
+            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "NOMEMBER" | "NOREPLICAS" | "NOSCRIPT"
+            | "TRYAGAIN" => (ErrorKind::Unavailable, ""),
             "READONLY" => {
                 (ErrorKind::Unavailable, "this server is a replica; connect to the primary")
             }
@@ -187,6 +186,7 @@ mod tests {
             ("CLUSTERDOWN", "The cluster is down", ErrorKind::Unavailable),
             ("LOADING", "Redis is loading the dataset in memory", ErrorKind::Unavailable),
             ("MASTERDOWN", "Link with MASTER is down", ErrorKind::Unavailable),
+            ("NOMEMBER", "this server has no vote under the charter", ErrorKind::Unavailable),
             ("NOREPLICAS", "Not enough good replicas to write.", ErrorKind::Unavailable),
             ("READONLY", "You can't write against a read only replica.", ErrorKind::Unavailable),
             ("TRYAGAIN", "Multiple keys request during rehashing of slot", ErrorKind::Unavailable),

@@ -56,6 +56,14 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
+    /// What the server knows of itself as a member of a quorum, and the floor of its tokens.
+    pub(crate) fn member(&self) -> Member {
+        Member {
+            record: format!("{}~member", self.prefix),
+            floor: format!("{}~floor", self.prefix),
+        }
+    }
+
     /// A channel to tell a backend of leases that are offered to those of it who wait, whichever connection it has then.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
@@ -85,6 +93,13 @@ impl Layout {
             _ => None,
         }
     }
+}
+
+/// The keys of a server that is a member of a quorum. There is one such server, so they need no hash slot of any lock.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Member {
+    pub(crate) record: String,
+    pub(crate) floor: String,
 }
 
 /// The callers that a change of one of the server's keys concerns.
@@ -228,7 +243,10 @@ mod tests {
             let expected = concerns.map(|concerns| (key.as_str(), concerns));
             assert_eq!(layout.news(name(of, place).as_bytes()), expected, "{place:?}");
         }
-        assert_eq!(layout.news(b"other:a/b"), None);
+        let Member { record, floor } = layout.member();
+        for name in ["other:a/b", &record, &floor] {
+            assert_eq!(layout.news(name.as_bytes()), None, "{name}");
+        }
         assert_eq!(layout.news(b"lock:\xff"), None);
     }
 

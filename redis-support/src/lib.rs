@@ -4,7 +4,7 @@
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
 //! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `group.rs` sends it at once
 //! or with others, which `batch.rs` makes few requests, `line.rs` has the connection or makes one, `reply.rs` reads what comes back.
-//! `watch.rs` passes on what servers tell unasked.
+//! `watch.rs` passes on what servers tell unasked. `process.rs` asks a member of a quorum whether it keeps what it answers.
 //!
 //! # Layout
 //!
@@ -24,6 +24,13 @@
 //! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
 //! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free, for observers |
 //! | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the claim with this id is to look again |
+//!
+//! A single server that is a member of a quorum has two keys more:
+//!
+//! | key | type | holds |
+//! | --- | --- | --- |
+//! | `<prefix>~member` | hash | `id`, the identity of its data; `since` when, in µs of the server's clock; `run`, the process that has kept all of it; `durable`, 1 if that has it on disk; `charter`, if it is enlisted |
+//! | `<prefix>~floor` | string | the number that no token under its charter exceeds |
 
 mod config;
 
@@ -44,6 +51,7 @@ mod layout;
 mod slot;
 
 mod call;
+mod process;
 mod script;
 
 mod error;

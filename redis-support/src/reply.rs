@@ -5,8 +5,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use leasehold_core::{
-    Attempt, AttemptAll, CalledBy, Claim, Contention, Description, Error, ErrorKind, Fingerprint,
-    ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation,
+    Attempt, AttemptAll, CalledBy, Charter, Claim, Contention, Description, Error, ErrorKind,
+    Fingerprint, ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation, Standing,
+    StoreId,
 };
 
 use crate::client::Received;
@@ -279,6 +280,31 @@ pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error>
     }
 }
 
+/// Reads the reply to [`Call::standing`](crate::Call::standing) and [`Call::enlist`](crate::Call::enlist).
+///
+/// # Errors
+///
+/// As [`decode_attempt`].
+pub(crate) fn decode_standing(received: Received) -> Result<Standing, Error> {
+    let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
+    let [Reply::Bytes(id), charter, floor, Reply::Int(age)] = parts.as_slice() else {
+        return Err(unexpected());
+    };
+    let charter = match charter {
+        Reply::Nil => None,
+        Reply::Bytes(text) => Some(str::from_utf8(text).map_err(|_| unexpected())?),
+        _ => return Err(unexpected()),
+    };
+    let id = str::from_utf8(id).ok().and_then(StoreId::parse).ok_or_else(unexpected)?;
+    let age = Duration::from_micros(u64::try_from(*age).map_err(|_| unexpected())?);
+    Ok(Standing::new(id)
+        .with_charter(charter.map(Charter::from_text))
+        .with_floor(number(floor).ok_or_else(unexpected)?)
+        .with_age(age))
+}
+
 /// The holders of a key.
 struct Held {
     token: Option<u64>,
@@ -367,7 +393,7 @@ fn number(reply: &Reply) -> Option<u64> {
     }
 }
 
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     let message =
         "the server's reply has an unknown form; is it a Redis, and does a proxy change replies?";
     Error::new(ErrorKind::Unexpected, message)

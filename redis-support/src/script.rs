@@ -14,12 +14,18 @@ pub enum Script {
     AcquireAll,
     /// Acquires those of many locks that nobody else is about.
     AcquireMany,
+    /// Acquires a lock of a server that is a member of a quorum.
+    AcquireUnderCharter,
     /// Acquires units of a lock.
     AcquireUnits,
+    /// Makes the server a member of a quorum.
+    Enlist,
     /// Ends whatever leases are in force on a key.
     ForceRelease,
     /// Tells who holds a key.
     Inspect,
+    /// Renews a lock that is ours, with a floor under its later tokens.
+    RaiseFloor,
     /// Releases a lock that is ours.
     Release,
     /// Releases those of many locks that are ours and nobody waits for.
@@ -34,6 +40,8 @@ pub enum Script {
     RenewUnits,
     /// Asks those who hold a key to finish early.
     Revoke,
+    /// Tells what the server knows of itself as a member of a quorum.
+    Standing,
 }
 
 /// The script that does for many calls at once what another one does for one. It does nothing for those where something is in the
@@ -61,13 +69,16 @@ macro_rules! script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Acquire,
         Self::AcquireAll,
         Self::AcquireMany,
+        Self::AcquireUnderCharter,
         Self::AcquireUnits,
+        Self::Enlist,
         Self::ForceRelease,
         Self::Inspect,
+        Self::RaiseFloor,
         Self::Release,
         Self::ReleaseMany,
         Self::ReleaseUnits,
@@ -75,6 +86,7 @@ impl Script {
         Self::RenewMany,
         Self::RenewUnits,
         Self::Revoke,
+        Self::Standing,
     ];
 
     /// Its text, the same at every call and for every server.
@@ -85,13 +97,18 @@ impl Script {
             }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
             Self::AcquireMany => script!("acquire_many": "time", "token"),
+            Self::AcquireUnderCharter => {
+                script!("acquire": "time", "token", "member", "under_charter", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
+            }
             Self::AcquireUnits => {
                 script!("acquire_units": "time", "keep_place", "acquire_units_near", "token", "queue", "turn", "wait_turn", "units")
             }
+            Self::Enlist => script!("enlist": "time", "member", "stand"),
             Self::ForceRelease => {
                 script!("force_release": "time", "token", "queue", "turn", "units", "list")
             }
             Self::Inspect => script!("inspect": "time", "news", "units", "list"),
+            Self::RaiseFloor => script!("renew": "member", "raise_floor"),
             Self::Release => {
                 script!("release": "release_alone", "time", "queue", "turn", "give_way", "hand_over")
             }
@@ -101,6 +118,7 @@ impl Script {
             Self::RenewMany => script!("renew_many":),
             Self::RenewUnits => script!("renew_units": "time", "queue", "turn", "units"),
             Self::Revoke => script!("revoke": "time", "units"),
+            Self::Standing => script!("standing": "time", "member", "stand"),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::batch::{Form, spread};
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::config::{Replicas, Topology};
+use crate::process::Process;
 use crate::reply::Reply;
 use crate::server::Server;
 use crate::shared::Shared;
@@ -118,6 +119,17 @@ impl<C: Client> Servers<C> {
             Self::Sentinel(sentinel) => sentinel.ask(call, ask).await,
             Self::Cluster(cluster) => cluster.ask(call, ask).await,
         }
+    }
+
+    /// Asks the only server, which has `key`, which process it is.
+    pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
+        let Self::Single(server) = self else {
+            let message =
+                "only a single server can be a member of a quorum: a failover loses grants";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let process = Process::ask(key, async |questions| server.exchange(questions).await).await;
+        process.map_err(|error| only_asked(error, "the server did not say which process it is"))
     }
 
     /// Runs many scripts, in as few round trips as can be.

@@ -229,3 +229,26 @@ fn something_else_in_the_place_of_a_lock_means_it_is_not_ours() {
     let error = decode_attempt(wrong_type(), WHOLE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType);
 }
+
+#[test]
+fn a_standing_has_its_four_parts() {
+    let id = StoreId::new();
+    let reply = |charter| vec![bytes(&id.to_string()), charter, bytes("7"), Reply::Int(1_500)];
+    let standing = |parts: Vec<Reply>| decode_standing(Ok(Reply::Array(parts)));
+    let none = Standing::new(id).with_floor(7).with_age(Duration::from_micros(1_500));
+    let charter = Charter::from_text("a, b for up to 5 ms");
+
+    assert_eq!(standing(reply(Reply::Nil)).unwrap(), none);
+    let enlisted = none.with_charter(Some(charter.clone()));
+    assert_eq!(standing(reply(bytes(charter.as_str()))).unwrap(), enlisted);
+
+    let wrong = [bytes("no id"), Reply::Int(1), bytes("-7"), Reply::Int(-1)];
+    for (position, part) in wrong.into_iter().enumerate() {
+        let mut parts = reply(Reply::Nil);
+        parts[position] = part;
+        assert_eq!(standing(parts).unwrap_err().kind(), ErrorKind::Unexpected, "{position}");
+    }
+    assert_eq!(standing(Vec::new()).unwrap_err().kind(), ErrorKind::Unexpected);
+    let no_vote = Err(ServerError::new("NOMEMBER", "the server was started again meanwhile"));
+    assert_eq!(decode_standing(no_vote).unwrap_err().kind(), ErrorKind::Unavailable);
+}

@@ -12,6 +12,7 @@ mod failover;
 mod failures;
 mod fair;
 mod interop;
+mod membership;
 mod offers;
 mod partition;
 mod replicas;

@@ -5,5 +5,11 @@ pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* &lock
     +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time +client|tracking +client|caching \
     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
+/// A member of a quorum takes these in addition.
+pub(crate) const OF_MEMBERS: &str = "+info +getex";
+
+/// And these, to keep its vote over a restart.
+pub(crate) const OF_DURABLE_MEMBERS: &str = "+config|get +acl|dryrun";
+
 /// What a cluster takes in addition.
 pub(crate) const OF_CLUSTERS: &str = "+cluster|slots +cluster|nodes +asking";

@@ -1,0 +1,2 @@
+-- KEYS, ARGV and the reply: see `stand`.
+return stand()
