@@ -40,7 +40,6 @@ pub(super) struct Member<B> {
     pub(super) store: Arc<B>,
     /// Its identity, while it has a vote as far as is known.
     enlisted: Mutex<Option<StoreId>>,
-    /// Whether it answered the last time.
     answers: AtomicBool,
     /// Votes of it that may still come, and that no call waits for.
     late: AtomicUsize,
@@ -122,7 +121,7 @@ impl<B: LockBackend> Members<B> {
 
     /// The first of `voters` that answered the last time.
     pub(super) fn first_of(&self, voters: &BTreeSet<usize>) -> Option<usize> {
-        voters.iter().copied().find(|number| self.list[*number].answers.load(Ordering::Relaxed))
+        voters.iter().copied().find(|number| self.list[*number].answers())
     }
 
     /// Sends a request to each of `numbers`.
@@ -162,9 +161,24 @@ impl<B: LockBackend> Members<B> {
         }
     }
 
+    /// Waits for the members that answered the last time.
+    pub(super) async fn collect_rest<T: Send + 'static>(
+        &self,
+        round: &mut Round<T>,
+        ends: Instant,
+    ) {
+        while round.unheard().iter().any(|number| self.list[*number].answers()) {
+            let Some((number, answer)) = round.next(&*self.clock, ends).await else {
+                round.unheard().iter().for_each(|number| self.list[*number].note_answer(false));
+                return;
+            };
+            self.list[number].note_answer(answer.is_ok());
+        }
+    }
+
     fn is_worth_waiting<T>(&self, round: &Round<T>, heard: usize) -> bool {
-        let answers = |number: &usize| self.list[*number].answers.load(Ordering::Relaxed);
-        heard < self.majority() || round.unheard().iter().any(answers)
+        let mut unheard = round.unheard().iter();
+        heard < self.majority() || unheard.any(|number| self.list[*number].answers())
     }
 
     /// Asks all members the same.
@@ -241,7 +255,12 @@ impl<B> Member<B> {
 
     /// Whether it is silent, and the answer to an earlier request will tell when it is not any more.
     fn is_awaited(&self) -> bool {
-        !self.answers.load(Ordering::Relaxed) && self.late.load(Ordering::Relaxed) > 0
+        !self.answers() && self.late.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it answered the last time.
+    fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
     }
 
     pub(super) fn note_answer(&self, answers: bool) {
