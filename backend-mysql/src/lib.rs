@@ -14,7 +14,7 @@
 //! # }
 //! ```
 //!
-//! It needs MySQL 8.0 or MariaDB 10.6, or a later one, and two InnoDB tables, which it creates where it may. Where it may not, an
+//! It needs MySQL 8.0 or MariaDB 10.6, or a later one, and three InnoDB tables, which it creates where it may. Where it may not, an
 //! administrator runs [`MysqlConfig::migration`] and gives the user the rights that all operations take:
 //!
 //! ```sql
@@ -25,6 +25,12 @@
 //! would end by several clocks: one of its nodes must get all the writes of Leasehold.
 //!
 //! The server sends no news. Waiters poll, in intervals with jitter; waiters in this process hear of each other at once.
+//!
+//! # Quorums
+//!
+//! A database can be a member of a [`Quorum`](leasehold_core::Quorum), if the server waits for the disk: `innodb_flush_log_at_trx_commit` and, with a binary log,
+//! `sync_binlog` are 1. It loses its vote, until earlier leases are over, when another server has the tables, by its `server_id`, host name,
+//! port and, in MySQL, `server_uuid`.
 //!
 //! # Pools of the application
 //!

@@ -36,9 +36,7 @@ fn driven(config: Config) -> Config {
 
 const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {
-    const LACKS: &[Need] = &[Need::Membership];
-});
+harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {});
 harness!(Real, "mariadb, real time", Time::Real, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });

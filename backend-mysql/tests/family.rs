@@ -58,6 +58,19 @@ const INTERRUPTED: &str = "1317";
 /// InnoDB waits for whole seconds, and the rest of the call may be shorter.
 const REASONS_TO_GIVE_UP: &[&str] = &["gave up", "kept a lock", "cannot be reached"];
 
+fn durable() -> Options {
+    Options::new()
+}
+
+fn that_may_become_another() -> Options {
+    durable()
+}
+
+/// Gives the server the id of another, as a promoted replica has.
+async fn become_another(server: &mut Server) {
+    server.sql("SET GLOBAL server_id = 4711").await;
+}
+
 /// Has the next insertions of a lease raise an error. A table without transactions counts them.
 async fn raise(server: &Server, code: &str, times: u8) {
     let count = "CREATE OR REPLACE TABLE raised (n INT) ENGINE = MyISAM";

@@ -25,7 +25,7 @@
 //!
 //! # Tables and rights
 //!
-//! Two tables of bounded size, `leasehold_stripe` and `leasehold_lease`, are made at the first connection, or by an administrator who runs the
+//! Three tables of bounded size, `leasehold_stripe`, `leasehold_lease` and `leasehold_member`, are made at the first connection, or by an administrator who runs the
 //! statements of [`PostgresConfig::migration`]. A user needs these rights then:
 //!
 //! ```sql
@@ -33,6 +33,12 @@
 //! ```
 //!
 //! [`PostgresConfig::schema`] and [`PostgresConfig::prefix`] put them elsewhere. Version 12 or newer is needed.
+//!
+//! # Quorums
+//!
+//! A database can be a member of a [`Quorum`](leasehold_core::Quorum). It loses its vote, until earlier leases are over, when a server was promoted or recovered from a
+//! backup (another timeline), or the tables were restored on another server (another system identifier). A server with
+//! `fsync = off` loses its vote with each start. The texts ask for `synchronous_commit` themselves.
 //!
 //! # Poolers, pools and other drivers
 //!

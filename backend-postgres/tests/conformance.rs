@@ -58,6 +58,7 @@ const OF_STILL_CLOCK: Groups = Groups::Named(&[
     "fencing",
     "lock_delay",
     "lost",
+    "membership",
     "multi_lock",
     "mutual_exclusion",
     "reentrancy",

@@ -57,6 +57,23 @@ const INTERRUPTED: &str = "57014";
 
 const REASONS_TO_GIVE_UP: &[&str] = &["gave up"];
 
+/// It waits for the disk.
+fn durable() -> Options {
+    Options::new().set("fsync", "on")
+}
+
+/// It needs no archive to recover from.
+fn that_may_become_another() -> Options {
+    durable().set("restore_command", "false")
+}
+
+/// Has the server recover as from a backup, and begin a timeline, as a promoted standby does.
+async fn become_another(server: &mut Server) {
+    server.shut_down();
+    std::fs::write(server.folder().join("data/recovery.signal"), "").unwrap();
+    server.restart().await;
+}
+
 /// Has the next insertions of a lease raise an error. A sequence counts them: it is not rolled back.
 async fn raise(server: &Server, code: &str, times: u8) {
     let sql = format!(

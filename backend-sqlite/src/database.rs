@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing, LockKey};
+use leasehold_core::{Enlistment, Error, Fencing, LockKey, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };
@@ -114,6 +114,19 @@ impl Database for Sqlite {
             store.read(until, |tables, now| tables.inspect(&key, now.us))
         };
         self.worker.call(Lane::Then, Vec::new(), inspect).await
+    }
+
+    async fn standing(
+        &self,
+        fresh: StoreId,
+        enlistment: Option<Enlistment>,
+    ) -> Result<Standing, Error> {
+        let stand = move |store: &mut Store, until| {
+            store.write(until, |tables, now| {
+                steps::standing(tables, now, fresh, enlistment.as_ref())
+            })
+        };
+        self.worker.call(Lane::Then, Vec::new(), stand).await
     }
 
     async fn close(&self) {

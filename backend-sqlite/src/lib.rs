@@ -30,6 +30,9 @@
 //! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former
 //! holders learn that at their next renewal. Tokens go on from the time of day.
 //!
+//! A file can be a member of a [`Quorum`](leasehold_core::Quorum) whose clients are all on this machine, if that runs Linux. A restart of the machine ends its
+//! membership, as it ends its leases.
+//!
 //! # Where the file may lie
 //!
 //! On a disk of this machine. The file remembers the machine and its boot id; a file of another machine is refused

@@ -1,5 +1,6 @@
 //! The operations, each one transaction.
 
+use leasehold_core::{Claim, Enlistment, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Granted, Refused, Released, Renewed, remaining,
 };
@@ -16,6 +17,7 @@ enum Obstacle {
 }
 
 pub(crate) fn acquire(tables: &Tables<'_>, now: Now, claim: &Acquire) -> Result<Acquired, Stop> {
+    tables.check_charter(claim)?;
     let last = tables.token(claim.lease.key.stripe)?;
     let mut entry = tables.expire(&claim.lease.key, now.us)?;
     call_up(tables, &claim.lease.key, &mut entry, now)?;
@@ -38,6 +40,7 @@ pub(crate) fn acquire_all(
     now: Now,
     claims: &[Acquire],
 ) -> Result<AcquiredAll, Stop> {
+    claims.iter().try_for_each(|claim| tables.check_charter(claim))?;
     let mut entries = Vec::with_capacity(claims.len());
     for (index, claim) in claims.iter().enumerate() {
         let entry = tables.expire(&claim.lease.key, now.us)?;
@@ -64,6 +67,9 @@ pub(crate) fn renew(
 ) -> Result<Vec<Renewed>, Stop> {
     let each = renewals.iter().map(|renewal| {
         if let Some(asked) = tables.renew(renewal, now.us)? {
+            if renewal.floor > 0 {
+                tables.raise(renewal.lease.key.stripe, renewal.floor)?;
+            }
             return Ok(Renewed::Renewed { asked: asked > now.us, called: Vec::new() });
         }
         let is_held = tables.is_held_like(renewal, now.us)?;
@@ -98,10 +104,22 @@ pub(crate) fn force_release(tables: &Tables<'_>, now: Now, key: &Key) -> Result<
         return Ok(Forced::default());
     }
     let ended = tables.holders(key, now.us, usize::MAX)?;
-    let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, now)?;
+    let (token, _) = number(tables, key, tables.token(key.stripe)?, 0, now.wall_us)?;
     tables.delete_holders(key)?;
     tables.alarm()?;
     Ok(Forced { ended, min_token: Some(token), called: Vec::new() })
+}
+
+pub(crate) fn standing(
+    tables: &Tables<'_>,
+    now: Now,
+    fresh: StoreId,
+    enlistment: Option<&Enlistment>,
+) -> Result<Standing, Stop> {
+    let found = tables.standing(fresh, now.us)?;
+    let Some(enlistment) = enlistment else { return Ok(found) };
+    tables.enlist(enlistment)?;
+    tables.standing(fresh, now.us)
 }
 
 fn obstacle(
@@ -152,7 +170,10 @@ fn grant(
     now: Now,
 ) -> Result<Granted, Stop> {
     let key = &claim.lease.key;
-    let (token, spare) = number(tables, key, last, claim.spare, now)?;
+    let wish = claim.least_token;
+    let is_near = wish <= after(now.wall_us, Claim::WISHED_AHEAD);
+    let least = if is_near { now.wall_us.max(wish) } else { now.wall_us };
+    let (token, spare) = number(tables, key, last, claim.spare, least)?;
     let before = entry.holder(&claim.lease.tag);
     let units = before.map_or(claim.units, |row| row.units.min(claim.units));
     let row = Row {
@@ -167,16 +188,16 @@ fn grant(
     Ok(Granted { token, spare, called: Vec::new() })
 }
 
-/// Numbers a grant: its token, and how many more it has, at most `spare`. The last of them is the time of day, so that spare ones never
-/// run ahead of it, and tokens go on in order in a new file.
+/// Numbers a grant: its token, and how many more it has, at most `spare`. The last of them is `least`, the time of day, so that spare ones
+/// never run ahead of it, and tokens go on in order in a new file; or it is a wish.
 fn number(
     tables: &Tables<'_>,
     key: &Key,
     last: i64,
     spare: u32,
-    now: Now,
+    least: i64,
 ) -> Result<(u64, u32), Stop> {
-    let token = now.wall_us.max(last + 1);
+    let token = least.max(last + 1);
     if token >= tables.ceiling()? {
         return Err(Stop::Ceiling(token));
     }

@@ -138,6 +138,7 @@ impl Store {
             self.try_write(|tables, _| {
                 if !tables.exist()? {
                     tables.create()?;
+                    tables.create_member()?;
                     return Ok(tables.settle(machine, boot)?);
                 }
                 let known = tables.host()?;
@@ -145,6 +146,7 @@ impl Store {
                     let message = "another version of Leasehold made the tables of this file";
                     return Err(Stop::Failed(Failure::Layout.error(message)));
                 }
+                tables.create_member()?;
                 if known.boot == *boot {
                     return Ok(());
                 }

@@ -1,6 +1,7 @@
 //! The statements, within a transaction.
 
 mod host;
+mod member;
 
 pub(crate) use self::host::LAYOUT;
 
@@ -182,6 +183,14 @@ impl<'a> Tables<'a> {
             units: self.look(key.name(), now)?.units(),
             last_token: u64::try_from(token).ok().filter(|token| *token > 0),
         })
+    }
+
+    /// Raises the token of a stripe, if it is below `floor`.
+    pub(crate) fn raise(&self, stripe: u8, floor: i64) -> rusqlite::Result<()> {
+        self.execute(
+            "UPDATE {stripe} SET token = ?2 WHERE stripe = ?1 AND token < ?2",
+            params![stripe, floor],
+        )
     }
 
     /// Renews a lease, and tells until when its holder is asked to finish; `None` if it is not in force.

@@ -139,9 +139,7 @@ macro_rules! harness {
     };
 }
 
-harness!(OneFile, "sqlite", SqliteBackend, identity, {
-    const LACKS: &[Need] = &[Need::Membership];
-});
+harness!(OneFile, "sqlite", SqliteBackend, identity, {});
 harness!(WriteLock, "sqlite, write lock", AsMutex<SqliteBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;
     const LACKS: &[Need] = AsMutex::<SqliteBackend>::LACKS;

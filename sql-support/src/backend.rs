@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Contention, Error, ErrorKind, Feature, ForcedRelease,
-    Grant, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Patience, Release,
-    Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
+    Feature, ForcedRelease, Grant, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation,
+    Patience, Release, Renewal, Revocation, Standing, StoreId,
 };
 use uuid::Uuid;
 
@@ -129,6 +129,28 @@ impl<D: Database> Backend<D> {
         };
         leases.iter().zip(replies).map(renewal).collect()
     }
+
+    async fn stand(
+        &self,
+        enlistment: Option<Enlistment>,
+        fresh: StoreId,
+    ) -> Result<Standing, Error> {
+        let standing = async {
+            check(enlistment.as_ref().map(Enlistment::charter))?;
+            self.0.standing(fresh, enlistment).await
+        };
+        standing
+            .await
+            .map_err(|error| error.with_operation(Operation::Enlist).with_backend(D::NAME))
+    }
+}
+
+/// Refuses a charter that not every database can keep as text.
+fn check(charter: Option<&Charter>) -> Result<(), Error> {
+    if charter.is_none_or(|charter| !charter.as_str().contains('\0')) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Invalid, "the names of a quorum's members must not contain NUL"))
 }
 
 fn context<D: Database>(error: Error, operation: Operation, key: &LockKey) -> Error {
@@ -149,6 +171,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let capabilities = Capabilities::new(D::NAME, self.0.fencing())
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::Membership)
             .with(Feature::Queue)
             .with(Feature::Revocation)
             .with(Feature::SpareTokens)
@@ -158,15 +181,17 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = match self.0.acquire(Acquire::of(claim)).await {
-            Ok(Acquired::Granted(granted)) => self.granted(claim, &granted).map(Attempt::Granted),
-            Ok(Acquired::Refused(refused)) => self
-                .refused(refused)
-                .map(|contention| Attempt::Held(self.in_the_queue(claim, contention))),
-            Ok(Acquired::OtherKind) => Err(other_kind(claim.key())),
-            Err(error) => Err(error),
+        let attempt = async {
+            check(claim.charter())?;
+            match self.0.acquire(Acquire::of(claim)).await? {
+                Acquired::Granted(granted) => self.granted(claim, &granted).map(Attempt::Granted),
+                Acquired::Refused(refused) => self
+                    .refused(refused)
+                    .map(|contention| Attempt::Held(self.in_the_queue(claim, contention))),
+                Acquired::OtherKind => Err(other_kind(claim.key())),
+            }
         };
-        attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
+        attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
@@ -179,6 +204,7 @@ impl<D: Database> LockBackend for Backend<D> {
                     format!("one request acquires at most {} locks", Acquire::MAX_TOGETHER);
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
+            claims.iter().try_for_each(|claim| check(claim.charter()))?;
             match self.0.acquire_all(claims.iter().map(Acquire::of).collect()).await? {
                 AcquiredAll::Granted(granted) => {
                     let each = claims.iter().zip(&granted);
@@ -261,6 +287,15 @@ impl<D: Database> LockBackend for Backend<D> {
         let asked = asked.map_err(|error| context::<D>(error, Operation::Revoke, key))?;
         self.changed(key, Concerns::Holders);
         Ok(if asked.is_held { Revocation::Requested } else { Revocation::NotHeld })
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        self.stand(None, fresh).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        // A store without an identity takes a new one: the one asked for is that of data that are lost.
+        self.stand(Some(enlistment.clone()), StoreId::new()).await
     }
 
     async fn close(&self) {

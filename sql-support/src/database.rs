@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing};
+use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -26,7 +26,8 @@ use crate::request::{Acquire, Key, Named, Renew};
 ///    under way, without the stripe, either is waited for and then seen, or finds no row.
 /// 4. It looks at the rows that are left, in a statement after 1, and decides by rows alone.
 ///
-/// [`renew`](Self::renew) alone takes no stripe. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never takes units.
+/// [`renew`](Self::renew) alone takes no stripe, unless a lease has a [floor](crate::request::Renew::floor): then it locks the stripes of those
+/// first. It changes rows with `tag`, `place IS NULL` and `ends > now`, and never takes units.
 ///
 /// # The decisions of a transaction
 ///
@@ -48,7 +49,23 @@ use crate::request::{Acquire, Key, Named, Renew};
 ///   first of the grant is `greatest(last + 1, token - spare)`; the stripe keeps `token`. So tokens stay in order though the counter was lost, and spare ones
 ///   never run ahead of the clock.
 ///
+/// - **Wish**: a claim's [least token](crate::request::Acquire::least_token), unless it is too far ahead of `now`, counts as another `now`
+///   for `token`.
+/// - **Floor**: a renewal of a lease in force raises the stripe's token to the lease's floor.
+///
 /// Several keys: no calling up and no places; first all admissions in the order of the claims, then all grants.
+///
+/// # Membership
+///
+/// One row says under which charter the tables are a member of a quorum, and which *incarnation* of the database wrote that. An incarnation
+/// begins whenever the database may have lost something that it acknowledged, as after a promotion. A row of another incarnation than the
+/// present one counts as empty.
+///
+/// - **Claim under a charter**: fails as [`NotEnlisted`](crate::Failure::NotEnlisted), and changes nothing, unless the row has this charter. It looks after it has
+///   locked the stripe. A claim without a charter does not look.
+/// - **Standing**: an empty row takes the fresh identity, `since = now`, and no charter.
+/// - **Enlistment**: locks all stripes, in ascending order; then as *standing*. If the row has the identity asked for and no other
+///   charter, it takes the charter, and all stripes take the floor.
 ///
 /// # Leave nothing behind
 ///
@@ -130,6 +147,14 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
 
     /// Reads the holders. It need not lock the stripe and changes nothing.
     async fn inspect(&self, key: Key) -> Result<Inspected, Error>;
+
+    /// Tells the standing of the tables as a member of a quorum, which take the identity `fresh` if they have none; enlists them first if
+    /// that is asked for.
+    async fn standing(
+        &self,
+        fresh: StoreId,
+        enlistment: Option<Enlistment>,
+    ) -> Result<Standing, Error>;
 
     /// Closes connections. Calls after it may fail.
     async fn close(&self);

@@ -16,6 +16,8 @@ pub enum Failure {
     Conflict,
     /// Not applied: no connection, a lock that others kept for too long, a primary that is read-only just now or that shuts down.
     NotApplied,
+    /// Not applied: the store is not enlisted under the charter that the claim names.
+    NotEnlisted,
     /// Unknown: the connection broke, or no reply came in time, after the `COMMIT` may have been sent.
     Unknown,
     /// Not applied, until an operator acts: disk full, file or database read-only for good, quota.
@@ -34,7 +36,7 @@ impl Failure {
     /// How the contract calls it.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::Conflict | Self::NotApplied => ErrorKind::Unavailable,
+            Self::Conflict | Self::NotApplied | Self::NotEnlisted => ErrorKind::Unavailable,
             Self::Unknown => ErrorKind::Indeterminate,
             Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
             Self::Denied => ErrorKind::Denied,
@@ -47,6 +49,7 @@ impl Failure {
         match self {
             Self::Conflict => "transactions were in each other's way, nothing was applied",
             Self::NotApplied => "the database refused, nothing was applied",
+            Self::NotEnlisted => "the store is not a member of this quorum, or not any more",
             Self::Unknown => "the database failed, outcome unknown",
             Self::Full => "the database cannot write",
             Self::Denied => "the database does not let us in",

@@ -2,7 +2,7 @@
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-/// The names of the tables: `[<schema>.]<prefix>stripe` and `[<schema>.]<prefix>lease`.
+/// The names of the tables: `[<schema>.]<prefix>stripe`, `[<schema>.]<prefix>lease` and `[<schema>.]<prefix>member`.
 ///
 /// Statements name them with their schema, so that no `search_path` and no default database decides which tables they mean.
 ///

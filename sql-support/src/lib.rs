@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //!
-//! Two tables, whose names begin with a [prefix](Layout), `leasehold_` by default. All times are microseconds by the database's
+//! Three tables, whose names begin with a [prefix](Layout), `leasehold_` by default. All times are microseconds by the database's
 //! clock.
 //!
 //! `leasehold_stripe` has 256 rows for ever. Each key belongs to one of them. The row is the mutex of all transactions that may
@@ -33,6 +33,16 @@
 //! | `token` | 64 bits | of a lease: its fencing token; null for a place |
 //! | `fingerprint` | 8 hexadecimal digits | names the lease in logs |
 //! | `description` | text of at most 256 bytes | the holder, in words; may be null |
+//!
+//! `leasehold_member` has one row, which says which quorum the tables are a member of.
+//!
+//! | column | type | holds |
+//! | --- | --- | --- |
+//! | `id` | primary key | 0 |
+//! | `store` | UUID | the identity of the data; null: none yet |
+//! | `charter` | text | the [charter](leasehold_core::Charter) of the quorum; null: no member |
+//! | `since` | 64 bits | when the data took this identity |
+//! | `incarnation` | text | names the server, and its history, that wrote the row: under another name the row counts as empty |
 //!
 //! Other programs may read the tables. [`Layout`] and the stripes never change within a layout version.
 

@@ -60,4 +60,12 @@ CREATE TABLE IF NOT EXISTS {lease} (
   PRIMARY KEY (`key`, tag),
   INDEX {=lease_ends} (ends)
 ) ENGINE = InnoDB;
+CREATE TABLE IF NOT EXISTS {member} (
+  id SMALLINT NOT NULL PRIMARY KEY,
+  store BINARY(16),
+  charter BLOB,
+  since BIGINT,
+  incarnation VARBINARY(512)
+) ENGINE = InnoDB;
+INSERT IGNORE INTO {member} (id) VALUES (0);
 ";

@@ -36,7 +36,7 @@ pub fn migration(layout: &Layout) -> String {
     layout.fill(MIGRATION, '"')
 }
 
-/// The rows of both tables are updated all the time: a `fillfactor` of 50 leaves room beside them, so that the index is left alone.
+/// The rows of stripes and leases are updated all the time: a `fillfactor` of 50 leaves room beside them, so that the index is left alone.
 const MIGRATION: &str = r#"CREATE TABLE IF NOT EXISTS {stripe} (
   stripe smallint PRIMARY KEY,
   token bigint NOT NULL
@@ -58,4 +58,12 @@ CREATE TABLE IF NOT EXISTS {lease} (
   PRIMARY KEY (key, tag)
 ) WITH (fillfactor = 50);
 CREATE INDEX IF NOT EXISTS {=lease_ends} ON {lease} (ends);
+CREATE TABLE IF NOT EXISTS {member} (
+  id smallint PRIMARY KEY CHECK (id = 0),
+  store uuid,
+  charter text COLLATE "C",
+  since bigint,
+  incarnation text
+);
+INSERT INTO {member} (id) VALUES (0) ON CONFLICT DO NOTHING;
 "#;

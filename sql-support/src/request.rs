@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, Lease, LockKey, LockOptions, Patience, Share};
+use leasehold_core::{Charter, Claim, Lease, LockKey, LockOptions, Patience, Share};
 use uuid::Uuid;
 
 /// A key, and the stripe that it belongs to.
@@ -44,6 +44,10 @@ pub struct Acquire {
     pub spare: u32,
     /// The place in the queue that it gets if it is refused; `None`: no place.
     pub place: Option<Place>,
+    /// The charter under which the store must be enlisted; `None`: under any, or none.
+    pub charter: Option<Charter>,
+    /// The number that the stripe's token shall reach, within [`Claim::WISHED_AHEAD`] of the clock; 0: none.
+    pub least_token: i64,
 }
 
 /// A place in the queue.
@@ -68,6 +72,8 @@ pub struct Renew {
     pub units: u32,
     /// For how long it is to be in force.
     pub ttl: Duration,
+    /// The number that the stripe's token reaches if the lease is in force; 0: none.
+    pub floor: i64,
 }
 
 impl Key {
@@ -116,6 +122,8 @@ impl Acquire {
             ttl: lease.ttl(),
             spare: claim.spare_tokens(),
             place: Place::of(claim),
+            charter: claim.charter().cloned(),
+            least_token: token(claim.least_token()),
         }
     }
 }
@@ -145,8 +153,14 @@ impl Renew {
             description: description(lease),
             units: lease.share().units(),
             ttl: lease.ttl(),
+            floor: token(lease.floor()),
         }
     }
+}
+
+/// A token as the tables have it. They give out none so large that it has no room.
+pub fn token(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn description(lease: &Lease) -> Option<String> {

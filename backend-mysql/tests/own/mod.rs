@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Description, ErrorKind, Feature, Fencing, LockBackend, Release, Renewal};
+use leasehold_core::{
+    Description, ErrorKind, Feature, Fencing, LockBackend, Release, Renewal, StoreId,
+};
 use leasehold_mysql::mysql_async::prelude::Queryable;
 use leasehold_mysql::mysql_async::{self, Conn, Opts, from_value};
 use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported};
@@ -12,6 +14,7 @@ use tokio::sync::Mutex;
 
 use crate::Direct;
 use crate::family::failures::acquire;
+use crate::family::membership::{claim, enlist};
 use crate::family::{TTL, connect, lease};
 
 #[tokio::test]
@@ -128,4 +131,25 @@ async fn tokens_are_strict_where_the_disk_is_waited_for() {
     strict.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 2").await;
 
     assert_eq!(fencing().await, Fencing::BestEffort);
+}
+
+#[tokio::test]
+async fn server_that_does_not_wait_for_the_disk_is_no_member() {
+    let mariadb = MariaDb::start().await;
+    let backend = connect(&mariadb.url()).await;
+    let store = enlist(&backend).await;
+
+    for (setting, lax, strict) in
+        [("innodb_flush_log_at_trx_commit", 2, 1), ("innodb_flush_log_at_trx_commit", 0, 3)]
+    {
+        mariadb.sql(&format!("SET GLOBAL {setting} = {lax}")).await;
+        let error = backend.standing(StoreId::new()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
+        assert!(error.to_string().contains(setting), "{error}");
+        assert_eq!(claim(&backend).await.unwrap_err().kind(), ErrorKind::Unavailable);
+
+        mariadb.sql(&format!("SET GLOBAL {setting} = {strict}")).await;
+        assert_eq!(backend.standing(StoreId::new()).await.unwrap().store(), store);
+        claim(&backend).await.unwrap();
+    }
 }

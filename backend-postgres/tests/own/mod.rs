@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, Claim, Description, ErrorKind, Feature, Fencing, LockBackend, Patience, Renewal,
+    StoreId,
 };
 use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{
@@ -16,6 +17,7 @@ use leasehold_testbed::{Postgres, PostgresOptions};
 use tokio::time::timeout;
 
 use crate::family::failures::{acquire, leases};
+use crate::family::membership::{claim, enlist};
 use crate::family::{TTL, connect, lease};
 
 /// Has a write of a lease raise an error on a condition.
@@ -145,6 +147,22 @@ async fn tokens_are_strict_where_the_disk_is_waited_for() {
 
     assert_eq!(fencing(&lax).await, Fencing::BestEffort);
     assert_eq!(fencing(&strict).await, Fencing::Strict);
+}
+
+#[tokio::test]
+async fn server_that_does_not_wait_for_the_disk_loses_its_charter_with_a_restart() {
+    let mut lax = Postgres::start().await;
+    let backend = connect(&lax.url()).await;
+    let store = enlist(&backend).await;
+    assert!(matches!(claim(&backend).await, Ok(Attempt::Granted(_))));
+
+    lax.restart().await;
+
+    let backend = connect(&lax.url()).await;
+    assert_eq!(claim(&backend).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let found = backend.standing(StoreId::new()).await.unwrap();
+    assert_ne!(found.store(), store);
+    assert_eq!(found.charter(), None);
 }
 
 #[tokio::test]

@@ -43,6 +43,8 @@ fn failure(code: u16) -> Failure {
         1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
         | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         1146 => Failure::Missing,
+        // A subquery with two rows: no row of a member has the charter.
+        1242 => Failure::NotEnlisted,
         // An overflow: a stripe is missing. Databases, columns and their types.
         1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
         // A syntax, a setting or a feature that it does not know: too old. A binary log of statements.

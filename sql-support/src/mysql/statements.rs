@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use leasehold_core::{Charter, Claim, Enlistment, StoreId};
 use uuid::Uuid;
 
 use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, Named, Renew, micros};
+use crate::request::{Acquire, Key, Named, Renew, micros, token};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -57,6 +58,16 @@ impl Statements {
         self.text(texts::START, &stripes.into_iter().map(lock).collect::<String>(), text)
     }
 
+    /// The look for the charters that claims name; nothing, if none names one.
+    fn under_charters(claims: &[Acquire]) -> String {
+        let mut charters: Vec<_> =
+            claims.iter().filter_map(|claim| claim.charter.as_ref()).map(Charter::as_str).collect();
+        charters.dedup();
+        let look = |charter| bind(texts::CHARTERED, &[("charter", bytes(charter))]);
+        let looks: String = charters.iter().map(look).collect();
+        if looks.is_empty() { looks } else { texts::INCARNATION.to_owned() + &looks }
+    }
+
     fn text(&self, start: &str, locks: &str, text: &str) -> Text {
         let clock = bind(texts::CLOCK, &[("clock", self.clock.clone())]);
         let fill = |text: &str| self.layout.fill(text, '`');
@@ -77,7 +88,8 @@ impl remote::Statements for Statements {
         }
         parts.extend([texts::CLEAR, texts::CLEAR, texts::ROOM, texts::CALLED]);
         values.extend([("up", "TRUE".to_owned()), ("clears", "@all".to_owned())]);
-        self.decide(&[&claim.lease.key], &bind(&parts.concat(), &values))
+        let charter = Self::under_charters(std::slice::from_ref(claim));
+        self.decide(&[&claim.lease.key], &(charter + &bind(&parts.concat(), &values)))
     }
 
     fn acquire_all(&self, claims: &[Acquire]) -> Text {
@@ -91,6 +103,7 @@ impl remote::Statements for Statements {
         keys.sort_unstable_by_key(|key| key.name());
         let expired = keys.iter().map(|key| bind(texts::EXPIRE, &[("key", bytes(key.name()))]));
         let parts = [
+            Self::under_charters(claims),
             expired.collect(),
             texts::BEGIN_CLAIMS.to_owned(),
             each(texts::ADMIT),
@@ -113,7 +126,10 @@ impl remote::Statements for Statements {
         if !shared.is_empty() {
             text += &bind(texts::CALLED_OF_ALL, &[("keys", shared.join(" UNION ALL "))]);
         }
-        self.text(texts::START, "", &text)
+        let raised: Vec<_> = leases.iter().filter(|lease| lease.floor > 0).collect();
+        text.extend(raised.iter().map(|lease| bind(texts::RAISE, &floor_values(lease))));
+        let keys: Vec<_> = raised.iter().map(|lease| &lease.lease.key).collect();
+        self.decide(&keys, &text)
     }
 
     fn release(&self, lease: &Named) -> Text {
@@ -144,6 +160,23 @@ impl remote::Statements for Statements {
         let mut values = key_values(key);
         values.push(("listed", Inspected::LISTED.to_string()));
         self.text(texts::START_TO_READ, "", &bind(texts::INSPECT, &values))
+    }
+
+    fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text {
+        let mut values = vec![("fresh", format!("X'{fresh}'")), ("all", Key::STRIPES.to_string())];
+        let lock =
+            if enlistment.is_some() { bind(texts::LOCK_ALL, &values) } else { String::new() };
+        let mut parts = vec![texts::INCARNATION, texts::FOUND];
+        if let Some(enlistment) = enlistment {
+            parts.push(texts::ENLIST);
+            values.extend([
+                ("store", format!("X'{}'", enlistment.store())),
+                ("charter", bytes(enlistment.charter().as_str())),
+                ("floor", token(enlistment.floor()).to_string()),
+            ]);
+        }
+        parts.push(texts::STANDING);
+        self.text(texts::START, &lock, &bind(&parts.concat(), &values))
     }
 }
 
@@ -182,8 +215,18 @@ fn claim_values(n: usize, claim: &Acquire) -> Values {
         ("spare", claim.spare.to_string()),
         ("fingerprint", bytes(&claim.fingerprint)),
         ("description", claim.description.as_deref().map_or_else(null, bytes)),
+        ("number", number(claim.least_token)),
     ]);
     values
+}
+
+/// The number that a token reaches: the clock's, or that of the wish for a larger one.
+fn number(wish: i64) -> String {
+    if wish == 0 {
+        return "@now".to_owned();
+    }
+    let ahead = micros(Claim::WISHED_AHEAD);
+    format!("GREATEST(@now, IF({wish} <= @now + {ahead}, {wish}, 0))")
 }
 
 fn renew_values(renew: &Renew) -> Values {
@@ -194,6 +237,12 @@ fn renew_values(renew: &Renew) -> Values {
         ("ttl", span(renew.ttl)),
         ("description", renew.description.as_deref().map_or_else(null, bytes)),
     ]
+}
+
+fn floor_values(renew: &Renew) -> Values {
+    let mut values = key_values(&renew.lease.key);
+    values.extend([("tag", tag(&renew.lease.tag)), ("floor", renew.floor.to_string())]);
+    values
 }
 
 /// A row of the leases to be renewed.
@@ -256,7 +305,9 @@ mod tests {
             description: None,
             units: 1,
             ttl: Duration::from_secs(10),
+            floor: 1,
         };
+        let enlistment = Enlistment::new(StoreId::new(), Charter::from_text("a, b, c"));
         vec![
             statements.survey(),
             statements.attempt(),
@@ -268,6 +319,8 @@ mod tests {
             statements.request_revocation(&lease.key),
             statements.force_release(&lease.key),
             statements.inspect(&lease.key),
+            statements.standing(StoreId::new(), None),
+            statements.standing(StoreId::new(), Some(&enlistment)),
         ]
     }
 
@@ -278,6 +331,24 @@ mod tests {
             let (_, after) = text.split_once("SELECT 'commit';\nCOMMIT").unwrap();
             assert!(!after.contains("SELECT"), "{after}");
         }
+    }
+
+    #[test]
+    fn plain_requests_look_at_no_member_and_lock_as_before() {
+        let statements = Statements::new(&Layout::default(), None);
+        let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(10));
+        let plain = Claim::new(lease.clone());
+        let acquire = |claim: &Claim| statements.acquire(&Acquire::of(claim)).at(Duration::ZERO);
+        let renew = |lease: &Lease| statements.renew(&[Renew::of(lease)]).at(Duration::ZERO);
+
+        assert!(!acquire(&plain).contains("leasehold_member"));
+        assert!(acquire(&plain).contains("SET @token = GREATEST(@next, @now);"));
+        assert!(!renew(&lease).contains("leasehold_stripe"));
+
+        let charter = Charter::from_text("a, b, c");
+        assert!(acquire(&plain.clone().with_charter(charter)).contains("leasehold_member"));
+        assert!(acquire(&plain.with_least_token(5)).contains("IF(5 <= @now + 1000000, 5, 0)"));
+        assert!(renew(&lease.with_floor(5)).contains("leasehold_stripe"));
     }
 
     #[test]

@@ -38,6 +38,12 @@ pub(super) const LOCK: &str =
 SET @token = CAST(COALESCE(@token, 9223372036854775807) AS SIGNED) + 1;
 ";
 
+/// Locks all rows, in ascending order, and overflows unless they are there.
+pub(super) const LOCK_ALL: &str =
+    "SELECT COUNT(*) INTO @stripes FROM {stripe} FORCE INDEX (PRIMARY) FOR UPDATE;
+SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
+";
+
 /// All statements that follow go by this one reading.
 pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 ";
@@ -45,6 +51,19 @@ pub(super) const CLOCK: &str = "SET @now = CAST((:clock) AS SIGNED);
 /// The database's clock in microseconds since 1970: in UTC, as the time zone was set so, and the real one, also in a session that sets `timestamp`.
 pub(super) const DATABASE_CLOCK: &str =
     "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
+
+/// Names the incarnation of the database, unless it may lose commits that it has acknowledged: `NULL` is none. The id of a server tells it from
+/// those that it replicates with.
+pub(super) const INCARNATION: &str =
+    "SET @incarnation = IF(@@GLOBAL.innodb_flush_log_at_trx_commit IN (1, 3)
+    AND (NOT @@GLOBAL.log_bin OR @@GLOBAL.sync_binlog = 1),
+  CONCAT_WS('/', @@GLOBAL.server_id, @@hostname, @@port /*!80000 , @@server_uuid */), NULL);
+";
+
+/// Finds two rows where one is expected (1242) unless the store is enlisted under the charter.
+pub(super) const CHARTERED: &str = "SET @enlisted = (SELECT 0 UNION ALL SELECT 1 FROM DUAL
+  WHERE NOT EXISTS (SELECT 1 FROM {member} WHERE charter = :charter AND incarnation = @incarnation));
+";
 
 /// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
 /// force again.
@@ -92,7 +111,7 @@ SELECT IF(@other, 'other', 'refused'), :n, NULL, NULL, h.fingerprint, h.descript
 
 /// Grants one claim, if there is room for all. Assignments go in order, so that it reads an old row before it writes.
 pub(super) const GRANT: &str = "SELECT token + 1 INTO @next FROM {stripe} WHERE stripe = :stripe;
-SET @token = GREATEST(@next, @now);
+SET @token = GREATEST(@next, :number);
 SET @first = GREATEST(@next, @token - :spare);
 UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = @token WHERE stripe = :stripe AND @all;
 SELECT COALESCE(MAX(asked), 0) INTO @asked FROM {lease} WHERE `key` = :key AND place IS NULL;
@@ -134,6 +153,12 @@ pub(super) const RENEW_ONE: &str = "UPDATE {lease} FORCE INDEX (PRIMARY)
   WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
 ";
 
+/// Raises a stripe, which is locked, to the floor of a lease, if the renewal before found it in force.
+pub(super) const RAISE: &str = "SELECT COUNT(*) > 0 INTO @held FROM {lease}
+  WHERE `key` = :key AND tag = :tag AND place IS NULL AND ends > @now;
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token, :floor) WHERE stripe = :stripe AND @held;
+";
+
 /// Finds the places of these keys that there is room for, as it is after renewals.
 pub(super) const CALLED_OF_ALL: &str = "SELECT 'called', HEX(tag) FROM (
   SELECT tag, MAX(is_full) OVER (PARTITION BY n ORDER BY place) AS is_full FROM (
@@ -169,6 +194,25 @@ SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
 ";
 
+/// Gives the member's row an identity if it has none, or is one of another incarnation.
+pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
+  SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation
+  WHERE id = 0 AND @incarnation IS NOT NULL AND (store IS NULL OR incarnation <> @incarnation);
+";
+
+/// Enlists the store of this identity, unless it is a member under another charter, and raises all stripes, which are locked.
+pub(super) const ENLIST: &str = "SELECT COUNT(*) > 0 INTO @held FROM {member}
+  WHERE store = :store AND incarnation = @incarnation AND COALESCE(charter, :charter) = :charter;
+UPDATE {member} FORCE INDEX (PRIMARY) SET charter = :charter WHERE id = 0 AND @held;
+UPDATE {stripe} FORCE INDEX (PRIMARY) SET token = GREATEST(token, :floor) WHERE @held;
+";
+
+/// Overflows unless all stripes are there.
+pub(super) const STANDING: &str = "SELECT MAX(token), COUNT(*) INTO @first, @stripes FROM {stripe};
+SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
+SELECT 'standing', @incarnation IS NOT NULL, HEX(store), charter, @first, @now - since FROM {member};
+";
+
 /// The settings by which the server keeps what it acknowledged. It asks for no right.
 pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
@@ -180,5 +224,6 @@ INSERT INTO {lease} (`key`, tag, place, whole, units, capacity, patience, ends, 
   SELECT `key`, tag, place, whole, units, capacity, patience, ends, asked, token, fingerprint, description FROM {lease} WHERE FALSE;
 UPDATE {lease} SET ends = ends WHERE FALSE;
 DELETE FROM {lease} WHERE FALSE;
+UPDATE {member} SET since = since WHERE FALSE;
 SELECT 'stripes', COUNT(*) FROM {stripe};
 ";

@@ -29,6 +29,8 @@ fn failure(code: &str) -> Failure {
         // The disk is full.
         "53100" => Failure::Full,
         "42P01" => Failure::Missing,
+        // The logarithm of zero: no row of a member has the charter.
+        "2201E" => Failure::NotEnlisted,
         // Division by zero: a stripe is missing. Columns, the schema, the database, their kind.
         "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
         // A right is missing, also the right to connect.

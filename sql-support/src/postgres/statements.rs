@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::Share;
+use leasehold_core::{Claim, Enlistment, Share, StoreId};
 
 use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, Named, Renew, micros};
+use crate::request::{Acquire, Key, Named, Renew, micros, token};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl Statements {
     /// Looks for the tables. The session's own limits of time apply.
     pub fn survey(&self) -> Text {
         let name = |table: &str| literal(&self.layout.object(table, '"'));
-        let values = [("stripe_name", name("stripe")), ("lease_name", name("lease"))];
+        let values = ["stripe", "lease", "member"].map(|table| (table, name(table)));
         Text::new(no_limit, bind(texts::SURVEY, &values))
     }
 
@@ -56,11 +56,15 @@ impl Statements {
         values: &[(&str, String)],
         lease: Option<&Named>,
     ) -> Text {
-        let (keys, first) = match lock {
-            Lock::Stripes(keys) => (keys, [texts::LOCK, texts::CLOCK].concat()),
-            Lock::Nothing(keys) => (keys, texts::CLOCK.to_owned()),
+        let (keys, locks) = match lock {
+            Lock::Stripes(keys) => (keys, texts::LOCK),
+            Lock::AllStripes => (&[][..], texts::LOCK),
+            Lock::Nothing(keys) => (keys, ""),
         };
-        let mut stripes: Vec<_> = keys.iter().map(|key| key.stripe.to_string()).collect();
+        let mut stripes: Vec<_> = match lock {
+            Lock::AllStripes => (0..Key::STRIPES).map(|stripe| stripe.to_string()).collect(),
+            _ => keys.iter().map(|key| key.stripe.to_string()).collect(),
+        };
         stripes.sort_unstable();
         stripes.dedup();
         let names: Vec<_> = keys.iter().map(|key| literal(key.name())).collect();
@@ -75,7 +79,7 @@ impl Statements {
         ];
         all.extend(lease.map(|lease| ("tag", format!("'{}'::uuid", lease.tag))));
         all.extend(values.iter().cloned());
-        let text = self.layout.fill(&[&first, &parts.concat()[..]].concat(), '"');
+        let text = self.layout.fill(&[locks, texts::CLOCK, &parts.concat()].concat(), '"');
         Text::new(begin, bind(&text, &all))
     }
 }
@@ -83,6 +87,7 @@ impl Statements {
 /// The locks that a transaction takes before it reads the clock, and the keys that it is about.
 enum Lock<'a> {
     Stripes(&'a [&'a Key]),
+    AllStripes,
     Nothing(&'a [&'a Key]),
 }
 
@@ -92,7 +97,8 @@ impl remote::Statements for Statements {
         let is_leader = Share::Units { units: 1, limit: 1 };
         let is_observed =
             !claim.whole && (claim.units, claim.capacity) == (is_leader.units(), is_leader.limit());
-        let values = [
+        let (charter, of_charter) = under_charters(std::slice::from_ref(claim));
+        let mut values = vec![
             ("whole", claim.whole.to_string()),
             ("units", format!("{}::bigint", claim.units)),
             ("capacity", format!("{}::bigint", claim.capacity)),
@@ -107,8 +113,10 @@ impl remote::Statements for Statements {
             ("description", optional(claim.description.as_deref())),
             ("observed", is_observed.to_string()),
             ("up", "true".to_owned()),
+            ("number", number(std::slice::from_ref(claim))),
         ];
-        let parts = [texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
+        values.extend(of_charter);
+        let parts = [charter, texts::EXPIRE, texts::CALL_UP, texts::ACQUIRE, texts::CLEAR];
         self.text(&parts, Lock::Stripes(&[&claim.lease.key]), &values, Some(&claim.lease))
     }
 
@@ -130,8 +138,11 @@ impl remote::Statements for Statements {
         };
         let rows: Vec<_> = claims.iter().enumerate().map(row).collect();
         let keys: Vec<_> = claims.iter().map(|claim| &claim.lease.key).collect();
-        let parts = [texts::EXPIRE, texts::ACQUIRE_ALL, texts::CLEAR];
-        self.text(&parts, Lock::Stripes(&keys), &[("claims", rows.join(", "))], None)
+        let (charter, of_charter) = under_charters(claims);
+        let parts = [charter, texts::EXPIRE, texts::ACQUIRE_ALL, texts::CLEAR];
+        let mut values = vec![("claims", rows.join(", ")), ("number", number(claims))];
+        values.extend(of_charter);
+        self.text(&parts, Lock::Stripes(&keys), &values, None)
     }
 
     fn renew(&self, leases: &[Renew]) -> Text {
@@ -147,10 +158,24 @@ impl remote::Statements for Statements {
             )
         };
         let rows: Vec<_> = leases.iter().enumerate().map(row).collect();
-        let parts = [texts::RENEW, texts::TELL_CHANGED];
-        // The description of a mutex is of no concern to waiters.
-        let parts = if leases.iter().all(|lease| lease.whole) { &parts[..1] } else { &parts[..] };
-        self.text(parts, Lock::Nothing(&[]), &[("leases", rows.join(", "))], None)
+        let mut values = vec![("leases", rows.join(", "))];
+        let mut parts = vec![texts::RENEW];
+        if leases.iter().any(|lease| !lease.whole) {
+            // The description of a mutex is of no concern to waiters.
+            parts.push(texts::TELL_CHANGED);
+        }
+        let raised: Vec<_> = leases.iter().filter(|lease| lease.floor > 0).collect();
+        if raised.is_empty() {
+            return self.text(&parts, Lock::Nothing(&[]), &values, None);
+        }
+        let floor = |lease: &&Renew| {
+            let Named { key, tag } = &lease.lease;
+            format!("({}, {}, '{tag}'::uuid, {})", key.stripe, literal(key.name()), lease.floor)
+        };
+        parts.push(texts::RAISE);
+        values.push(("floors", raised.iter().map(floor).collect::<Vec<_>>().join(", ")));
+        let keys: Vec<_> = raised.iter().map(|lease| &lease.lease.key).collect();
+        self.text(&parts, Lock::Stripes(&keys), &values, None)
     }
 
     fn release(&self, lease: &Named) -> Text {
@@ -181,6 +206,49 @@ impl remote::Statements for Statements {
         let values = [("listed", Inspected::LISTED.to_string())];
         self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values, None)
     }
+
+    fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text {
+        let mut values = vec![
+            ("fresh", format!("'{fresh}'::uuid")),
+            ("incarnation", texts::INCARNATION.to_owned()),
+            ("all", Key::STRIPES.to_string()),
+        ];
+        let Some(enlistment) = enlistment else {
+            let parts = [texts::FOUND, texts::STANDING];
+            return self.text(&parts, Lock::Nothing(&[]), &values, None);
+        };
+        values.extend([
+            ("store", format!("'{}'::uuid", enlistment.store())),
+            ("charter", literal(enlistment.charter().as_str())),
+            ("floor", token(enlistment.floor()).to_string()),
+        ]);
+        let parts = [texts::FOUND, texts::ENLIST, texts::STANDING];
+        self.text(&parts, Lock::AllStripes, &values, None)
+    }
+}
+
+/// The look for the charters that claims name, with its values; nothing, if none names one.
+fn under_charters(claims: &[Acquire]) -> (&'static str, Vec<(&'static str, String)>) {
+    let charters = claims.iter().filter_map(|claim| claim.charter.as_ref());
+    let charters: Vec<_> = charters.map(|charter| literal(charter.as_str())).collect();
+    if charters.is_empty() {
+        return ("", Vec::new());
+    }
+    let incarnation = texts::INCARNATION.to_owned();
+    (texts::CHARTERED, vec![("charters", charters.join(", ")), ("incarnation", incarnation)])
+}
+
+/// The number that the tokens of these claims reach: the clock's, or, where a claim wishes for a larger one, its.
+fn number(claims: &[Acquire]) -> String {
+    let wish = claims.iter().map(|claim| claim.least_token).max().unwrap_or_default();
+    if wish == 0 {
+        return texts::NOW.to_owned();
+    }
+    // All claims of a stripe share its number, and the first of them gets the smallest token.
+    let others = i64::try_from(claims.len() - 1).expect("they are few");
+    let (reached, ahead) = (wish.saturating_add(others), micros(Claim::WISHED_AHEAD));
+    let now = texts::NOW;
+    format!("greatest({now}, CASE WHEN {wish} <= {now} + {ahead} THEN {reached} END)")
 }
 
 /// Begins a transaction, with at least a millisecond for each of its statements.
@@ -208,7 +276,31 @@ fn bigint(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::{Charter, Lease, LockKey};
+
     use super::*;
+    use crate::remote::Statements as _;
+
+    #[test]
+    fn plain_requests_look_at_no_member_and_lock_as_before() {
+        let statements = Statements::new(&Layout::default(), None);
+        let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(10));
+        let plain = Claim::new(lease.clone());
+        let acquire = |claim: &Claim| statements.acquire(&Acquire::of(claim)).at(Duration::ZERO);
+        let renew = |lease: &Lease| statements.renew(&[Renew::of(lease)]).at(Duration::ZERO);
+
+        assert!(!acquire(&plain).contains("leasehold_member"));
+        assert!(
+            acquire(&plain)
+                .contains("greatest(s.token + 1, current_setting('leasehold.now')::bigint) FROM")
+        );
+        assert!(!renew(&lease).contains("leasehold_stripe"));
+
+        let charter = Charter::from_text("a, b, c");
+        assert!(acquire(&plain.clone().with_charter(charter)).contains("leasehold_member"));
+        assert!(acquire(&plain.with_least_token(5)).contains("THEN 5 END"));
+        assert!(renew(&lease.with_floor(5)).contains("FOR UPDATE"));
+    }
 
     #[test]
     fn no_text_leaves_its_literal() {

@@ -9,7 +9,7 @@ use crate::remote::Rows;
 pub struct Survey {
     /// The schema of the tables or, if there are none, the one where they would be made; `None`: there is none.
     pub schema: Option<String>,
-    /// Whether both tables are there.
+    /// Whether all tables are there.
     pub has_tables: bool,
     /// Whether the user has the rights on them that the texts need.
     pub has_rights: bool,

@@ -29,6 +29,19 @@ pub(super) const DATABASE_CLOCK: &str =
 /// The reading.
 pub(super) const NOW: &str = "current_setting('leasehold.now')::bigint";
 
+/// Names the incarnation of the database. The system's identifier tells it from others, and a promotion begins a timeline. A server that does not
+/// wait for the disk may lose commits whenever it starts.
+///
+/// `pg_control_checkpoint` has the timeline of the last checkpoint, which may be older than a promotion.
+pub(super) const INCARNATION: &str =
+    "(SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) || CASE current_setting('fsync')
+    WHEN 'on' THEN '' ELSE '/' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END FROM pg_control_system())";
+
+/// Takes the logarithm of zero unless the store is enlisted under the charter, which is that of all claims.
+pub(super) const CHARTERED: &str =
+    "SELECT 'set', ln(count(*)) FROM {member} WHERE charter = ALL (ARRAY[:charters]) AND incarnation = :incarnation;
+";
+
 /// A deletion, and no condition of the statements that follow: it waits for a renewal under way, and then passes by a row that is in
 /// force again.
 pub(super) const EXPIRE: &str = "DELETE FROM {lease} WHERE key IN (:keys) AND ends <= :now;
@@ -76,7 +89,7 @@ pub(super) const ACQUIRE: &str = "WITH own AS (
   SELECT o.*, NOT o.other AND (used + :units <= :capacity OR EXISTS (SELECT FROM own WHERE place IS NULL)) AS fits
   FROM others o
 ), counted AS (
-  UPDATE {stripe} s SET token = greatest(s.token + 1, :now) FROM decision d, {stripe} before
+  UPDATE {stripe} s SET token = greatest(s.token + 1, :number) FROM decision d, {stripe} before
   WHERE d.fits AND s.stripe = :stripes AND before.stripe = :stripes
   RETURNING s.token AS last, greatest(before.token + 1, s.token - :spare) AS first
 ), written AS (
@@ -114,7 +127,7 @@ decision AS (
 ), obstacle AS (
   SELECT * FROM decision WHERE NOT fits ORDER BY n LIMIT 1
 ), counted AS (
-  UPDATE {stripe} s SET token = greatest(s.token + w.claims, :now)
+  UPDATE {stripe} s SET token = greatest(s.token + w.claims, :number)
   FROM (SELECT stripe, count(*) AS claims, max(spare) AS spare FROM claim GROUP BY stripe) w, {stripe} before
   WHERE NOT EXISTS (SELECT FROM obstacle) AND s.stripe = w.stripe AND before.stripe = s.stripe
   RETURNING s.stripe, s.token AS last, CASE WHEN w.claims = 1 THEN greatest(before.token + 1, s.token - w.spare) END AS first
@@ -155,6 +168,15 @@ SELECT 'renewed', a.n, r.asked, EXISTS (
     SELECT FROM {lease} o WHERE o.key = a.key AND o.tag <> a.tag AND o.place IS NULL AND o.ends > :now AND o.whole = a.whole)
 FROM lease a LEFT JOIN renewed r USING (n)
 UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
+";
+
+/// Raises stripes, which are locked, to the floors of the leases that the renewal before found in force.
+pub(super) const RAISE: &str = "WITH lease (stripe, key, tag, floor) AS (VALUES :floors),
+raised AS (
+  SELECT stripe, max(floor) AS floor FROM lease a
+  WHERE EXISTS (SELECT FROM {lease} l WHERE l.key = a.key AND l.tag = a.tag AND l.place IS NULL AND l.ends > :now) GROUP BY stripe
+)
+UPDATE {stripe} s SET token = r.floor FROM raised r WHERE s.stripe = r.stripe AND s.token < r.floor;
 ";
 
 /// Tells waiters that a holder has given units back, and observers that it says something else.
@@ -216,14 +238,33 @@ UNION ALL SELECT 'units', sum(units)::text, NULL, NULL, NULL FROM holder
 UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM {stripe} WHERE stripe = :stripes;
 ";
 
+/// Gives the member's row an identity if it has none, or is one of another incarnation. A server that is read-only refuses this in any case.
+pub(super) const FOUND: &str =
+    "UPDATE {member} SET store = :fresh, charter = NULL, since = :now, incarnation = :incarnation
+WHERE store IS NULL OR incarnation IS DISTINCT FROM :incarnation;
+";
+
+/// Enlists the store of this identity, unless it is a member under another charter, and raises all stripes, which are locked.
+pub(super) const ENLIST: &str = "WITH enlisted AS (
+  UPDATE {member} SET charter = :charter WHERE store = :store AND coalesce(charter, :charter) = :charter RETURNING 1
+)
+UPDATE {stripe} SET token = :floor WHERE token < :floor AND EXISTS (SELECT FROM enlisted);
+";
+
+/// Divides by zero unless all stripes are there. All members of this kind are durable, or lose their identity with a restart.
+pub(super) const STANDING: &str = "SELECT 'standing', true, store, charter,
+  (SELECT coalesce(max(token), 0) / (count(*) = :all)::integer FROM {stripe}), :now - since FROM {member};
+";
+
 /// Whether the tables are there, in which schema, and whether this user has the rights that the texts need.
-pub(super) const SURVEY: &str = "SELECT 'survey', coalesce(n.nspname, current_schema()), l.oid IS NOT NULL AND s.oid IS NOT NULL,
+pub(super) const SURVEY: &str = "SELECT 'survey', coalesce(n.nspname, current_schema()), l.oid IS NOT NULL AND s.oid IS NOT NULL AND m.oid IS NOT NULL,
   coalesce(has_table_privilege(s.oid, 'SELECT') AND has_table_privilege(s.oid, 'UPDATE')
     AND has_table_privilege(l.oid, 'SELECT') AND has_table_privilege(l.oid, 'INSERT')
-    AND has_table_privilege(l.oid, 'UPDATE') AND has_table_privilege(l.oid, 'DELETE'), false),
+    AND has_table_privilege(l.oid, 'UPDATE') AND has_table_privilege(l.oid, 'DELETE')
+    AND has_table_privilege(m.oid, 'SELECT') AND has_table_privilege(m.oid, 'UPDATE'), false),
   current_setting('fsync'), pg_is_in_recovery()
-FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe_name) LEFT JOIN pg_class l ON l.oid = to_regclass(:lease_name)
-LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
+FROM (SELECT 1) one LEFT JOIN pg_class s ON s.oid = to_regclass(:stripe) LEFT JOIN pg_class l ON l.oid = to_regclass(:lease)
+LEFT JOIN pg_class m ON m.oid = to_regclass(:member) LEFT JOIN pg_namespace n ON n.oid = s.relnamespace;
 ";
 
 /// Two that create a table at the same time would be in each other's way. The number was drawn once.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing};
+use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -50,7 +50,10 @@ impl<D: Driver> Remote<D> {
     async fn renew_once(&self, leases: &[Renew], give_up: Instant) -> Result<Rows, RunError> {
         let left = give_up.saturating_duration_since(Instant::now());
         let text = self.statements.renew(leases);
-        self.run.run(&text, Urgency::Renews, left).await.map(Rows)
+        // A floor waits for its stripe, and other renewals must not wait behind it.
+        let has_floor = leases.iter().any(|lease| lease.floor > 0);
+        let urgency = if has_floor { Urgency::Asks } else { Urgency::Renews };
+        self.run.run(&text, urgency, left).await.map(Rows)
     }
 
     /// Renews one lease after the other, within the time that is left.
@@ -142,6 +145,15 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
         self.ask(self.statements.inspect(&key)).await?.inspected()
+    }
+
+    async fn standing(
+        &self,
+        fresh: StoreId,
+        enlistment: Option<Enlistment>,
+    ) -> Result<Standing, Error> {
+        let text = self.statements.standing(fresh, enlistment.as_ref());
+        self.ask(text).await?.standing()
     }
 
     async fn close(&self) {

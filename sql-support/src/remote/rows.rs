@@ -5,7 +5,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::Error;
+use leasehold_core::{Charter, Error, ErrorKind, Standing, StoreId};
 use uuid::Uuid;
 
 use crate::failure::Failure;
@@ -82,6 +82,22 @@ impl Rows {
         let units = self.one("units")?.optional()?.unwrap_or(0);
         let last_token = self.token()?.filter(|token| *token > 0);
         Ok(Inspected { holders: self.holders()?, units, last_token })
+    }
+
+    /// The reply to [`Statements::standing`](crate::remote::Statements::standing).
+    pub fn standing(&self) -> Result<Standing, Error> {
+        let mut row = self.of("standing").next().ok_or_else(|| {
+            Failure::Layout.error("the row of the member is missing: run the migration")
+        })?;
+        if !row.flag()? {
+            let message = "the server may lose commits that it has acknowledged, as innodb_flush_log_at_trx_commit or sync_binlog is \
+                           not 1: it cannot be a member of a quorum";
+            return Err(Error::new(ErrorKind::Refused, message));
+        }
+        let store = row.text().and_then(StoreId::parse).ok_or_else(nonsense)?;
+        let charter = row.text().map(Charter::from_text);
+        let standing = Standing::new(store).with_charter(charter).with_floor(row.number()?);
+        Ok(standing.with_age(micros(row.number()?)))
     }
 
     /// The first claim without room and why, or the first grant.

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use leasehold_core::{Enlistment, StoreId};
+
 use crate::remote::Text;
 use crate::request::{Acquire, Key, Named, Renew};
 
@@ -28,4 +30,7 @@ pub trait Statements: Debug + Send + Sync + 'static {
 
     /// Reads the holders.
     fn inspect(&self, key: &Key) -> Text;
+
+    /// Reads the standing as a member of a quorum, after the enlistment, if there is one.
+    fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text;
 }

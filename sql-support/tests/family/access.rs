@@ -1,8 +1,11 @@
 //! Users, passwords, rights and TLS.
 
-use leasehold_core::{Claim, Error, ErrorKind, LockBackend, LockClient, Patience, Share};
+use leasehold_core::{
+    Claim, Enlistment, Error, ErrorKind, LockBackend, LockClient, Patience, Share, StoreId,
+};
 use leasehold_testbed::{free_port, patiently};
 
+use super::membership::charter;
 use super::{TTL, lease};
 use crate::{Backend, Config, Options, RIGHTS, Server};
 
@@ -44,6 +47,13 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
     }
     let together = ["a", "b"].map(|name| Claim::new(lease(name)));
     backend.try_acquire_all(&together).await?;
+    let store = backend.standing(StoreId::new()).await?.store();
+    backend.enlist(&Enlistment::new(store, charter()).with_floor(1)).await?;
+    let of_member = lease("of member");
+    let claim = Claim::new(of_member.clone()).with_charter(charter()).with_least_token(1);
+    backend.try_acquire(&claim).await?;
+    backend.renew(&of_member.clone().with_floor(1)).await?;
+    backend.release(&of_member).await?;
     Ok(())
 }
 
@@ -61,6 +71,8 @@ async fn documented_rights_suffice_and_each_is_needed() {
         ("INSERT", "leasehold_lease"),
         ("UPDATE", "leasehold_lease"),
         ("DELETE", "leasehold_lease"),
+        ("SELECT", "leasehold_member"),
+        ("UPDATE", "leasehold_member"),
     ] {
         server.sql(&format!("REVOKE {right} ON {table} FROM locker")).await;
         let late = all_operations(&backend).await.unwrap_err();

@@ -44,7 +44,7 @@ async fn attack(url: String, keys: Vec<LockKey>) {
         match backend.try_acquire(&claim).await {
             Ok(Attempt::Granted(grant)) => {
                 enter(&witness, key, grant.token()).await;
-                backend.renew(&lease).await.unwrap();
+                raise(&backend, &witness, &lease, grant.token()).await;
                 let leave = format!("DELETE FROM inside WHERE name = '{key}'");
                 witness.query(&leave).await.unwrap();
                 assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
@@ -64,6 +64,15 @@ async fn enter(witness: &Direct, key: &LockKey, token: u64) {
     let seen: u64 = seen.unwrap()[0][0].as_deref().unwrap().parse().unwrap();
     assert!(seen < token, "tokens do not increase");
     let see = format!("UPDATE seen SET token = {token} WHERE name = '{key}'");
+    witness.query(&see).await.unwrap();
+}
+
+/// Renews, often with a floor: the next to enter has a token above it.
+async fn raise(backend: &Backend, witness: &Direct, lease: &Lease, token: u64) {
+    let floor = if fastrand::bool() { token + 1_000_000 } else { 0 };
+    backend.renew(&lease.clone().with_floor(floor)).await.unwrap();
+    let (key, seen) = (lease.key(), token.max(floor));
+    let see = format!("UPDATE seen SET token = {seen} WHERE name = '{key}'");
     witness.query(&see).await.unwrap();
 }
 

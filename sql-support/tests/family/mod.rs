@@ -6,6 +6,7 @@
 mod access;
 mod attack;
 pub(crate) mod failures;
+pub(crate) mod membership;
 
 use std::time::Duration;
 
