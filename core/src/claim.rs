@@ -66,7 +66,7 @@ impl Claim {
         self
     }
 
-    /// Says which number the token shall reach, so that several stores grant the same.
+    /// Says which number the last token of the grant shall reach, spare ones included, so that several stores grant the same.
     ///
     /// A wish: a store with [`Feature::Membership`](crate::Feature::Membership) ignores a number more than
     /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. So a client whose clock is wrong uses up no numbers. Other stores may

@@ -195,10 +195,10 @@ impl Machine {
             self.changes += 1;
         }
         entry.grant(claim, now);
-        let token = (self.last_token + 1).max(heeded(claim, now));
-        self.last_token = token + u64::from(claim.spare_tokens());
-        Grant::new(NonZeroU64::new(token).expect("it has grown"))
-            .with_spare_tokens(claim.spare_tokens())
+        let spare = claim.spare_tokens();
+        self.last_token = (self.last_token + 1 + u64::from(spare)).max(heeded(claim, now));
+        let token = NonZeroU64::new(self.last_token - u64::from(spare));
+        Grant::new(token.expect("it has grown")).with_spare_tokens(spare)
     }
 
     fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
@@ -273,7 +273,8 @@ impl Machine {
             self.charter = Some(charter.clone());
             self.last_token = self.last_token.max(enlistment.floor());
         }
-        self.standing(enlistment.store(), now)
+        // Not the identity that was meant: of data that was lost, a later enlistment would then be heeded at once.
+        self.standing(StoreId::new(), now)
     }
 
     /// Does something with the entry of `key`, as it is at `now`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, Quorum, Share};
+use leasehold_core::{Claim, Enlistment, ErrorKind, Lease, LockBackend, Quorum, Share, StoreId};
 
 use crate::servers::{MAX_TTL, Member, Servers, State, TTL, client_of, key, lock_once};
 
@@ -81,6 +81,23 @@ async fn first_lock_needs_all_members() {
     servers.0[1].set(State::Down);
     lock_once(&client).await.unwrap();
     lock_once(&servers.client()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn enlistment_of_lost_data_begins_a_new_identity() {
+    let store = Servers::found(3).await.0.remove(0).store;
+    let before = store.standing(StoreId::new()).await.unwrap();
+    let charter = before.charter().unwrap().clone();
+    let enlistment = Enlistment::new(before.store(), charter);
+    store.wipe();
+
+    // Two clients that know of no loss, or one whose request comes twice.
+    for _ in 0..2 {
+        let after = store.enlist(&enlistment).await.unwrap();
+
+        assert_ne!(after.store(), before.store());
+        assert_eq!(after.charter(), None);
+    }
 }
 
 #[tokio::test(start_paused = true)]
