@@ -6,6 +6,7 @@ mod sentinel;
 mod server;
 mod settings;
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -190,6 +191,24 @@ impl Redis {
     /// Kills it at once.
     pub fn kill(&mut self) {
         self.server.kill();
+    }
+
+    /// Kills it, and removes all that it has saved: what starts again is an empty server.
+    ///
+    /// # Panics
+    ///
+    /// If a file cannot be removed.
+    pub fn wipe(&mut self) {
+        self.kill();
+        for saved in
+            ["appendonlydir", "appendonly.aof", "dump.rdb"].map(|it| self.folder().join(it))
+        {
+            if saved.is_dir() {
+                fs::remove_dir_all(saved).expect("temporary folders can be removed");
+            } else if saved.exists() {
+                fs::remove_file(saved).expect("temporary files can be removed");
+            }
+        }
     }
 
     /// Shuts it down in order.

@@ -22,14 +22,17 @@ const DRIFT_PER_TTL: u32 = 50;
 impl<B: LockBackend> Quorum<B> {
     /// Returns once a majority has a vote. A task looks at the others.
     pub(super) async fn muster(&self, limit: Duration) -> Result<(), Error> {
-        let enlisted = self.members.enlisted().len();
-        if enlisted == self.members.len() {
-            return Ok(());
-        }
-        if enlisted < self.members.majority() {
+        if self.members.enlisted().len() < self.members.majority() {
             return self.members.look(self.members.majority(), limit).await;
         }
-        if !self.looking.swap(true, Ordering::SeqCst) {
+        self.look_beside(limit);
+        Ok(())
+    }
+
+    /// Has a task look at the members if any of them has no vote.
+    pub(super) fn look_beside(&self, limit: Duration) {
+        let is_complete = self.members.enlisted().len() == self.members.len();
+        if !is_complete && !self.looking.swap(true, Ordering::SeqCst) {
             let (members, looking) =
                 (Arc::clone(&self.members), Looking(Arc::clone(&self.looking)));
             late::drive(async move {
@@ -38,7 +41,6 @@ impl<B: LockBackend> Quorum<B> {
                 drop(looking);
             });
         }
-        Ok(())
     }
 }
 

@@ -40,6 +40,8 @@ impl<B: LockBackend> Quorum<B> {
         let majority = self.members.majority();
         for (lease, votes) in leases.iter().zip(&votes) {
             if votes.renewed >= majority {
+                // A client that only renews takes members back that were restarted, too: they are repaired next time.
+                self.look_beside(limit);
                 self.repair(lease, votes);
             }
         }

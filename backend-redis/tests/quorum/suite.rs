@@ -1,0 +1,135 @@
+//! The suite on a quorum of five servers in driven time: all of them, and with two killed.
+//!
+//! The logic of quorums passes the whole suite in memory. Here are the groups for several servers of the same store.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use leasehold_conformance::document::assert_documented;
+use leasehold_conformance::{Groups, Harness, Need, Time, suite};
+use leasehold_core::clock::{Clock, Instant, Sleep};
+use leasehold_core::{Holder, LockKey, Quorum};
+use leasehold_redis::RedisBackend;
+
+use crate::servers::member;
+use family::{Driven, Servers as _};
+
+#[expect(dead_code, unused_macros, reason = "the servers of other harnesses")]
+#[path = "../../../redis-support/tests/family/conformance.rs"]
+mod family;
+
+/// A clock that gives members on a busy machine thirty times as long to answer. Those that are killed refuse at once.
+#[derive(Clone, Copy, Debug)]
+struct Slow(tokio::time::Instant);
+
+impl Slow {
+    const PACE: u32 = 30;
+
+    fn new() -> Self {
+        Self(tokio::time::Instant::now())
+    }
+}
+
+impl Clock for Slow {
+    fn now(&self) -> Instant {
+        Instant::from_zero(self.0.elapsed() / Self::PACE)
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        Box::pin(tokio::time::sleep(deadline.since(self.now()) * Self::PACE))
+    }
+}
+
+/// The servers that live, and where all of them are.
+struct Members {
+    alive: Vec<Driven>,
+    urls: Vec<String>,
+}
+
+impl Members {
+    /// Starts five, founds the quorum, and kills some.
+    async fn start(killed: usize) -> Self {
+        let mut alive = join_all((0..5).map(|_| Driven::start())).await;
+        let urls = alive.iter().map(|server| server.url()).collect();
+        let members = Self { urls, alive: Vec::new() };
+        members.quorum().establish().await.unwrap();
+        alive.truncate(5 - killed);
+        Self { alive, ..members }
+    }
+
+    fn quorum(&self) -> Quorum<RedisBackend> {
+        let members = self.urls.iter().map(|url| (url.clone(), member(url)));
+        let longest = Duration::from_secs(3_600);
+        let quorum = Quorum::builder(members).max_ttl(longest).clock(Slow::new());
+        quorum.build().unwrap()
+    }
+
+    /// The one whose lease a majority has.
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let mut seen = HashMap::new();
+        for server in &self.alive {
+            if let Some(holder) = family::witness(server, key).await {
+                let votes = seen.entry(holder.fingerprint()).or_insert(0);
+                *votes += 1;
+                if *votes > self.urls.len() / 2 {
+                    return Some(holder);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A harness of five servers of which so many are killed.
+macro_rules! members {
+    ($module:ident, $harness:ident, $name:literal, $killed:literal) => {
+        struct $harness(Members);
+
+        #[async_trait]
+        impl Harness for $harness {
+            type Backend = Quorum<RedisBackend>;
+
+            const NAME: &str = $name;
+            const TIME: Time = Time::Driven;
+            const GROUPS: Groups = Groups::OF_TOPOLOGY;
+            const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
+
+            async fn start() -> Self {
+                Self(Members::start($killed).await)
+            }
+
+            async fn connect(&self) -> Quorum<RedisBackend> {
+                self.0.quorum()
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                self.0.witness(key).await
+            }
+
+            async fn advance_store(&self, by: Duration) {
+                for server in &self.0.alive {
+                    server.advance(by).await;
+                }
+            }
+        }
+
+        mod $module {
+            use super::*;
+
+            suite!($harness);
+        }
+    };
+}
+
+members!(all_alive, AllAlive, "quorum of 5 redis", 0);
+members!(two_killed, TwoKilled, "quorum of 5 redis, two killed", 2);
+
+#[test]
+fn the_cases_that_run_here_are_documented() {
+    const PAGE: &str = include_str!("../../../docs/conformance.md");
+
+    assert_documented::<AllAlive>(PAGE);
+    assert_documented::<TwoKilled>(PAGE);
+}
