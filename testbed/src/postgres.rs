@@ -65,12 +65,13 @@ impl DatabaseKind for PostgresKind {
             ("listen_addresses", "127.0.0.1".to_owned()),
             ("unix_socket_directories", display(server.folder())),
             ("hba_file", server.file("pg_hba.conf")),
-            // The kernel writes all that a kill leaves unwritten: only a power cut would lose data.
-            ("fsync", "off".to_owned()),
-            ("full_page_writes", "off".to_owned()),
             ("shared_buffers", "16MB".to_owned()),
             ("max_connections", "200".to_owned()),
         ];
+        if !server.options.durable {
+            // A kill leaves nothing unwritten: only a power cut would lose data.
+            settings.extend(["fsync", "full_page_writes"].map(|name| (name, "off".to_owned())));
+        }
         if let Some(certificates) = &server.certificates {
             settings.push(("ssl", "on".to_owned()));
             settings.push(("ssl_cert_file", display(&certificates.server_certificate())));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cache::cache;
+use crate::memory::Folder;
 use crate::unprivileged;
 
 /// Fills the folder `data` with a copy of the folder that `make` once made, perhaps in another test run.
@@ -22,7 +23,8 @@ pub(crate) fn copy_template(name: &str, make: impl FnOnce(&Path), data: &Path) {
     lock.lock().expect("files can be locked");
     let template = templates.join(name);
     if !template.exists() {
-        let folder = unprivileged::folder("leasehold-template-");
+        let folder = Folder::in_memory("template-");
+        unprivileged::give(folder.path());
         let made = folder.path().join("data");
         make(&made);
         // Under its name there is only ever a whole one.
