@@ -2,10 +2,10 @@
 //! the process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time};
 use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
@@ -50,53 +50,15 @@ harness!(WriteLock, "redis, write lock", Driven, AsMutex<Backend>, AsMutex::writ
     const LACKS: &[Need] = AsMutex::<Backend>::LACKS;
 });
 
-suite!(OneRedis);
-
-mod real_time {
-    use super::*;
-
-    suite!(OneInRealTime);
-}
-
-mod sentinel {
-    use super::*;
-
-    suite!(Sentinel);
-}
-
-mod cluster {
-    use super::*;
-
-    suite!(OnCluster);
-}
-
-mod no_hand_over {
-    use super::*;
-
-    suite!(Asked);
-}
-
-mod permit {
-    use super::*;
-
-    suite!(Permit);
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<OneRedis>(PAGE);
-    assert_documented::<OneInRealTime>(PAGE);
-    assert_documented::<Sentinel>(PAGE);
-    assert_documented::<OnCluster>(PAGE);
-    assert_documented::<Asked>(PAGE);
-    assert_documented::<Permit>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<OneRedis>("")
+        .with::<OneInRealTime>("real_time")
+        .with::<Sentinel>("sentinel")
+        .with::<OnCluster>("cluster")
+        .with::<Asked>("no_hand_over")
+        .with::<Permit>("permit")
+        .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }
