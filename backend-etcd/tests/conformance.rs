@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Suites};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
@@ -175,6 +175,7 @@ harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
 });
 harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS, {
     const GROUPS: Groups = Groups::OF_KIND;
+    const SUBJECTS: &[Subject] = &[Subject::Store];
     const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
 });
 

@@ -41,7 +41,6 @@ const OF_NEWS: Groups = Groups::Named(&[
     "fair",
     "hand_over",
     "lost",
-    "mutual_exclusion",
     "revocation",
     "rw_lock",
     "semaphore",

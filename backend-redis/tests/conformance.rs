@@ -10,13 +10,27 @@ use leasehold_core::{Holder, LockKey, LockOptions};
 use leasehold_redis::RedisBackend as Backend;
 
 use family::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_CLUSTER, OF_REAL_TIME, Sentinels, Servers as _,
-    Single,
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Servers as _, Single,
 };
 
 #[macro_use]
 #[path = "../../redis-support/tests/family/conformance.rs"]
 mod family;
+
+/// A cluster spreads keys over servers: their names, and all scripts that name several keys, meet it.
+const OF_CLUSTER: Groups = Groups::Named(&[
+    "bad_input",
+    "cancellation",
+    "fair",
+    "fencing",
+    "lost",
+    "multi_lock",
+    "mutual_exclusion",
+    "renewal",
+    "rw_lock",
+    "semaphore",
+    "waiting",
+]);
 
 /// Without hand-over, all holders of one process ask the store.
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Suites};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -144,6 +144,7 @@ harness!(OneFile, "sqlite", SqliteBackend, identity, {
 });
 harness!(WriteLock, "sqlite, write lock", AsMutex<SqliteBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;
+    const SUBJECTS: &[Subject] = &[Subject::Store];
     const LACKS: &[Need] = AsMutex::<SqliteBackend>::LACKS;
 });
 
