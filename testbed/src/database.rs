@@ -16,7 +16,7 @@ use crate::disk::SmallDisk;
 use crate::memory::Folder;
 use crate::port::free_port;
 use crate::proxy::FaultProxy;
-use crate::template::{copy_template, version};
+use crate::template::{copy_template, stamp};
 use crate::unprivileged;
 use processes::Processes;
 
@@ -192,7 +192,7 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         let path = folder.path();
         let certificates =
             options.tls.map(|_| Certificates::create(path, &["localhost", "127.0.0.1"]));
-        copy_template(&format!("{}-1", version(&K::program())), K::init, &path.join("data"));
+        copy_template(&format!("{}-1", stamp(&K::program())), K::init, &path.join("data"));
         let disk = options.small_disk.then(|| SmallDisk::new(path.join(K::SMALL_FOLDER)));
         let port = free_port();
         let mut server = Self { options, processes: None, folder, port, certificates, disk };
