@@ -1,12 +1,12 @@
 //! The suite on real etcd, through proxies that can fail: one member and three, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
@@ -175,28 +175,15 @@ harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, FAILS, {
 });
 harness!(WriteLock, "etcd, write lock", 1, AsMutex<EtcdBackend>, AsMutex::write_lock, FAILS, {
     const GROUPS: Groups = Groups::OF_KIND;
+    const SUBJECTS: &[Subject] = &[Subject::Store];
     const LACKS: &[Need] = AsMutex::<EtcdBackend>::LACKS;
 });
 
-suite!(OneMember);
-
-mod three_members {
-    use super::*;
-
-    suite!(ThreeMembers);
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<OneMember>(PAGE);
-    assert_documented::<ThreeMembers>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<OneMember>("")
+        .with::<ThreeMembers>("three_members")
+        .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

@@ -2,11 +2,11 @@
 //! cases that take a network or load.
 
 use std::convert::identity;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, Timing, suite,
+    AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_mysql::{MysqlBackend as Backend, MysqlConfig as Config};
@@ -52,25 +52,11 @@ harness!(
     }
 );
 
-suite!(Driven);
-
-mod real_time {
-    use super::*;
-
-    suite!(Real);
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<Driven>(PAGE);
-    assert_documented::<Real>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<Driven>("")
+        .with::<Real>("real_time")
+        .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

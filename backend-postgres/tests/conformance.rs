@@ -2,11 +2,11 @@
 //! those cases that take a network, load or news.
 
 use std::convert::identity;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Subject, Time, Timing, suite,
+    AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_postgres::{PostgresBackend as Backend, PostgresConfig as Config};
@@ -41,7 +41,6 @@ const OF_NEWS: Groups = Groups::Named(&[
     "fair",
     "hand_over",
     "lost",
-    "mutual_exclusion",
     "revocation",
     "rw_lock",
     "semaphore",
@@ -96,32 +95,12 @@ harness!(WithNews, "postgres, news", Time::Real, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = &[Subject::Store];
 });
 
-suite!(OnePostgres);
-
-mod driven {
-    use super::*;
-
-    suite!(Driven);
-}
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-mod news {
-    use super::*;
-
-    suite!(WithNews);
-}
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<OnePostgres>(PAGE);
-    assert_documented::<Driven>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
-    assert_documented::<WithNews>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<OnePostgres>("")
+        .with::<Driven>("driven")
+        .with::<WriteLock>("write_lock")
+        .with::<WithNews>("news")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

@@ -4,12 +4,12 @@
 use std::convert::identity;
 use std::fs;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, suite};
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -142,21 +142,14 @@ macro_rules! harness {
 harness!(OneFile, "sqlite", SqliteBackend, identity, {});
 harness!(WriteLock, "sqlite, write lock", AsMutex<SqliteBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;
+    const SUBJECTS: &[Subject] = &[Subject::Store];
     const LACKS: &[Need] = AsMutex::<SqliteBackend>::LACKS;
 });
 
-suite!(OneFile);
-
-mod write_lock {
-    use super::*;
-
-    suite!(WriteLock);
-}
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<OneFile>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<OneFile>("")
+        .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

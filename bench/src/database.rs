@@ -51,12 +51,10 @@ impl Server {
     pub(crate) async fn start_durable(database: Database) -> Self {
         match database {
             Database::Postgres => {
-                let options = PostgresOptions::new().set("fsync", "on");
-                Self::Postgres(Box::new(options.set("full_page_writes", "on").start().await))
+                Self::Postgres(Box::new(PostgresOptions::new().durable().start().await))
             }
             Database::MariaDb => {
-                let options = MariaDbOptions::new().set("innodb-flush-method", "fsync");
-                Self::MariaDb(Box::new(options.start().await))
+                Self::MariaDb(Box::new(MariaDbOptions::new().durable().start().await))
             }
             Database::Sqlite => Self::start(database).await,
         }

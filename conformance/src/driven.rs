@@ -47,6 +47,9 @@ async fn step(harness: &impl Harness, clock: &DrivenClock, calls: &Calls) {
     calls.over().await;
     let begun = calls.begun();
     settle().await;
+    if calls.begun() != begun {
+        return;
+    }
     harness.flush_news().await;
     settle().await;
     let Some(due) = clock.next_timer() else { return };

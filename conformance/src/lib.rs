@@ -36,6 +36,8 @@
 //! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in the environment of the
 //! compiler it runs all of them.
 //!
+//! A test file with several harnesses may have a `main` instead that lists only the cases that run: [`Suites`].
+//!
 //! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
 //! never passed. [`report`] runs the same list and gives the outcome as data.
 //!
@@ -54,6 +56,7 @@ mod run;
 
 mod list;
 mod report;
+mod suites;
 mod test;
 
 pub mod document;
@@ -67,4 +70,5 @@ pub use harness::{Disturbance, Groups, Harness, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
 pub use scene::Scene;
+pub use suites::Suites;
 pub use test::run_case;

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::case::{Need, Outcome};
 use crate::driven::Observed;
-use crate::harness::{Harness, Time};
+use crate::harness::Harness;
 use crate::run;
 use crate::scene::Scene;
 
@@ -26,11 +26,8 @@ const STEP: Duration = Duration::from_secs(200);
 /// A sequence has so many operations at most, and half as many on average.
 const LONGEST: usize = 84;
 
-/// How many sequences of operations a model tries: 12,600 operations, give or take 420. Where each takes a round trip, a run has a
-/// fifth of that: the next run draws others.
-const fn sequences<H: Harness>() -> u32 {
-    if run::EVERYTHING || matches!(H::TIME, Time::Virtual) { 300 } else { 60 }
-}
+/// How many sequences of operations a model tries at most: 12,600 operations, give or take 420.
+const SEQUENCES: usize = 300;
 
 /// Operations per sequence that are tried at least: almost four standard deviations below the average.
 const OPERATIONS: usize = 30;
@@ -155,7 +152,8 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
         Ok((scene, backend))
     })?;
 
-    let cases = sequences::<H>();
+    let sequences = run::rounds::<H>(SEQUENCES);
+    let cases = u32::try_from(sequences).expect("they are few");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let operations = std::cell::Cell::new(0);
     let outcome = TestRunner::new(config).run(&vec(step(all_kinds), 1..LONGEST), |steps| {
@@ -164,7 +162,7 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
     });
     outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", H::NAME));
     assert!(
-        operations.get() >= OPERATIONS * cases as usize,
+        operations.get() >= OPERATIONS * sequences,
         "only {} operations were tried",
         operations.get()
     );

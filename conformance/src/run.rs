@@ -20,6 +20,12 @@ type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 /// Asks for all groups on all harnesses, and for the cases of the layers in real time, too.
 pub(crate) const EVERYTHING: bool = option_env!("LEASEHOLD_CONFORMANCE_ALL").is_some();
 
+/// How many rounds a long case has of those that it has where they take no time. Where each takes round trips, a run has a fifth: the next
+/// run draws others.
+pub(crate) const fn rounds<H: Harness>(all: usize) -> usize {
+    if EVERYTHING || matches!(H::TIME, Time::Virtual) { all } else { all / 5 }
+}
+
 pub(crate) fn on_scene<H: Harness>(
     needs: &[Need],
     case: for<'a> fn(&'a Scene<H>) -> Running<'a>,

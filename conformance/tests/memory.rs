@@ -2,12 +2,12 @@
 //! process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{AsMutex, Groups, Harness, Need, Time, suite};
+use leasehold_conformance::{AsMutex, Groups, Harness, Need, Suites, Time};
 use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::{Holder, LockBackend, LockKey, LockOptions, MemoryBackend, Operation};
@@ -37,12 +37,6 @@ impl Harness for Memory {
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         witness(&self.0, key).await
     }
-}
-
-mod real_time {
-    use super::*;
-
-    suite!(Memory);
 }
 
 /// A store that is far away: each call takes a while of real time, and the store's clock stands still until the suite moves it.
@@ -114,15 +108,9 @@ const FAR: Duration = Duration::from_millis(1);
 /// More calls than a client makes in any case.
 const CALLS: usize = 1_000;
 
-mod driven_time {
-    use super::*;
-
-    suite!(Far);
-}
-
 /// A harness in virtual time, with an expression that makes clients of the store; with items that differ from the trait's.
 macro_rules! harness {
-    ($module:ident, $harness:ident, $name:literal, $backend:ty, $made:expr, { $($item:item)* }) => {
+    ($harness:ident, $name:literal, $backend:ty, $made:expr, { $($item:item)* }) => {
         struct $harness(MemoryBackend);
 
         #[async_trait]
@@ -150,12 +138,6 @@ macro_rules! harness {
                 tokio::time::advance(time).await;
             }
         }
-
-        mod $module {
-            use super::*;
-
-            suite!($harness);
-        }
     };
 }
 
@@ -163,31 +145,31 @@ type Dyn = Arc<dyn LockBackend>;
 type Faulty = FaultBackend<MemoryBackend>;
 type Other = AsMutex<MemoryBackend>;
 
-harness!(erased, Erased, "memory, dyn", Dyn, Arc::new, {
+harness!(Erased, "memory, dyn", Dyn, Arc::new, {
     const HOOKS: &[Need] = &[Need::Advance];
 });
-harness!(decorated, Decorated, "memory, faults", Faulty, FaultBackend::new, {});
-harness!(no_hand_over, Asked, "memory, no hand-over", MemoryBackend, identity, {
+harness!(Decorated, "memory, faults", Faulty, FaultBackend::new, {});
+harness!(Asked, "memory, no hand-over", MemoryBackend, identity, {
     fn options(&self) -> LockOptions {
         LockOptions::new().hand_over(false)
     }
 });
-harness!(permit, Permit, "memory, semaphore(1)", Other, AsMutex::semaphore, {
+harness!(Permit, "memory, semaphore(1)", Other, AsMutex::semaphore, {
     const LACKS: &[Need] = Other::LACKS;
 });
-harness!(write_lock, WriteLock, "memory, write lock", Other, AsMutex::write_lock, {
+harness!(WriteLock, "memory, write lock", Other, AsMutex::write_lock, {
     const LACKS: &[Need] = Other::LACKS;
 });
 
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<Memory>(PAGE);
-    assert_documented::<Far>(PAGE);
-    assert_documented::<Erased>(PAGE);
-    assert_documented::<Decorated>(PAGE);
-    assert_documented::<Asked>(PAGE);
-    assert_documented::<Permit>(PAGE);
-    assert_documented::<WriteLock>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<Memory>("real_time")
+        .with::<Far>("driven_time")
+        .with::<Erased>("erased")
+        .with::<Decorated>("decorated")
+        .with::<Asked>("no_hand_over")
+        .with::<Permit>("permit")
+        .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

@@ -1,10 +1,10 @@
 //! The suite on quorums of memory backends, in virtual time: of three, of five, and of five of which two are dead.
 
 use std::collections::HashMap;
+use std::process::ExitCode;
 
 use async_trait::async_trait;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{Harness, Need, Time, suite};
+use leasehold_conformance::{Harness, Need, Suites, Time};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::{
@@ -62,7 +62,7 @@ async fn witness(servers: &[Server], key: &LockKey) -> Option<Holder> {
 
 /// A harness of so many servers, which have these faults once the quorum is founded.
 macro_rules! harness {
-    ($module:ident, $harness:ident, $name:literal, $faults:expr) => {
+    ($harness:ident, $name:literal, $faults:expr) => {
         struct $harness(Vec<Server>);
 
         #[async_trait]
@@ -96,29 +96,22 @@ macro_rules! harness {
                 tokio::time::advance(time).await;
             }
         }
-
-        mod $module {
-            use super::*;
-
-            suite!($harness);
-        }
     };
 }
 
-harness!(of_three, Three, "quorum of 3", [None::<Fault>; 3]);
-harness!(of_five, Five, "quorum of 5", [None::<Fault>; 5]);
+harness!(Three, "quorum of 3", [None::<Fault>; 3]);
+harness!(Five, "quorum of 5", [None::<Fault>; 5]);
 harness!(
-    two_are_dead,
     TwoAreDead,
     "quorum of 5, two dead",
     [Some(Fault::SwallowRequest), None, None, Some(REFUSES), None]
 );
 
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../docs/conformance.md");
-
-    assert_documented::<Three>(PAGE);
-    assert_documented::<Five>(PAGE);
-    assert_documented::<TwoAreDead>(PAGE);
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<Three>("of_three")
+        .with::<Five>("of_five")
+        .with::<TwoAreDead>("two_are_dead")
+        .documented_in(include_str!("../../docs/conformance.md"))
+        .main()
 }

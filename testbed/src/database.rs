@@ -8,15 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
 use crate::certificates::Certificates;
 use crate::disk::SmallDisk;
+use crate::memory::Folder;
 use crate::port::free_port;
 use crate::proxy::FaultProxy;
-use crate::template::{copy_template, version};
+use crate::template::{copy_template, stamp};
 use crate::unprivileged;
 use processes::Processes;
 
@@ -34,7 +34,7 @@ pub struct DatabaseServer<K> {
     pub(crate) options: DatabaseOptions<K>,
     // Before the folder, so that it is gone when that is removed.
     processes: Option<Processes>,
-    folder: TempDir,
+    folder: Folder,
     port: u16,
     pub(crate) certificates: Option<Certificates>,
     disk: Option<SmallDisk>,
@@ -186,11 +186,13 @@ impl<K: DatabaseKind> DatabaseServer<K> {
     }
 
     async fn launch(options: DatabaseOptions<K>) -> Option<Self> {
-        let folder = unprivileged::folder(&format!("leasehold-{}-", K::NAME));
+        let place = if options.durable { Folder::on_disk } else { Folder::in_memory };
+        let folder = place(&format!("{}-", K::NAME));
+        unprivileged::give(folder.path());
         let path = folder.path();
         let certificates =
             options.tls.map(|_| Certificates::create(path, &["localhost", "127.0.0.1"]));
-        copy_template(&format!("{}-1", version(&K::program())), K::init, &path.join("data"));
+        copy_template(&format!("{}-1", stamp(&K::program())), K::init, &path.join("data"));
         let disk = options.small_disk.then(|| SmallDisk::new(path.join(K::SMALL_FOLDER)));
         let port = free_port();
         let mut server = Self { options, processes: None, folder, port, certificates, disk };

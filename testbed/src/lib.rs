@@ -11,6 +11,7 @@ mod database;
 mod disk;
 mod etcd;
 mod mariadb;
+mod memory;
 mod patience;
 mod port;
 mod postgres;

@@ -96,9 +96,10 @@ impl DatabaseKind for MariaDbKind {
             ("bind-address", "127.0.0.1".to_owned()),
             ("port", server.port().to_string()),
             ("innodb-buffer-pool-size", "16M".to_owned()),
-            // The kernel writes all that a kill leaves unwritten: only a power cut would lose data.
-            ("innodb-flush-method", "nosync".to_owned()),
         ];
+        // A kill leaves nothing unwritten: only a power cut would lose data.
+        let flush = if server.options.durable { "fsync" } else { "nosync" };
+        settings.push(("innodb-flush-method", flush.to_owned()));
         if let Some(certificates) = &server.certificates {
             settings.push(("ssl-cert", display(&certificates.server_certificate())));
             settings.push(("ssl-key", display(&certificates.server_key())));

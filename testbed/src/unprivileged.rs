@@ -7,18 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use tempfile::TempDir;
-
 /// The user `nobody`, which every system has: where the tests run as root, database servers run as this one.
 pub(crate) const NOBODY: u32 = 65_534;
-
-/// A temporary folder that belongs to the servers' user.
-pub(crate) fn folder(prefix: &str) -> TempDir {
-    let folder = tempfile::Builder::new().prefix(prefix).tempdir();
-    let folder = folder.expect("a temporary folder can be made");
-    give(folder.path());
-    folder
-}
 
 /// Gives a file or a folder to the servers' user.
 pub(crate) fn give(path: &Path) {

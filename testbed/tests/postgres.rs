@@ -85,3 +85,10 @@ async fn passwords_and_tls_are_asked_for() {
     assert_eq!(user(tls("secret", &format!("sslmode=verify-full sslrootcert={root}"))).await, "");
     assert_eq!(user(tls("secret", "sslmode=disable")).await, "");
 }
+
+#[tokio::test]
+async fn a_new_server_has_the_database_of_its_tests_and_no_other() {
+    let server = Server::start().await;
+
+    assert_eq!(server.sql("SELECT datname FROM pg_database").await, "postgres");
+}

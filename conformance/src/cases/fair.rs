@@ -12,6 +12,7 @@ use leasehold_core::{
 use super::cancellation::polled;
 use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
 use crate::harness::Harness;
+use crate::run::rounds;
 use crate::scene::Scene;
 
 /// Claims `lease` and stands in the queue for `place`; whether it was granted.
@@ -35,7 +36,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival<H: Harness>(scene: &Sc
 
     let backend = scene.backend().await;
     let place = scene.ttl() * 20;
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds::<H>(ROUNDS) {
         let key = scene.key();
         let holder = long_lease(scene, &key);
         grant(&backend, &holder).await;

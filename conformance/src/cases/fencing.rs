@@ -6,23 +6,19 @@ use leasehold_core::{Fence, LockBackend, LockKey, Operation};
 use super::{grant, granularity};
 use crate::driven::Observed;
 use crate::harness::{Disturbance, Harness};
+use crate::run::rounds;
 use crate::scene::Scene;
 
 pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     const GRANTS: usize = 10_000;
-    /// As many as a slow store is asked for, if it does not manage all of them within a TTL.
-    const FEWEST: usize = 2_000;
 
     let key = scene.key();
     let mut backends = Vec::new();
     for _ in 0..8 {
         backends.push(scene.backend().await);
     }
-    let (mut last, enough) = (0, scene.now() + scene.ttl());
-    for (number, backend) in backends.iter().cycle().take(GRANTS).enumerate() {
-        if number >= FEWEST && scene.now() >= enough {
-            break;
-        }
+    let mut last = 0;
+    for backend in backends.iter().cycle().take(rounds::<H>(GRANTS)) {
         let lease = scene.lease(&key);
         let token = grant(backend, &lease).await.token();
         assert!(token > last, "{token} after {last}");

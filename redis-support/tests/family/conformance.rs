@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::{Disturbance, Groups, Need, Subject, Time};
+use leasehold_conformance::{Disturbance, Need, Subject, Time};
 use leasehold_core::{Description, ErrorKind, Fingerprint, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
@@ -19,21 +19,6 @@ use rights::{DOCUMENTED, OF_CLUSTERS, OF_MEMBERS};
 #[path = "rights.rs"]
 #[expect(dead_code, reason = "the rights to survive a restart are for other tests")]
 mod rights;
-
-/// A cluster spreads keys over servers: their names, and all scripts that name several keys, meet it.
-pub(crate) const OF_CLUSTER: Groups = Groups::Named(&[
-    "bad_input",
-    "cancellation",
-    "fair",
-    "fencing",
-    "lost",
-    "multi_lock",
-    "mutual_exclusion",
-    "renewal",
-    "rw_lock",
-    "semaphore",
-    "waiting",
-]);
 
 /// Several keys at once are for one server to grant, and a failover loses grants.
 pub(crate) const CLUSTER_LACKS: &[Need] = &[Need::Membership, Need::Together];

@@ -15,6 +15,7 @@ pub struct DatabaseOptions<K> {
     pub(crate) tls: Option<TlsClients>,
     pub(crate) passwords: bool,
     pub(crate) small_disk: bool,
+    pub(crate) durable: bool,
 }
 
 impl<K: DatabaseKind> DatabaseOptions<K> {
@@ -34,6 +35,15 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = Some(TlsClients::NeedNoCertificate);
+        self
+    }
+
+    /// Has its data on the disk, and waits for that at each commit, as servers do by default.
+    ///
+    /// Without this, its data lies in memory, if the machine has room for it.
+    #[must_use]
+    pub fn durable(mut self) -> Self {
+        self.durable = true;
         self
     }
 
