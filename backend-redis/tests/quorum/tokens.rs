@@ -49,9 +49,9 @@ async fn tokens_increase_while_members_are_killed_restarted_and_wiped() {
         let is_wiped = rounds / 5 % 2 == 1;
         let redis = &mut servers.0[number];
         if is_wiped {
-            redis.wipe()
+            redis.wipe();
         } else {
-            redis.kill()
+            redis.kill();
         }
         let before = tokens.lock().await.len();
         until("the others grant", async || tokens.lock().await.len() > before + 50).await;
