@@ -13,6 +13,7 @@ mod hot;
 mod many;
 mod memory;
 mod one;
+mod quorum;
 mod sql_churn;
 mod sql_lock;
 
@@ -37,6 +38,8 @@ pub(crate) enum Scenario {
     RedisCrowd,
     /// Redis, 100,000 leases: what holding them costs.
     RedisHeld,
+    /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
+    Quorum,
     /// In memory, one task with one key: lock and release.
     Memory,
     /// etcd, one task with one key: lock and release.
@@ -75,6 +78,7 @@ impl Scenario {
             Self::RedisHandOver => vec![hand_over::run(args).await],
             Self::RedisCrowd => vec![crowd::run(args).await],
             Self::RedisHeld => vec![held::run(args).await],
+            Self::Quorum => quorum::run(args).await,
             Self::Memory => vec![memory::run(args).await],
             Self::EtcdLock => etcd_lock::run(args).await,
             Self::EtcdHandOver => vec![etcd_hand_over::run(args).await],

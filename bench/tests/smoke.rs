@@ -95,6 +95,14 @@ fn leases_are_held_and_counted() {
 }
 
 #[test]
+fn a_quorum_is_measured_beside_one_server() {
+    let [lock, waiters] = &measured(&["quorum"])[..] else { panic!("two are measured") };
+
+    assert_complete(lock, "locks per second");
+    assert_complete(waiters, "locks per second");
+}
+
+#[test]
 fn locks_on_databases_are_measured_beside_their_own() {
     let outcomes = measured(&["postgres-lock", "mariadb-lock", "sqlite-lock"]);
 

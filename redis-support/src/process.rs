@@ -22,7 +22,7 @@ const DURABLE: [(&str, &str); 3] =
     [("appendonly", "yes"), ("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")];
 
 /// The question whether the default user may write a key. As that user, servers from Redis 7.0 on execute the transactions in their file when they
-/// start, and a script is one. Those that the user may not execute are left out, which nothing tells.
+/// start, and a script is one. They leave out, without a word, the transactions that the user may not execute.
 const MAY_DEFAULT_WRITE: [&str; 4] = ["ACL", "DRYRUN", "default", "SET"];
 
 impl Process {
@@ -52,7 +52,7 @@ impl Process {
             return Err(unexpected());
         };
         let about = String::from_utf8_lossy(&about);
-        let told = |what: &str| about.lines().find_map(|line| line.strip_prefix(what));
+        let told = |field: &str| about.lines().find_map(|line| line.strip_prefix(field));
         let run = told("run_id:").ok_or_else(unexpected)?.trim_end().to_owned();
         let loads_all = told("redis_version:6.").is_some()
             || may_write.is_ok_and(|reply| reply == Reply::Bytes(b"OK".to_vec()));

@@ -56,7 +56,7 @@ impl Redlock {
     }
 }
 
-/// Counts those who are in, and how often anybody was.
+/// Counts the holders inside, and the visits of each client.
 #[derive(Default)]
 struct Room {
     inside: AtomicUsize,

@@ -28,7 +28,11 @@ async fn without_a_majority_an_acquisition_fails_in_time_and_leaves_nothing() {
             assert!(grant(&quorum, &first).await.unwrap().is_some());
             assert_eq!(quorum.release(&first).await.unwrap(), Release::Released);
             for redis in &mut servers.0[..3] {
-                if is_killed { redis.kill() } else { redis.pause() }
+                if is_killed {
+                    redis.kill();
+                } else {
+                    redis.pause();
+                }
             }
 
             let stalls = Stalls::watch();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Claim, ErrorKind, LockBackend, Quorum};
+use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, Quorum, StoreId};
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{Pace, RedisOptions, until, until_some};
 use tokio::sync::Mutex;
@@ -49,9 +49,9 @@ async fn tokens_increase_while_members_are_killed_restarted_and_wiped() {
         let is_wiped = rounds / 5 % 2 == 1;
         let redis = &mut servers.0[number];
         if is_wiped {
-            redis.wipe()
+            redis.wipe();
         } else {
-            redis.kill()
+            redis.kill();
         }
         let before = tokens.lock().await.len();
         until("the others grant", async || tokens.lock().await.len() > before + 50).await;
@@ -86,8 +86,8 @@ async fn lock_and_release(
     }
 }
 
-/// The trace of the model in which a member that only waits after it lost its data gives a token twice: A has the votes of 1 and 2, member 1 loses its
-/// data and comes back, and B has the votes of 1 and 3.
+/// A trace of the model against members that only wait after they lost their data: A has the votes of members 1 and 2, member 1 loses its
+/// data and returns, and B would have the votes of members 1 and 3, with a smaller token.
 #[tokio::test]
 async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
     let mut servers = servers_apart(3).await;
@@ -106,7 +106,7 @@ async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
 
     // The quarantine is over, and the members would give B a smaller token.
     until_some("the wait is over", async || {
-        let standing = member(&servers.0[0].url()).standing(leasehold_core::StoreId::new()).await;
+        let standing = member(&servers.0[0].url()).standing(StoreId::new()).await;
         standing.ok().filter(|standing| standing.age() > TTL * 2)
     })
     .await;
@@ -114,9 +114,7 @@ async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
         let bare = member(&servers.0[number].url());
         let other = lease("other", TTL);
         let attempt = bare.try_acquire(&Claim::new(other.clone())).await;
-        let leasehold_core::Attempt::Granted(grant) = attempt.unwrap() else {
-            panic!("it is free")
-        };
+        let Attempt::Granted(grant) = attempt.unwrap() else { panic!("it is free") };
         assert!(grant.token() < of_a, "member {number} does not show anything");
         bare.release(&other).await.unwrap();
     }
@@ -133,6 +131,6 @@ async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
 }
 
 /// The token of a grant, as soon as there is a majority.
-async fn granted(quorum: &Quorum<RedisBackend>, lease: &leasehold_core::Lease) -> u64 {
+async fn granted(quorum: &Quorum<RedisBackend>, lease: &Lease) -> u64 {
     until_some("it is granted", async || grant(quorum, lease).await.ok().flatten()).await.token()
 }

@@ -108,7 +108,7 @@ impl<L: Locker> Cycles<L> {
 }
 
 /// Measures each lock. What ends after time is up is not counted.
-async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
+pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Arc::new(Barrier::new(locks.len() + 1));
     let mut tasks = JoinSet::new();
@@ -143,7 +143,7 @@ async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
 }
 
 /// Counts locks, and says how many there were. Who still waits when time is up is not waited for: that may take long.
-async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u64) {
+pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u64) {
     let counters: Vec<Arc<Counter>> = locks.iter().map(|_| Arc::default()).collect();
     let stop = Arc::new(AtomicBool::new(false));
     let start = Arc::new(Barrier::new(locks.len() + 1));

@@ -89,7 +89,7 @@ async fn a_durable_member_keeps_its_vote_over_a_restart() {
 
     start_again(&mut redis, &backend).await;
 
-    // Nobody has asked the new process yet.
+    // No client has asked the new process for its standing yet.
     assert_has_no_vote(&backend).await;
     let after = standing(&backend).await;
     assert_eq!((after.store(), after.charter()), (before.store(), Some(&charter())));
@@ -186,7 +186,7 @@ async fn tokens_with_and_without_a_charter_are_in_one_order() {
     assert!(standing(&backend).await.floor() >= of_another_key.token());
 }
 
-/// All that a client asks of a member.
+/// Makes each request that only members answer.
 async fn all_operations(backend: &Backend) -> Result<(), Error> {
     let id = backend.standing(StoreId::new()).await?.store();
     backend.enlist(&Enlistment::new(id, charter())).await?;

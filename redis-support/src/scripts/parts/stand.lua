@@ -1,7 +1,7 @@
 -- KEYS: member. ARGV: the key of its floor, an identity for a member that has none, and of the process that was asked for its settings: its id,
 -- and whether it has all that it answers on disk (1 or 0).
--- What a process answered that is gone by now is only known to be there if that process and this one kept all of it on disk. Otherwise
--- this is a new member, with nothing but its floor.
+-- An answer of a process that is gone is surely still known only if that process and this one keep all answers on disk. Otherwise this
+-- is a new member, with nothing but its floor.
 -- Returns {identity, charter or false, floor, age in µs}, or an error.
 local function stand()
   local run, micros = this_run(), clock()
