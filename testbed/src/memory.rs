@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// The file system in memory that Linux has.
 const MEMORY: &str = "/dev/shm";
 
-/// A new database has 30 MB, and dozens of tests run at once. A container may have a tenth of that.
+/// A database has 20 to 40 MB, and dozens of tests run at once. A container may have a tenth of that.
 const ROOM: u64 = 2 << 30;
 
 /// Sets our folders apart from those of other programs.

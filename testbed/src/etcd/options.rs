@@ -132,7 +132,7 @@ impl EtcdOptions {
     }
 
     pub(super) fn timing_or_default(&self) -> Timing {
-        let [heartbeat, election] = if self.members == 1 { [10, 100] } else { [50, 500] };
+        let [heartbeat, election] = if self.members == 1 { [20, 100] } else { [50, 500] };
         let [heartbeat, election] = [heartbeat, election].map(Duration::from_millis);
         self.timing.unwrap_or(Timing { heartbeat, election })
     }
