@@ -44,7 +44,8 @@ impl<B: LockBackend> Quorum<B> {
         }
         self.ask(&claim, voters, limit, &mut ballot).await;
         if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
-            self.learnt.note(ballot.last_token(), self.members.clock.now());
+            let now = self.members.clock.now();
+            self.learnt.note(ballot.last_token(), ballot.has_common_token(), now);
             return Ok(Attempt::Granted(grant(&ballot)));
         }
         self.give_up(lease, ballot, limit).await

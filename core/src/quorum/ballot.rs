@@ -54,6 +54,12 @@ impl Ballot {
         last.unwrap_or_default()
     }
 
+    /// Whether all grants end with the same number.
+    pub(super) fn has_common_token(&self) -> bool {
+        let last = self.last_token();
+        self.grants.values().all(|grant| last_token(grant) == last)
+    }
+
     /// The first number that no grant is above.
     pub(super) fn first_token(&self) -> u64 {
         self.grants.values().map(Grant::token).max().unwrap_or_default()

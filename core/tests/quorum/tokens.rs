@@ -69,6 +69,22 @@ async fn majority_has_the_floor_before_the_grant_returns() {
     assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
 }
 
+#[tokio::test(start_paused = true)]
+async fn tokens_do_not_run_ahead_of_the_clock() {
+    let servers = Servers::found(5).await;
+    let quorum = servers.quorum();
+    let mut last = 0;
+
+    for _ in 0..2_000 {
+        let lease = Lease::new(&key(), TTL);
+        last = granted(&quorum, &lease).await.token();
+        quorum.release(&lease).await.unwrap();
+    }
+
+    // Members ignore a wish that is further ahead than a second, and grant different numbers then.
+    assert!(last < 500_000, "{last} µs in no time");
+}
+
 /// The trace of the model against a quarantine alone.
 #[tokio::test(start_paused = true)]
 async fn wiped_member_gives_no_token_twice() {
