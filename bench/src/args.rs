@@ -59,7 +59,7 @@ impl Args {
 
     /// How long a contestant is measured in a round, where that can be chosen.
     pub(crate) fn time(&self) -> Duration {
-        self.scale(Duration::from_millis(1_500), Duration::from_secs(1))
+        self.scale(Duration::from_millis(1_500), Duration::from_millis(300))
     }
 }
 

@@ -49,7 +49,7 @@ fn status_shows_the_view_of_each_member() {
     let mut servers = servers();
     let url = url(&servers);
     let mut holder = Running::start(&mut run_on(&url, &[], "echo $LEASEHOLD_TOKEN; sleep 60"));
-    let token = holder.line();
+    let token: u64 = holder.line().parse().unwrap();
     servers[0].kill();
 
     let status = leasehold_on(&url).args(["status", "job"]).output().unwrap();
@@ -63,7 +63,7 @@ fn status_shows_the_view_of_each_member() {
     }
     let json = status_in_json(&url);
     assert_eq!(json["held"], true);
-    assert_eq!(json["last_token"].to_string(), token);
+    assert!(json["last_token"].as_u64().unwrap() >= token, "{json}");
     let members = json["members"].as_array().unwrap();
     let votes: Vec<_> = members.iter().map(|member| member["vote"] == true).collect();
     assert_eq!(votes.iter().filter(|vote| **vote).count(), 2, "{json}");
