@@ -11,6 +11,10 @@ use crate::args::{Args, OnBusy};
 use crate::function::{Names, Work};
 use crate::template::{self, Part, Placeholder};
 
+/// The module of the facade for async functions, and that for plain ones: both have `mutex`, `run`, `run_or_skip` and `Guard`.
+const ASYNC: &[&str] = &["__locked"];
+const BLOCKING: &[&str] = &["__locked", "blocking"];
+
 /// Puts the work of `function` under a lock, and leaves the rest of it as it is.
 ///
 /// # Errors
@@ -85,10 +89,9 @@ struct Locking<'a> {
 impl Locking<'_> {
     /// Has the statements of an async function or block run under the lock.
     fn put_around_async(&self, block: &mut Block, output: Option<&Type>) {
-        let here = Span::mixed_site();
-        let facade = &self.args.facade;
-        let module = quote_spanned!(here=> #facade::__locked);
-        let (mutex, run) = (self.mutex(&module), self.run(output));
+        let here = at(output);
+        let module = self.module(here, ASYNC);
+        let (mutex, run) = (self.mutex(ASYNC), self.run(here));
         let (guard, work) = (self.guard(), &block.stmts);
         // The compiler does not coerce to the output that an async closure names, but it does to that of a first `return`.
         let typed = output.map(|output| {
@@ -107,10 +110,9 @@ impl Locking<'_> {
 
     /// Has the body of a plain function run under the lock.
     fn put_around(&self, body: &mut Block, output: &Type) {
-        let here = Span::mixed_site();
-        let facade = &self.args.facade;
-        let module = quote_spanned!(here=> #facade::__locked::blocking);
-        let (mutex, run) = (self.mutex(&module), self.run(Some(output)));
+        let here = at(Some(output));
+        let module = self.module(here, BLOCKING);
+        let (mutex, run) = (self.mutex(BLOCKING), self.run(here));
         let guard = self.guard();
         let locked = quote_spanned! {here=>
             let mutex = #mutex;
@@ -119,11 +121,13 @@ impl Locking<'_> {
         body.stmts = vec![Stmt::Expr(Expr::Verbatim(locked), None)];
     }
 
-    fn mutex(&self, module: &TokenStream) -> TokenStream {
+    fn mutex(&self, module: &[&str]) -> TokenStream {
         let (client, key) = (&self.args.client, &self.key);
         let settings = self.settings();
+        let here = at(Some(client));
+        let module = self.module(here, module);
         // By a name of its own, so that the type of the client is found before it is dereferenced.
-        quote_spanned! {Span::mixed_site()=>
+        quote_spanned! {here=>
             match &(#client) {
                 client => {
                     #module::mutex(client, ::core::format_args!(#key), |options| options #(.#settings)*)
@@ -132,14 +136,23 @@ impl Locking<'_> {
         }
     }
 
-    /// The function that locks and runs. An error about the function's type points to that.
-    fn run(&self, output: Option<&Type>) -> Ident {
-        let here = Span::mixed_site();
+    /// The path of a module of the facade. Errors about it point to `here`.
+    fn module(&self, here: Span, names: &[&str]) -> TokenStream {
+        let facade = self.args.facade.to_token_stream().into_iter().map(|mut token| {
+            token.set_span(token.span().located_at(here));
+            token
+        });
+        let names = names.iter().map(|name| Ident::new(name, here));
+        quote_spanned!(here=> #(#facade)* #(::#names)*)
+    }
+
+    /// The function that locks and runs.
+    fn run(&self, here: Span) -> Ident {
         let name = match self.args.on_busy {
             OnBusy::Error => "run",
             OnBusy::Skip => "run_or_skip",
         };
-        Ident::new(name, output.map_or(here, |output| here.located_at(output.span())))
+        Ident::new(name, here)
     }
 
     fn guard(&self) -> TokenStream {
@@ -172,6 +185,12 @@ impl Locking<'_> {
         }
         settings
     }
+}
+
+/// The place of `tokens`, for errors about them, and the names of the definition site.
+fn at(tokens: Option<&impl Spanned>) -> Span {
+    let here = Span::mixed_site();
+    tokens.map_or(here, |tokens| here.located_at(tokens.span()))
 }
 
 fn literal(time: Duration) -> TokenStream {
