@@ -9,11 +9,11 @@
 /// - methods in traits and impls under `#[async_trait]`, and plain functions whose body ends with an `async` block or with
 ///   `Box::pin` of one.
 ///
-/// The signature stays as it is written. The future of an `async fn` is `Send` if it would be without the attribute and the client
-/// expression is. The arguments, `?` and `return` work as in any function.
+/// The signature stays as it is written, and the future is `Send` if it is without the attribute. Patterns, generic arguments, `?` and
+/// `return` work as in any function.
 ///
 /// ```
-/// use leasehold::{ErrorKind, LockClient, locked};
+/// use leasehold::{LockClient, locked};
 ///
 /// struct Shop {
 ///     locks: LockClient,
@@ -67,8 +67,9 @@
 ///
 /// # Keys
 ///
-/// `{arg}`, `{arg.field}` and `{self.field}` stand for values, formatted with [`Display`](std::fmt::Display); `{{` and `}}` for braces. The first name is an argument of
-/// the function, also one that a pattern binds, or `self`. Two values side by side need a separator: with `"{a}{b}"` the pairs 1, 23 and 12, 3 are one key.
+/// `{arg}`, `{arg.field}` and `{self.field}` stand for values, formatted with [`Display`](std::fmt::Display), and `{{` and `}}` for
+/// braces. The first name is an argument of the function, also one that a pattern binds, or `self`. Two values side by side need a
+/// separator: with `"{a}{b}"` the pairs 1, 23 and 12, 3 are one key.
 ///
 /// # Skipping
 ///
