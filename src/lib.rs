@@ -1,4 +1,6 @@
 #![doc = include_str!("../README.md")]
+// The futures of the store clients are nested deeper than the compiler's default allows.
+#![recursion_limit = "256"]
 
 mod connect;
 mod redlock;
@@ -6,8 +8,13 @@ mod redlock;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
+#[cfg(feature = "macros")]
+mod locked;
+
 pub use connect::{backend, connect};
 pub use leasehold_core::*;
+#[cfg(feature = "macros")]
+pub use locked::{__locked, locked};
 
 /// Locks on one etcd cluster.
 ///

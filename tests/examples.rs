@@ -56,6 +56,21 @@ fn blocking_runs_as_the_readme_shows_it() {
     assert!(run("blocking").contains("held with token"));
 }
 
+#[cfg(feature = "macros")]
+#[test]
+fn locked_runs_functions_as_the_readme_shows_them() {
+    let (_, example) = include_str!("../examples/locked.rs").split_once("struct Shop").unwrap();
+    let (sample, _) = example.split_once("\n#[tokio::main]").unwrap();
+    assert!(include_str!("../README.md").contains(sample), "the README shows other functions");
+
+    for said in run_on_all_stores("locked") {
+        assert!(said.contains("order 42 is settled under token "), "{said}");
+        assert!(said.contains("order 42 is held: "), "{said}");
+        assert!(said.contains("another one writes the report: None"), "{said}");
+        assert!(said.contains("we do: Some(\"the report is written\")"), "{said}");
+    }
+}
+
 #[test]
 fn custom_backend_passes_the_suite() {
     let said = run("custom_backend");

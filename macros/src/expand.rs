@@ -1,0 +1,199 @@
+//! From an annotated function to one that runs under a lock.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Block, Error, Expr, Ident, ItemFn, LitStr, Member, Stmt, Type};
+
+use crate::args::{Args, OnBusy};
+use crate::function::{Names, Work};
+use crate::template::{self, Part, Placeholder};
+
+/// The module of the facade for async functions, and that for plain ones: both have `mutex`, `run`, `run_or_skip` and `Guard`.
+const ASYNC: &[&str] = &["__locked"];
+const BLOCKING: &[&str] = &["__locked", "blocking"];
+
+/// Puts the work of `function` under a lock, and leaves the rest of it as it is.
+///
+/// # Errors
+///
+/// The attribute does not fit the function.
+pub(crate) fn expand(args: &Args, mut function: ItemFn) -> syn::Result<TokenStream> {
+    let name = function.sig.ident.clone();
+    let mut names = Names::of(&function.sig);
+    let work = Work::of(&mut function, &mut names)?;
+    if let Some(guard) = args.guard.as_ref().filter(|guard| names.has(guard)) {
+        let message = format!("`{guard}` is an argument of the function: choose another name");
+        return Err(Error::new(guard.span(), message));
+    }
+    let locking = Locking { args, key: formatted(&args.key, &name, &names)? };
+    match work {
+        Work::Body(body, output) => locking.put_around_async(body, Some(&output)),
+        Work::Blocking(body, output) => locking.put_around(body, &output),
+        Work::Future { arguments, block } => {
+            locking.put_around_async(block, None);
+            block.stmts.splice(..0, arguments);
+        }
+    }
+    Ok(function.into_token_stream())
+}
+
+/// The arguments of `format_args!` that make a key.
+fn formatted(template: &LitStr, function: &Ident, names: &Names) -> syn::Result<TokenStream> {
+    let refused = |message| Error::new(template.span(), message);
+    let (mut format, mut values) = (String::new(), Vec::new());
+    for part in template::parse(&template.value()).map_err(refused)? {
+        match part {
+            Part::Text(text) => format += &text.replace('{', "{{").replace('}', "}}"),
+            Part::Placeholder(placeholder) => {
+                let Placeholder { column, root, fields } = placeholder;
+                let Some(argument) = names.get(&root) else {
+                    let message = format!(
+                        "the placeholder `{{{root}}}` at column {column} names no argument of `{function}`, which has {names}"
+                    );
+                    return Err(refused(message));
+                };
+                format += "{}";
+                // An error about the value points to the template.
+                let span = template.span().resolved_at(argument.span());
+                let mut argument = argument.clone();
+                argument.set_span(span);
+                let fields = fields.iter().map(|field| member(field, span));
+                let fields = fields.collect::<syn::Result<Vec<_>>>()?;
+                values.push(quote_spanned!(span=> #argument #(.#fields)*));
+            }
+        }
+    }
+    Ok(quote_spanned!(template.span()=> #format #(, #values)*))
+}
+
+fn member(field: &str, span: Span) -> syn::Result<Member> {
+    let mut member = syn::parse_str(field)?;
+    match &mut member {
+        Member::Named(name) => name.set_span(span),
+        Member::Unnamed(index) => index.span = span,
+    }
+    Ok(member)
+}
+
+/// A lock, as the attribute describes it.
+///
+/// All names that it introduces are those of the definition site, so a body sees only the guard's, which is the caller's own.
+struct Locking<'a> {
+    args: &'a Args,
+    key: TokenStream,
+}
+
+impl Locking<'_> {
+    /// Has the statements of an async function or block run under the lock.
+    fn put_around_async(&self, block: &mut Block, output: Option<&Type>) {
+        let here = at(output);
+        let module = self.module(here, ASYNC);
+        let (mutex, run) = (self.mutex(ASYNC), self.run(here));
+        let (guard, work) = (self.guard(), &block.stmts);
+        // The compiler does not coerce to the output that an async closure names, but it does to that of a first `return`.
+        let typed = output.map(|output| {
+            quote_spanned! {here=>
+                if let ::core::option::Option::Some(output) = ::core::option::Option::None::<#output> {
+                    return output;
+                }
+            }
+        });
+        let locked = quote_spanned! {here=>
+            let mutex = #mutex;
+            #module::#run(mutex, async move |#guard: &#module::Guard| { #typed #(#work)* }).await
+        };
+        block.stmts = vec![Stmt::Expr(Expr::Verbatim(locked), None)];
+    }
+
+    /// Has the body of a plain function run under the lock.
+    fn put_around(&self, body: &mut Block, output: &Type) {
+        let here = at(Some(output));
+        let module = self.module(here, BLOCKING);
+        let (mutex, run) = (self.mutex(BLOCKING), self.run(here));
+        let guard = self.guard();
+        let locked = quote_spanned! {here=>
+            let mutex = #mutex;
+            #module::#run(mutex, move |#guard: &#module::Guard| -> #output #body)
+        };
+        body.stmts = vec![Stmt::Expr(Expr::Verbatim(locked), None)];
+    }
+
+    fn mutex(&self, module: &[&str]) -> TokenStream {
+        let (client, key) = (&self.args.client, &self.key);
+        let settings = self.settings();
+        let here = at(Some(client));
+        let module = self.module(here, module);
+        // By a name of its own, so that the type of the client is found before it is dereferenced.
+        quote_spanned! {here=>
+            match &(#client) {
+                client => {
+                    #module::mutex(client, ::core::format_args!(#key), |options| options #(.#settings)*)
+                }
+            }
+        }
+    }
+
+    /// The path of a module of the facade. Errors about it point to `here`.
+    fn module(&self, here: Span, names: &[&str]) -> TokenStream {
+        let facade = self.args.facade.to_token_stream().into_iter().map(|mut token| {
+            token.set_span(token.span().located_at(here));
+            token
+        });
+        let names = names.iter().map(|name| Ident::new(name, here));
+        quote_spanned!(here=> #(#facade)* #(::#names)*)
+    }
+
+    /// The function that locks and runs.
+    fn run(&self, here: Span) -> Ident {
+        let name = match self.args.on_busy {
+            OnBusy::Error => "run",
+            OnBusy::Skip => "run_or_skip",
+        };
+        Ident::new(name, here)
+    }
+
+    fn guard(&self) -> TokenStream {
+        match &self.args.guard {
+            Some(guard) => guard.to_token_stream(),
+            None => quote_spanned!(Span::mixed_site()=> _),
+        }
+    }
+
+    /// The options that differ from those of the client, as calls.
+    fn settings(&self) -> Vec<TokenStream> {
+        let Args { facade, ttl, every, .. } = self.args;
+        let here = Span::mixed_site();
+        let mut settings = Vec::new();
+        if let Some(ttl) = ttl {
+            let ttl = literal(*ttl);
+            settings.push(quote_spanned!(here=> ttl(#ttl)));
+        }
+        if let Some(wait) = self.args.wait() {
+            let wait = literal(wait);
+            settings.push(quote_spanned!(here=> wait(#wait)));
+        }
+        if let Some(every) = every {
+            let attempts = match self.args.attempts() {
+                Some(attempts) => quote_spanned!(here=> attempts(#attempts)),
+                None => quote_spanned!(here=> unlimited()),
+            };
+            let every = literal(*every);
+            settings.push(quote_spanned!(here=> retry(#facade::Retry::#attempts.every(#every))));
+        }
+        settings
+    }
+}
+
+/// The place of `tokens`, for errors about them, and the names of the definition site.
+fn at(tokens: Option<&impl Spanned>) -> Span {
+    let here = Span::mixed_site();
+    tokens.map_or(here, |tokens| here.located_at(tokens.span()))
+}
+
+fn literal(time: Duration) -> TokenStream {
+    let (secs, nanos) = (time.as_secs(), time.subsec_nanos());
+    quote_spanned!(Span::mixed_site()=> ::core::time::Duration::new(#secs, #nanos))
+}

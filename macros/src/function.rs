@@ -1,0 +1,179 @@
+//! The function that is annotated.
+
+use std::fmt;
+
+use syn::ext::IdentExt;
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Block, Error, Expr, ExprAsync, FnArg, Ident, ItemFn, Local, LocalInit, PatIdent, ReturnType,
+    Signature, Stmt, Type, TypeImplTrait, TypeParamBound,
+};
+
+/// The names that a key may begin with: those that the arguments bind, and `self`.
+pub(crate) struct Names(Vec<Ident>);
+
+impl Names {
+    pub(crate) fn of(signature: &Signature) -> Self {
+        let mut names = Self(Vec::new());
+        for argument in &signature.inputs {
+            match argument {
+                FnArg::Receiver(receiver) => names.0.push(Ident::from(receiver.self_token)),
+                FnArg::Typed(typed) => names.visit_pat_mut(&mut typed.pat.clone()),
+            }
+        }
+        names
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Ident> {
+        self.0.iter().find(|ident| ident.unraw() == name)
+    }
+
+    pub(crate) fn has(&self, name: &Ident) -> bool {
+        self.0.contains(name)
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        for (index, name) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}`{}`", name.unraw())?;
+        }
+        Ok(())
+    }
+}
+
+impl VisitMut for Names {
+    fn visit_pat_ident_mut(&mut self, pattern: &mut PatIdent) {
+        if !self.has(&pattern.ident) {
+            self.0.push(pattern.ident.clone());
+        }
+        visit_mut::visit_pat_ident_mut(self, pattern);
+    }
+}
+
+/// The part of a function that is to run under the lock.
+pub(crate) enum Work<'a> {
+    /// The body of an `async fn`, and the type that it returns.
+    Body(&'a mut Block, Type),
+    /// The body of a plain function, and the type that it returns.
+    Blocking(&'a mut Block, Type),
+    /// The `async` block that a plain function returns, as `#[async_trait]` makes it, and the statements that were at its start
+    /// and take arguments into it.
+    Future { arguments: Vec<Stmt>, block: &'a mut Block },
+}
+
+impl Work<'_> {
+    /// Finds it, and adds the names of arguments that the function takes apart itself.
+    ///
+    /// # Errors
+    ///
+    /// The function returns nothing, or a future that it does not make here.
+    pub(crate) fn of<'a>(function: &'a mut ItemFn, names: &mut Names) -> syn::Result<Work<'a>> {
+        let refused = |message| Error::new(function.sig.ident.span(), message);
+        let ReturnType::Type(_, output) = &function.sig.output else {
+            let message = "`#[locked]` is for functions that return a `Result<T, E>` with `E: From<leasehold::Error>`";
+            return Err(refused(message));
+        };
+        let body = &mut *function.block;
+        if function.sig.asyncness.is_some() {
+            return Ok(Work::Body(body, without_impl_trait(output)));
+        }
+        if !is_future(output) {
+            return Ok(Work::Blocking(body, without_impl_trait(output)));
+        }
+        let block = body.stmts.last_mut().and_then(returned).and_then(async_block);
+        let block = block.ok_or_else(|| {
+            refused("`#[locked]` on a function that returns a future needs a body that ends with an `async` block, or with `Box::pin` of one")
+        })?;
+        Ok(Work::Future { arguments: take_arguments(block, names), block })
+    }
+}
+
+/// The same type for use inside of the function, where `impl Trait` cannot be written.
+fn without_impl_trait(output: &Type) -> Type {
+    struct Inferred;
+
+    impl VisitMut for Inferred {
+        fn visit_type_mut(&mut self, ty: &mut Type) {
+            if let Type::ImplTrait(_) = ty {
+                *ty = syn::parse_quote!(_);
+            }
+            visit_mut::visit_type_mut(self, ty);
+        }
+    }
+
+    let mut output = output.clone();
+    Inferred.visit_type_mut(&mut output);
+    output
+}
+
+fn is_future(output: &Type) -> bool {
+    match output {
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            ["Pin", "BoxFuture", "LocalBoxFuture"].iter().any(|name| last.ident == name)
+        }),
+        Type::ImplTrait(TypeImplTrait { bounds, .. }) => bounds.iter().any(|bound| match bound {
+            TypeParamBound::Trait(bound) => {
+                bound.path.segments.last().is_some_and(|last| last.ident == "Future")
+            }
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+fn returned(last: &mut Stmt) -> Option<&mut Expr> {
+    match last {
+        Stmt::Expr(expression, None) => Some(expression),
+        _ => None,
+    }
+}
+
+/// The block of `async { … }` or of `Box::pin(async { … })`.
+fn async_block(expression: &mut Expr) -> Option<&mut Block> {
+    match expression {
+        Expr::Async(ExprAsync { block, .. }) => Some(block),
+        Expr::Call(call) if call.args.len() == 1 => async_block(call.args.first_mut()?),
+        _ => None,
+    }
+}
+
+/// Removes the statements that take arguments into a block, from its start.
+///
+/// `self` stays, since keys and clients name it: `let __self = self` is left where it is.
+fn take_arguments(block: &mut Block, names: &mut Names) -> Vec<Stmt> {
+    let mut taken = Vec::new();
+    let mut at = 0;
+    while let Some(statement) = block.stmts.get(at) {
+        match argument(statement) {
+            Some(argument) if argument == "self" => at += 1,
+            Some(argument) if names.has(argument) => taken.push(block.stmts.remove(at)),
+            // `#[async_trait]` begins with one that fixes the type.
+            None if at == 0 && matches!(statement, Stmt::Expr(Expr::If(_), _)) => at += 1,
+            _ => break,
+        }
+    }
+    for statement in &mut taken {
+        names.visit_stmt_mut(statement);
+    }
+    taken
+}
+
+/// The argument of `let … = argument;` or of `let … = { let argument = argument; argument };`.
+fn argument(statement: &Stmt) -> Option<&Ident> {
+    let Stmt::Local(Local { init: Some(LocalInit { expr, .. }), .. }) = statement else {
+        return None;
+    };
+    match &**expr {
+        Expr::Path(path) => path.path.get_ident(),
+        Expr::Block(block) => match &block.block.stmts[..] {
+            [first, Stmt::Expr(_, None)] => argument(first),
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,23 @@
+//! The attribute `#[locked]` of Leasehold, a distributed lock for Rust.
+//!
+//! Use it as `leasehold::locked`, with the feature `macros` of the crate `leasehold`, which documents it.
+
+mod args;
+mod duration;
+mod expand;
+mod function;
+mod template;
+
+use proc_macro::TokenStream;
+use syn::{ItemFn, parse_macro_input};
+
+use crate::args::Args;
+
+// Its documentation is in the facade, where the examples can run.
+#[allow(missing_docs)]
+#[proc_macro_attribute]
+pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
+    let args = parse_macro_input!(args as Args);
+    let function = parse_macro_input!(function as ItemFn);
+    expand::expand(&args, function).unwrap_or_else(syn::Error::into_compile_error).into()
+}
