@@ -95,7 +95,7 @@
 /// As the body. A dropped call leaves no lock behind: the client releases it in the background.
 pub use leasehold_macros::locked;
 
-/// The part of the attribute that runs: for the code that it makes, and nobody else.
+/// The part of the attribute that runs: for the code that it makes alone.
 #[doc(hidden)]
 pub mod __locked {
     use std::fmt::Arguments;

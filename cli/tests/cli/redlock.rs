@@ -86,7 +86,7 @@ fn quorums_of_other_members_are_refused() {
     assert_eq!(code(&run_on(&url(&servers), &[], "true").output().unwrap()), 0);
     let other = block_on(Redis::start());
     let [a, b, _] = servers.each_ref().map(Redis::address);
-    let hosts = [a.clone(), b.clone(), other.address()].join(",");
+    let hosts = [a, b, other.address()].join(",");
 
     let stranger = run_on(&format!("redlock+redis://{hosts}"), &[], "echo ran").output().unwrap();
 
