@@ -1,6 +1,7 @@
 //! How a slot moves from one node to another.
 
 use super::RedisCluster;
+use crate::until::until;
 
 /// More keys than a test has in one slot.
 const ALL_KEYS: &str = "10000";
@@ -68,10 +69,23 @@ impl RedisCluster {
         let slot = &*slot.to_string();
         let new = &*self.members[to].id;
         let others = self.primaries().await.into_iter().filter(|i| ![from, to].contains(i));
+        // The new node takes the epoch after the largest that it knows. Right after another move that may be the old node's, which then takes a
+        // larger one, and the slot back, while it is told that the slot is gone: for ever after, each says that the other has it.
+        until("the new node knows the epochs of all", async || self.knows_epochs(to).await).await;
         // If the old one were told first, nobody would have the slot for a moment.
         for i in [to, from].into_iter().chain(others) {
             self.demand(i, &["CLUSTER", "SETSLOT", slot, "NODE", new]).await;
         }
+    }
+
+    /// Whether a node knows the epoch of each node that runs.
+    async fn knows_epochs(&self, i: usize) -> bool {
+        let views = self.views().await;
+        let Some((_, known)) = views.iter().find(|(of, _)| *of == i) else { return false };
+        views.iter().all(|(_, view)| {
+            let known = known.nodes.get(&view.myself).map(|node| node.epoch);
+            known.is_some() && known == view.own().map(|own| own.epoch)
+        })
     }
 
     async fn hand_over(&self, keys: &[&str], from: usize, to: usize) {
