@@ -42,10 +42,10 @@ impl<B: LockBackend> Quorum<B> {
             }
             voters.remove(&first);
         }
+        let sent_at = self.members.clock.now();
         self.ask(&claim, voters, limit, &mut ballot).await;
         if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
-            let now = self.members.clock.now();
-            self.learnt.note(ballot.last_token(), ballot.has_common_token(), now);
+            self.learnt.note(ballot.last_token(), ballot.has_common_token(), sent_at);
             return Ok(Attempt::Granted(grant(&ballot)));
         }
         self.give_up(lease, ballot, limit).await

@@ -10,23 +10,24 @@ pub(super) struct Learnt(Mutex<Option<Seen>>);
 #[derive(Clone, Copy)]
 struct Seen {
     token: u64,
-    at: Instant,
+    /// When the request left that it answers. The next takes as long to the members, so that both have the same distance to their clocks.
+    sent_at: Instant,
     /// Whether all members that voted granted the same.
     is_common: bool,
 }
 
 impl Learnt {
-    pub(super) fn note(&self, token: u64, is_common: bool, now: Instant) {
+    pub(super) fn note(&self, token: u64, is_common: bool, sent_at: Instant) {
         let mut seen = lock(&self.0);
         if seen.is_none_or(|largest| largest.token < token) {
-            *seen = Some(Seen { token, at: now, is_common });
+            *seen = Some(Seen { token, sent_at, is_common });
         }
     }
 
     /// A number that the counters of all members are below: those that follow a clock go on by one each microsecond. 0 if nothing is known.
     pub(super) fn next(&self, now: Instant) -> u64 {
-        let Some(Seen { token, at, is_common }) = *lock(&self.0) else { return 0 };
-        let elapsed = u64::try_from(now.since(at).as_micros()).unwrap_or(u64::MAX);
+        let Some(Seen { token, sent_at, is_common }) = *lock(&self.0) else { return 0 };
+        let elapsed = u64::try_from(now.since(sent_at).as_micros()).unwrap_or(u64::MAX);
         // A number that all have granted is ahead of their clocks already. Further ahead with each grant, it would be too far for them soon.
         let margin = if is_common { 1 } else { MARGIN };
         token.saturating_add(elapsed.saturating_add(margin))
