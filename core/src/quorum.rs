@@ -21,11 +21,13 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use self::claims::Claims;
+use self::late::Late;
 use self::learnt::Learnt;
 use self::members::Members;
 use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
 use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Patience};
+use crate::clock;
 use crate::error::Error;
 use crate::holder::Inspection;
 use crate::key::LockKey;
@@ -90,6 +92,7 @@ const CONNECTING: u32 = 8;
 pub struct Quorum<B> {
     members: Arc<Members<B>>,
     claims: Claims,
+    late: Late,
     learnt: Learnt,
     /// Held by the look at members that runs beside other calls.
     looking: Arc<AtomicBool>,
@@ -173,7 +176,10 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.request_revocation_everywhere(key).await
     }
 
+    /// Waits for requests under way first, for as long as a member has to answer: a release that is lost keeps the key closed on its member for a TTL.
     async fn close(&self) {
+        let ends = self.members.clock.now() + self.members.member_timeout;
+        clock::until(&*self.members.clock, ends, self.late.all_ended()).await;
         join_all(self.members.iter().map(|member| member.store.close())).await;
     }
 }

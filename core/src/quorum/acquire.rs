@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
-use super::late;
 use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::backend::{Attempt, Grant, LockBackend, Release, Renewal};
@@ -105,7 +104,7 @@ impl<B: LockBackend> Quorum<B> {
             (Arc::clone(&self.members), self.claims.clone(), lease.clone());
         let counted = Counted::new(&members, &claims, &lease, round.unheard().clone());
         let gives_up = members.clock.now() + lease.ttl();
-        late::drive(async move {
+        self.late.drive(async move {
             let _counted = counted;
             let settle = async {
                 while let Some((number, answer)) = round.next_at_last().await {
@@ -161,7 +160,7 @@ impl<B: LockBackend> Quorum<B> {
             self.claims.note_unsettled(id, *number, now);
             let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
             let (number, lease) = (*number, lease.clone());
-            late::drive(async move {
+            self.late.drive(async move {
                 let released = members.member(number).store.release(&lease).await;
                 settle(&claims, &lease, number, released);
             });

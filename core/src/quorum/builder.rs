@@ -77,6 +77,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
         Ok(Quorum {
             members: Arc::new(members),
             claims: Default::default(),
+            late: Default::default(),
             learnt: Default::default(),
             looking: Arc::new(AtomicBool::new(false)),
         })

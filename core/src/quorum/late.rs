@@ -1,9 +1,57 @@
 //! The requests that a call no longer waits for.
 
-use crate::sync::Handle;
+use std::sync::Arc;
 
-/// Drives a request to its end beside the calls, in a task on the runtime of this one. Outside of all runtimes, the TTL ends what the
-/// request would have ended.
-pub(super) fn drive(request: impl Future<Output = ()> + Send + 'static) {
-    drop(Handle::try_current().map(|runtime| runtime.spawn(request)));
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Handle, Notify};
+
+/// Requests without a caller, each in a task of its own. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Late(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    under_way: AtomicUsize,
+    all_ended: Notify,
+}
+
+/// A request, until it has ended or its runtime has.
+struct UnderWay(Arc<State>);
+
+impl Late {
+    /// Drives a request to its end, on the runtime of this call. Outside of all runtimes, the TTL ends what the request would have ended.
+    pub(super) fn drive(&self, request: impl Future<Output = ()> + Send + 'static) {
+        let under_way = UnderWay::new(&self.0);
+        let task = async move {
+            request.await;
+            drop(under_way);
+        };
+        drop(Handle::try_current().map(|runtime| runtime.spawn(task)));
+    }
+
+    /// Waits until no request is under way.
+    pub(super) async fn all_ended(&self) {
+        loop {
+            let all_ended = self.0.all_ended.notified();
+            if self.0.under_way.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            all_ended.await;
+        }
+    }
+}
+
+impl UnderWay {
+    fn new(state: &Arc<State>) -> Self {
+        state.under_way.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.all_ended.notify_waiters();
+        }
+    }
 }

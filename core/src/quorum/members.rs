@@ -161,21 +161,6 @@ impl<B: LockBackend> Members<B> {
         }
     }
 
-    /// Waits for the members that answered the last time.
-    pub(super) async fn collect_rest<T: Send + 'static>(
-        &self,
-        round: &mut Round<T>,
-        ends: Instant,
-    ) {
-        while round.unheard().iter().any(|number| self.list[*number].answers()) {
-            let Some((number, answer)) = round.next(&*self.clock, ends).await else {
-                round.unheard().iter().for_each(|number| self.list[*number].note_answer(false));
-                return;
-            };
-            self.list[number].note_answer(answer.is_ok());
-        }
-    }
-
     fn is_worth_waiting<T>(&self, round: &Round<T>, heard: usize) -> bool {
         let mut unheard = round.unheard().iter();
         heard < self.majority() || unheard.any(|number| self.list[*number].answers())

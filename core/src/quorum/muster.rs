@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
-use super::late;
 use super::members::{Members, no_answer};
 use crate::backend::LockBackend;
 use crate::error::{Error, ErrorKind, Operation};
@@ -35,7 +34,7 @@ impl<B: LockBackend> Quorum<B> {
         if !is_complete && !self.looking.swap(true, Ordering::SeqCst) {
             let (members, looking) =
                 (Arc::clone(&self.members), Looking(Arc::clone(&self.looking)));
-            late::drive(async move {
+            self.late.drive(async move {
                 // A configuration that is wrong takes the votes of all members, so that the next call tells.
                 drop(members.look(members.len(), limit).await);
                 drop(looking);

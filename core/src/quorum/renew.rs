@@ -6,15 +6,11 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
-use super::late;
 use super::round::Answer;
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::claim::Claim;
 use crate::error::{Error, Operation};
 use crate::lease::Lease;
-
-/// The time that members have after a majority, where that answered faster: more than the noise of a busy machine or network.
-const SHORTEST_GRACE: Duration = Duration::from_millis(1);
 
 /// The votes on the renewal of one lease.
 #[derive(Default)]
@@ -91,8 +87,7 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(lease, round);
     }
 
-    /// Releases on all members, also on those that never answered. Once a majority has answered, the others have as long again: a process that ends
-    /// after the call takes its requests along, and a vote that is left would keep the key closed for a TTL while another member is dead.
+    /// Releases on all members, also on those that never answered.
     pub(super) async fn release_everywhere(&self, lease: &Lease) -> Result<Release, Error> {
         let majority = self.members.majority();
         let mut round = self.members.round(0..self.members.len(), |store: Arc<B>| {
@@ -108,15 +103,12 @@ impl<B: LockBackend> Quorum<B> {
             }
             released >= majority || not_held >= majority
         };
-        let started = self.members.clock.now();
-        let ends = started + self.members.limit(lease.ttl());
+        let ends = self.members.clock.now() + self.members.limit(lease.ttl());
         self.members.collect(&mut round, ends, note).await;
-        let now = self.members.clock.now();
-        let ends = ends.min(now + now.since(started).max(SHORTEST_GRACE));
-        self.members.collect_rest(&mut round, ends).await;
         let (members, gives_up) =
             (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
-        late::drive(async move { while round.next(&*members.clock, gives_up).await.is_some() {} });
+        self.late
+            .drive(async move { while round.next(&*members.clock, gives_up).await.is_some() {} });
         if not_held >= majority {
             return Ok(Release::NotHeld);
         }
