@@ -1,10 +1,24 @@
 //! The `leasehold` command: runs commands under distributed locks.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the command `leasehold` supervises commands by means of Linux; the library runs elsewhere too"
+);
+
 mod args;
 mod cmd;
 mod exit;
+mod held;
+mod key;
+mod log;
+mod obtain;
+mod out;
+mod signals;
 mod store;
 mod supervised;
+mod time;
+mod tree;
+mod work;
 
 use std::process::ExitCode;
 
@@ -18,17 +32,16 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(usage) => return exit::usage(&usage),
     };
-    match run(args) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
+    run(args).unwrap_or_else(Failure::report)
 }
 
 /// One thread: the supervised command dies with the thread that started it.
 fn run(args: Args) -> Result<ExitCode, Failure> {
     if let Command::Exec(exec) = args.command {
-        return Err(supervised::exec(exec));
+        return Err(cmd::exec::run(&exec));
     }
+    out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
+    log::start(args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
     runtime.block_on(async {

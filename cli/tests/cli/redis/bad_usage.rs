@@ -17,7 +17,8 @@ fn a_mistake_is_told_to_the_user() {
     fails(bare().args(["run", "--backend", "", "job", "--", "true"]), 64, "LEASEHOLD_BACKEND");
     fails(bare().args(["run", "--backend", "memory:", "job", "--", "true"]), 64, "memory");
     fails(leasehold(&redis).args(["run", "job"]), 64, "COMMAND");
-    fails(leasehold(&redis).args(["run", "--", "true"]), 64, "KEY");
+    fails(leasehold(&redis).args(["run", "--", "true"]), 64, "COMMAND");
+    fails(leasehold(&redis).args(["run"]), 64, "KEY");
     fails(leasehold(&redis).args(["run", "", "--", "true"]), 64, "empty");
     fails(leasehold(&redis).args(["run", &"x".repeat(513), "--", "true"]), 64, "512");
     fails(&mut run(&redis, &["--ttl", "soon"], "true"), 64, "--ttl");
@@ -35,16 +36,17 @@ fn stores_that_do_not_serve_us_are_said_so() {
     let unserved = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());
     for verb in [&["status"][..], &["release", "--force"], &["run"]] {
         let mut command = bare();
-        command.args(verb).args(["--backend", &unserved, "job"]);
-        if verb == ["run"] {
-            command.args(["--", "true"]);
-        }
+        command.args(verb).args(["--backend", &unserved]);
+        match verb {
+            ["run"] => command.args(["--no-wait", "job", "--", "true"]),
+            _ => command.arg("job"),
+        };
         fails(&mut command, 69, "cannot be reached");
     }
     ask(&redis, &["CONFIG", "SET", "requirepass", "S3CR3T"]);
-    fails(&mut run(&redis, &[], "true"), 69, "NOAUTH");
+    fails(&mut run(&redis, &[], "true"), 77, "NOAUTH");
     let wrong = format!("redis://:wrong@{}", redis.address());
-    fails(bare().args(["status", "--backend", &wrong, "job"]), 69, "WRONGPASS");
+    fails(bare().args(["status", "--backend", &wrong, "job"]), 77, "WRONGPASS");
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! The way to a lock: connecting, waiting, and telling who is in the way.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+use leasehold::{Error, Holder, LockClient};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::args::{Backend, WaitArgs};
+use crate::exit::{self, Failure};
+use crate::key::Key;
+use crate::signals::Signals;
+use crate::store::Patience;
+use crate::{out, time};
+
+/// How long a place in line, or a lock that may just have been granted, is given back for before the process ends.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(1);
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    None,
+    For(Duration),
+    Forever,
+}
+
+/// A caller that waits, first for the store and then for the lock, in one span of time.
+#[derive(Debug)]
+pub(crate) struct Seeker<'a> {
+    args: WaitArgs,
+    keys: &'a [Key],
+    began: Instant,
+}
+
+impl<'a> Seeker<'a> {
+    pub(crate) fn new(args: WaitArgs, keys: &'a [Key]) -> Self {
+        Self { args, keys, began: Instant::now() }
+    }
+
+    /// Connects, also to a store that starts later.
+    pub(crate) async fn connect(
+        &self,
+        backend: &Backend,
+        signals: &mut Signals,
+    ) -> Result<LockClient, Failure> {
+        let patience = match (self.args.no_wait, self.args.wait) {
+            (true, _) => Patience::None,
+            (false, Some(wait)) => Patience::For(wait),
+            (false, None) => Patience::Usual,
+        };
+        tokio::select! {
+            client = backend.connect_patiently(patience) => client,
+            signal = signals.next() => Err(Failure::signal(signal)),
+        }
+    }
+
+    /// How much of the wait is left for the lock.
+    pub(crate) fn wait(&self) -> Wait {
+        match (self.args.no_wait, self.args.wait) {
+            (true, _) => Wait::None,
+            (false, Some(wait)) => Wait::For(wait.saturating_sub(self.began.elapsed())),
+            (false, None) => Wait::Forever,
+        }
+    }
+
+    /// Waits for `attempt`, and says who is in the way meanwhile and in the end.
+    pub(crate) async fn obtain<T>(
+        &self,
+        client: &LockClient,
+        signals: &mut Signals,
+        attempt: impl Future<Output = Result<Option<T>, Error>>,
+    ) -> Result<T, Failure> {
+        let obtained = tokio::select! {
+            obtained = attempt => obtained.map_err(Failure::from),
+            signal = signals.next() => Err(Failure::signal(signal)),
+            never = self.show_waiting(client) => match never {},
+        };
+        let failure = match obtained {
+            Ok(Some(obtained)) => return Ok(obtained),
+            Ok(None) => self.busy(client).await,
+            Err(failure) => failure,
+        };
+        // A place in line would hold up others after we are gone, and so would a lock that was granted just now.
+        drop(client.shutdown(GOODBYE).await);
+        Err(failure)
+    }
+
+    /// Says which lock is busy, and who holds it, if the store tells soon.
+    async fn busy(&self, client: &LockClient) -> Failure {
+        let in_the_way = timeout(GOODBYE, self.in_the_way(client)).await.unwrap_or(Ok(None));
+        let (key, holders) = in_the_way.ok().flatten().unwrap_or((&self.keys[0], Vec::new()));
+        let limit = match self.args.wait {
+            Some(wait) => format!("within {}", time::show(wait)),
+            None => "at once".to_owned(),
+        };
+        let held_by = match &holders[..] {
+            [] => String::new(),
+            [holder] => format!(": held by {}", describe(holder)),
+            [holder, rest @ ..] => {
+                format!(": held by {} and {} more", describe(holder), rest.len())
+            }
+        };
+        let message = format!("{}: not obtained {limit}{held_by}", key.escaped());
+        let mut details = out::json_of(key);
+        details["holders"] = holders_to_json(&holders);
+        Failure::new(exit::NOT_OBTAINED, message).with_details(details)
+    }
+
+    /// The first key that is held, and its holders.
+    async fn in_the_way(&self, client: &LockClient) -> Result<Option<(&Key, Vec<Holder>)>, Error> {
+        for key in self.keys {
+            let inspection = client.admin().inspect(key.as_lock_key()).await?;
+            if inspection.is_held() {
+                return Ok(Some((key, inspection.holders().to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// On a terminal, shows who holds the lock for as long as we wait for it.
+    async fn show_waiting(&self, client: &LockClient) -> Infallible {
+        let style = out::style();
+        if style.quiet || style.json || !stderr().is_terminal() {
+            return pending().await;
+        }
+        let mut line = Line::default();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            match self.in_the_way(client).await {
+                Ok(Some((key, holders))) => {
+                    line.show(&format!("{}: held by {}", key.escaped(), describe(&holders[0])));
+                }
+                Ok(None) => {}
+                Err(error) => line.show(&error.to_string()),
+            }
+        }
+    }
+}
+
+/// A holder in words: who it is, how much it holds, and for how long.
+pub(crate) fn describe(holder: &Holder) -> String {
+    let mut said = match holder.description() {
+        Some(description) => format!("{description} (lease {})", holder.fingerprint()),
+        None => format!("lease {}", holder.fingerprint()),
+    };
+    match holder.units() {
+        1 => {}
+        u32::MAX => said += ", writing",
+        units => said += &format!(", {units} units"),
+    }
+    match holder.remaining() {
+        Some(left) => said += &format!(", {:.1}s left unless renewed", left.as_secs_f64()),
+        None => said += ", for ever",
+    }
+    said
+}
+
+pub(crate) fn holders_to_json(holders: &[Holder]) -> Value {
+    let holder = |holder: &Holder| {
+        json!({
+            "lease": holder.fingerprint().to_string(),
+            "description": holder.description().map(ToString::to_string),
+            "units": holder.units(),
+            "remaining_ms": holder.remaining().map(|left| u64::try_from(left.as_millis()).ok()),
+        })
+    };
+    holders.iter().map(holder).collect()
+}
+
+/// A line on the terminal that is written over, and wiped in the end.
+#[derive(Default)]
+struct Line {
+    shown: bool,
+}
+
+impl Line {
+    fn show(&mut self, text: &str) {
+        self.shown = true;
+        out::raw(&format!("\r\x1b[K{text}"));
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.shown {
+            out::raw("\r\x1b[K");
+        }
+    }
+}
