@@ -262,9 +262,9 @@ mod getting_in {
     fn servers_that_do_not_serve_us_are_said_so() {
         let unserved = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
         for verb in [&["status", "job"][..], &["release", "--force", "job"]] {
-            fails(leasehold_on(&unserved).args(verb), 69, "cannot be reached");
+            fails(leasehold_on(&unserved).args(verb), 69, "connection refused");
         }
-        fails(&mut run_on(&unserved, &["--no-wait"], "true"), 69, "cannot be reached");
+        fails(&mut run_on(&unserved, &["--no-wait"], "true"), 69, "connection refused");
     }
 
     #[test]
