@@ -30,10 +30,13 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(cmd::run::Args),
+    Hold(cmd::hold::Args),
+    Elect(cmd::elect::Args),
     Status(cmd::status::Args),
+    Watch(cmd::watch::Args),
     Release(cmd::release::Args),
-    #[command(hide = true)]
-    Exec(cmd::exec::Args),
+    Completions(cmd::completions::Args),
+    Man(cmd::man::Args),
 }
 
 /// How the command speaks.
@@ -203,6 +206,9 @@ const ENVIRONMENT: &str = "\
 Environment:
   LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT, LEASEHOLD_DESCRIPTION
                      stand for the options of these names
+  LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, with what backend, prefix, ttl, wait, min-hold, max-hold,
+                     lock-delay, kill-after, on-lost, on-asked and description are otherwise
+                     (~/.config/leasehold/config)
   RUST_LOG           what to log, like leasehold_core=debug,warn
 A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment.";
 

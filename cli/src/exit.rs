@@ -69,6 +69,10 @@ impl Failure {
         self.passes
     }
 
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+
     pub(crate) fn message(&self) -> &str {
         &self.message
     }

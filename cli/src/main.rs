@@ -7,6 +7,7 @@ compile_error!(
 
 mod args;
 mod cmd;
+mod config;
 mod exit;
 mod held;
 mod key;
@@ -22,24 +23,23 @@ mod work;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(usage) => return exit::usage(&usage),
-    };
-    run(args).unwrap_or_else(Failure::report)
+    run().unwrap_or_else(Failure::report)
 }
 
 /// One thread: the supervised command dies with the thread that started it.
-fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Command::Exec(exec) = args.command {
-        return Err(cmd::exec::run(&exec));
-    }
+fn run() -> Result<ExitCode, Failure> {
+    cmd::exec::run()?;
+    let matches = config::apply(Args::command())?.try_get_matches();
+    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(args) => args,
+        Err(usage) => return Ok(exit::usage(&usage)),
+    };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
     log::start(args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -47,9 +47,13 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
     runtime.block_on(async {
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
+            Command::Hold(hold) => cmd::hold::run(hold).await,
+            Command::Elect(elect) => cmd::elect::run(elect).await,
             Command::Status(status) => cmd::status::run(status).await,
+            Command::Watch(watch) => cmd::watch::run(watch).await,
             Command::Release(release) => cmd::release::run(release).await,
-            Command::Exec(_) => unreachable!("handled before there was a runtime"),
+            Command::Completions(shell) => cmd::completions::run(&shell),
+            Command::Man(man) => cmd::man::run(&man),
         }
     })
 }

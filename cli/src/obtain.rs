@@ -92,9 +92,9 @@ impl<'a> Seeker<'a> {
     async fn busy(&self, client: &LockClient) -> Failure {
         let in_the_way = timeout(GOODBYE, self.in_the_way(client)).await.unwrap_or(Ok(None));
         let (key, holders) = in_the_way.ok().flatten().unwrap_or((&self.keys[0], Vec::new()));
-        let limit = match self.args.wait {
-            Some(wait) => format!("within {}", time::show(wait)),
-            None => "at once".to_owned(),
+        let limit = match (self.args.no_wait, self.args.wait) {
+            (false, Some(wait)) => format!("within {}", time::show(wait)),
+            _ => "at once".to_owned(),
         };
         let held_by = match &holders[..] {
             [] => String::new(),

@@ -53,6 +53,10 @@ impl Report {
         self.text.extend_from_slice(format!(": {said}\n").as_bytes());
     }
 
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.text
+    }
+
     pub(crate) fn print(self) -> Result<(), Failure> {
         print(&self.text)
     }

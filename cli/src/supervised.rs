@@ -14,6 +14,7 @@ use rustix::process::{
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
+use crate::cmd::exec;
 use crate::exit::{self, Failure};
 use crate::tree::Tree;
 
@@ -50,8 +51,7 @@ impl Supervised {
         let mut start = match orphan {
             Orphan::Dies => {
                 let mut start = Command::new("/proc/self/exe");
-                start.arg("exec").arg(getpid().as_raw_nonzero().to_string()).arg("--");
-                start.args(command);
+                start.arg(exec::WORD).arg(getpid().as_raw_nonzero().to_string()).args(command);
                 start
             }
             Orphan::GoesOn => {

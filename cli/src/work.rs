@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use leasehold::{Error, ErrorKind, LockClient, LossReason};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use crate::args::LeaseArgs;
 use crate::exit::{self, Failure};
@@ -22,6 +22,8 @@ use crate::{out, time};
 
 /// How long a command has to end after it was asked to, unless the command line says.
 const KILL_AFTER: Duration = Duration::from_secs(5);
+
+const AT_ITS_LIMIT: &str = "it was held for as long as --max-hold allows";
 
 /// How long to try to release a lock whose store does not answer: time for one request that gets through after all.
 const FAREWELL: Duration = Duration::from_millis(100);
@@ -87,6 +89,14 @@ pub(crate) fn environment(keys: &[Key], held: &Held) -> Vec<(OsString, OsString)
     env
 }
 
+/// A command without the `--` before it: after one before the key, that is a word like any other.
+pub(crate) fn without_dashes(command: &[OsString]) -> &[OsString] {
+    match command {
+        [dashes, command @ ..] if dashes == "--" && !command.is_empty() => command,
+        command => command,
+    }
+}
+
 /// A command, and the lock that it runs under.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
@@ -95,7 +105,6 @@ pub(crate) struct Work<'a> {
     pub(crate) held: Held,
     pub(crate) lease: &'a LeaseArgs,
     pub(crate) stop: &'a StopArgs,
-    pub(crate) obtained: Instant,
 }
 
 /// How the command ended.
@@ -240,13 +249,11 @@ impl Work<'_> {
 
     /// Why the lock was lost, or is about to be.
     fn why(&self, lost: Option<LossReason>) -> String {
-        let lead = self.kill_after() + self.margin();
-        let limit_is_near =
-            self.lease.max_hold.is_some_and(|limit| self.obtained.elapsed() + lead >= limit);
+        // A lease that was renewed to the last ends by its own limit alone.
+        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         match lost {
-            None | Some(LossReason::MaxHold) if limit_is_near => {
-                "it was held for as long as --max-hold allows".to_owned()
-            }
+            Some(LossReason::MaxHold) => AT_ITS_LIMIT.to_owned(),
+            None if is_at_its_limit => AT_ITS_LIMIT.to_owned(),
             None => "it could not be renewed in time".to_owned(),
             Some(LossReason::Vanished) => {
                 "it was ended in the store: by an operator, a flush, an eviction or a failover"

@@ -1,6 +1,11 @@
 //! The verbs.
 
+pub(crate) mod completions;
+pub(crate) mod elect;
 pub(crate) mod exec;
+pub(crate) mod hold;
+pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod watch;

@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use tokio::time::Instant;
-
 use crate::args::{Backend, LockArgs};
 use crate::exit::Failure;
 use crate::held::Wanted;
@@ -58,11 +56,7 @@ Examples:
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = args.lock.keys(&args.key)?;
-    // After a `--` before the key, the one before the command is a word like any other.
-    let command = match &args.command[..] {
-        [dashes, command @ ..] if dashes == "--" && !command.is_empty() => command,
-        command => command,
-    };
+    let command = work::without_dashes(&args.command);
     let mut signals = Signals::catch()?;
     let seeker = Seeker::new(args.lock.wait, &keys);
     let client = seeker.connect(&args.backend, &mut signals).await?;
@@ -70,13 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;
 
     let env = work::environment(&keys, &held);
-    let work = Work {
-        client: &client,
-        keys: &keys,
-        held,
-        lease: &args.lock.lease,
-        stop: &args.stop,
-        obtained: Instant::now(),
-    };
+    let work =
+        Work { client: &client, keys: &keys, held, lease: &args.lock.lease, stop: &args.stop };
     work.run(command, &env, &mut signals).await
 }

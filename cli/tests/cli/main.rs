@@ -3,6 +3,7 @@
 mod etcd;
 mod jobs;
 mod keys;
+mod more_verbs;
 mod operator;
 mod output;
 mod redis;

@@ -59,6 +59,7 @@ impl Home {
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         command.env("HOME", self.0.path()).env("PATH", path).stdin(Stdio::null());
         command.env_remove("LEASEHOLD_BACKEND").env_remove("XDG_STATE_HOME");
+        command.env_remove("XDG_CONFIG_HOME");
         command
     }
 
