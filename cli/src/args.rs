@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Status(cmd::status::Args),
     Watch(cmd::watch::Args),
     Release(cmd::release::Args),
+    Doctor(cmd::doctor::Args),
+    Acl(cmd::acl::Args),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
 }

@@ -14,6 +14,7 @@ mod key;
 mod log;
 mod obtain;
 mod out;
+mod place;
 mod signals;
 mod store;
 mod supervised;
@@ -52,6 +53,8 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Status(status) => cmd::status::run(status).await,
             Command::Watch(watch) => cmd::watch::run(watch).await,
             Command::Release(release) => cmd::release::run(release).await,
+            Command::Doctor(doctor) => cmd::doctor::run(doctor).await,
+            Command::Acl(acl) => cmd::acl::run(&acl),
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
         }

@@ -67,6 +67,15 @@ impl Backend {
         }
     }
 
+    /// The URL of the store, with the prefix: `named`, or that of `--backend`, or that of this user's file.
+    pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
+        match named.or(self.url.as_deref()) {
+            Some("") => Err(Failure::usage("the backend is empty: name a store")),
+            Some(url) => self.with_prefix(url),
+            None => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
+        }
+    }
+
     /// The URL with the parameter for the prefix, if one is wanted.
     fn with_prefix(&self, url: &str) -> Result<String, Failure> {
         let Some(prefix) = &self.prefix else { return Ok(url.to_owned()) };

@@ -1,6 +1,8 @@
 //! The verbs.
 
+pub(crate) mod acl;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod hold;
