@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Release(cmd::release::Args),
     Doctor(cmd::doctor::Args),
     Acl(cmd::acl::Args),
+    #[cfg(feature = "verify")]
+    Verify(cmd::verify::Args),
     Completions(cmd::completions::Args),
     Man(cmd::man::Args),
 }

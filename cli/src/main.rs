@@ -54,6 +54,8 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Watch(watch) => cmd::watch::run(watch).await,
             Command::Release(release) => cmd::release::run(release).await,
             Command::Doctor(doctor) => cmd::doctor::run(doctor).await,
+            #[cfg(feature = "verify")]
+            Command::Verify(verify) => cmd::verify::run(verify).await,
             Command::Acl(acl) => cmd::acl::run(&acl),
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),

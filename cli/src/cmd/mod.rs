@@ -10,4 +10,6 @@ pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
+#[cfg(feature = "verify")]
+pub(crate) mod verify;
 pub(crate) mod watch;

@@ -163,7 +163,7 @@ mod redis {
 
         match (get("aof_enabled"), get("appendfsync")) {
             ("1", "always") => {
-                tell(Verdict::Ok, "persistence", "a restart keeps all locks".to_owned())?
+                tell(Verdict::Ok, "persistence", "a restart keeps all locks".to_owned())?;
             }
             ("1", "") => tell(Verdict::Ok, "persistence", "appendonly yes".to_owned())?,
             ("1", sync) => tell(

@@ -135,3 +135,41 @@ fn doctor_finds_a_server_that_grants_no_locks() {
     assert!(failed.iter().any(|it| it["check"] == "locks"), "{failed:?}");
     fails(leasehold_on("redis://127.0.0.1:1").arg("doctor"), 69, "connection refused");
 }
+
+#[test]
+fn suite_runs_on_the_store_of_a_user() {
+    let (redis, home) = (redis(), Home::new());
+    ask(&redis, &["SET", "lock:theirs", "x"]);
+    let junit = home.0.path().join("locks.xml");
+    let file = junit.to_str().unwrap();
+    let only = "a_forged_id";
+
+    let output =
+        leasehold(&redis).args(["verify", "--only", only, "--junit", file]).output().unwrap();
+
+    let said = text(&output.stdout);
+    assert_eq!(code(&output), 0, "{said}{}", text(&output.stderr));
+    assert!(said.contains("ok       release::a_forged_id_releases_nothing"), "{said}");
+    assert!(said.contains(" passed, 0 failed, "), "{said}");
+    let xml = std::fs::read_to_string(junit).unwrap();
+    assert!(xml.contains("<testcase classname=\"release\" name=\"a_forged_id_releases_nothing\""));
+    let foreign = ask(&redis, &["KEYS", "*"]);
+    let foreign = foreign.lines().filter(|line| !line.starts_with(['$', '*']));
+    let foreign: Vec<_> = foreign.filter(|line| !line.contains("lock:verify-")).collect();
+    assert_eq!(foreign, ["lock:theirs"], "the rest is in a namespace of its own");
+}
+
+#[test]
+fn suite_tells_of_a_store_that_fails() {
+    let redis = redis();
+    let mut command = leasehold(&redis);
+    ask(&redis, &["ACL", "SETUSER", "default", "-set"]);
+
+    let output = command.args(["verify", "--json", "--only", "a_forged_id"]).output().unwrap();
+
+    assert_eq!(code(&output), 1, "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("\"verdict\":\"failed\""), "{}", text(&output.stdout));
+    let none = leasehold(&redis).args(["verify", "--only", "no such case"]).output().unwrap();
+    assert_eq!(code(&none), 64);
+    fails(leasehold_on("redis://127.0.0.1:1").arg("verify"), 69, "connection refused");
+}
