@@ -56,7 +56,7 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
-    /// What the server knows of itself as a member of a quorum, and the floor of its tokens.
+    /// The keys of a member of a quorum: its record of the membership, and the floor of its tokens.
     pub(crate) fn member(&self) -> Member {
         Member {
             record: format!("{}~member", self.prefix),
