@@ -36,7 +36,7 @@
 //! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in the environment of the
 //! compiler it runs all of them.
 //!
-//! A test file with several harnesses may have a `main` instead that lists only the cases that run: [`Suites`].
+//! A test file with several harnesses may have a `main` instead that marks cases without a verdict as ignored: [`Suites`].
 //!
 //! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
 //! never passed. [`report`] runs the same list and gives the outcome as data.
