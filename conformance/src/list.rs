@@ -98,7 +98,6 @@ macro_rules! cases {
 cases! { $
     models {
         mutexes_agree_with_the_specification needs NEEDS;
-        fair_mutexes_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         semaphores_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         rw_locks_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         mixed_kinds_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;

@@ -39,29 +39,24 @@ const LEASES: usize = 4;
 /// What the leases of a key ask for.
 type Shares = [Share; LEASES];
 
-/// Locks of one holder.
+/// Locks of one holder. Where a store has a queue, half of the claims stand in it.
 pub(crate) fn mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole; LEASES], false)
-}
-
-/// Locks of one holder that some queue for.
-pub(crate) fn fair_mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole; LEASES], true)
+    agrees::<H>([Share::Whole; LEASES], NEEDS)
 }
 
 /// Claims of one to three permits of three, and one under a smaller limit.
 pub(crate) fn semaphores_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], true)
+    agrees::<H>([permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
 
 /// Two who read and two who write.
 pub(crate) fn rw_locks_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::READER, Share::READER, Share::WRITER, Share::WRITER], true)
+    agrees::<H>([Share::READER, Share::READER, Share::WRITER, Share::WRITER], NEEDS_OF_ALL_KINDS)
 }
 
 /// Claims that do not go together.
 pub(crate) fn mixed_kinds_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], true)
+    agrees::<H>([Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
 
 const fn permits(units: u32, limit: u32) -> Share {
@@ -142,14 +137,14 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
 }
 
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
-fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
-    let needs = if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS };
+fn agrees<H: Harness>(shares: Shares, needs: &[Need]) -> Outcome {
     let runtime = run::runtime::<H>();
-    let (scene, backend) = runtime.block_on(async {
+    let (scene, backend, all_kinds) = runtime.block_on(async {
         let scene = Scene::<H>::start().await;
         run::require_features(&scene, needs).await?;
+        let all_kinds = run::require_features(&scene, NEEDS_OF_ALL_KINDS).await.is_ok();
         let backend = scene.backend().await;
-        Ok((scene, backend))
+        Ok((scene, backend, all_kinds))
     })?;
 
     let sequences = run::rounds::<H>(SEQUENCES);
