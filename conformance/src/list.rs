@@ -1,9 +1,10 @@
 //! The one list of cases.
 
-use crate::case::{Case, Need, Subject};
+use crate::case::{Body, Case, Need, Subject};
 use crate::harness::Harness;
+use crate::model;
+use crate::profile::Profile;
 use crate::stalls::Ending;
-use crate::{model, run};
 
 /// The subjects, as the list spells them.
 #[expect(non_upper_case_globals, reason = "they read as the words of the list")]
@@ -16,7 +17,12 @@ mod subject {
     pub(super) const store: Subject = Subject::Store;
 }
 
-/// Turns the list into [`cases`], and into the macro `suite!`.
+/// All cases, for the store of `H`.
+pub fn cases<H: Harness>() -> Vec<Case> {
+    cases_of(Profile::of::<H>())
+}
+
+/// Turns the list into `cases_of`, and into the macro `suite!`.
 macro_rules! cases {
     ($d:tt
     models {
@@ -27,8 +33,7 @@ macro_rules! cases {
             $($case:ident : $subject:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
         }
     )+) => {
-        /// All cases, for the store of `H`.
-        pub fn cases<H: Harness>() -> Vec<Case> {
+        fn cases_of(store: Profile) -> Vec<Case> {
             vec![
                 $($(Case {
                     group: stringify!($group),
@@ -36,26 +41,17 @@ macro_rules! cases {
                     subject: subject::$subject,
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
-                    skips: run::skips::<H>(
+                    skips: store.skips(
                         stringify!($group),
                         subject::$subject,
                         &[$($(Need::$need),+)?],
                     ),
-                    run: || {
-                        // A case that is skipped is not compiled for this store.
-                        if const {
-                            let needs = &[$($(Need::$need),+)?];
-                            run::skips::<H>(stringify!($group), subject::$subject, needs).is_none()
-                        } {
-                            run::on_scene::<H>(&[$($(Need::$need),+)?], |scene| {
-                                Box::pin(async {
-                                    crate::cases::$group::$case(scene).await.into_measured()
-                                })
-                            })
-                        } else {
-                            unreachable!("it is skipped")
-                        }
-                    },
+                    store,
+                    body: Body::OnScene(|scene| {
+                        Box::pin(async {
+                            crate::cases::$group::$case(scene).await.into_measured()
+                        })
+                    }),
                 },)+)+
                 $(Case {
                     group: "model",
@@ -63,8 +59,9 @@ macro_rules! cases {
                     subject: Subject::Store,
                     numbers: &[],
                     needs: model::$needs,
-                    skips: run::skips::<H>("model", Subject::Store, model::$needs),
-                    run: model::$model::<H>,
+                    skips: store.skips("model", Subject::Store, model::$needs),
+                    store,
+                    body: Body::Model(model::$model),
                 },)+
             ]
         }

@@ -13,7 +13,6 @@ use leasehold_core::{
 use tokio::task::JoinSet;
 
 use super::{grant, refusal};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// Increments `counter` in two steps, `times` times, each under the lock.
@@ -45,11 +44,11 @@ async fn contend<B: LockBackend>(clients: Vec<LockClient<B>>, key: &LockKey, tas
     assert_eq!(counter.load(Ordering::SeqCst), all * TIMES, "increments were lost");
 }
 
-pub(crate) async fn many_tasks_never_overlap<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn many_tasks_never_overlap(scene: &Scene) {
     contend(vec![scene.client().await], &scene.key(), 32).await;
 }
 
-pub(crate) async fn many_clients_never_overlap<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn many_clients_never_overlap(scene: &Scene) {
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(scene.client().await);
@@ -58,7 +57,7 @@ pub(crate) async fn many_clients_never_overlap<H: Harness>(scene: &Scene<H>) {
     contend(clients, &scene.key(), 4).await;
 }
 
-pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let key = scene.key();
     // The watchdog renews soon where the store tells late of a lease.
     let options = scene.options().ttl(scene.ttl() * 20).renewal(RenewalMode::Off);
@@ -79,7 +78,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>)
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_refusal_names_the_holder_and_the_time_left<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let held = scene.lease(&key);
@@ -94,7 +93,7 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left<H: Harness>(sce
     backend.release(&held).await.unwrap();
 }
 
-pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
     let client = scene.client().await;
     let name = scene.key().as_str().to_owned();
     let mut guards = Vec::new();
@@ -118,7 +117,7 @@ pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<
     }
 }
 
-pub(crate) async fn one_name_is_one_lock_for_all_clients<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
     let key = scene.key();
     let (one, other) = (scene.client().await, scene.client().await);
     let guard = one.mutex(&key).unwrap().lock().await.unwrap();
@@ -131,7 +130,7 @@ pub(crate) async fn one_name_is_one_lock_for_all_clients<H: Harness>(scene: &Sce
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
     const ROUNDS: usize = 4;
 
     let key = scene.key();
@@ -161,9 +160,7 @@ pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene
     }
 }
 
-pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
@@ -177,7 +174,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harne
     assert_eq!(scene.witness(&key).await, None);
 }
 
-pub(crate) async fn a_grant_without_a_reply_is_given_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
@@ -190,9 +187,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back<H: Harness>(scene: &Sc
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let late = scene.ttl() / 4;
@@ -208,9 +203,7 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harne
     scene.until_free(&key, scene.ttl()).await;
 }
 
-pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     faults.inject(Operation::Acquire, Fault::DelayReply(scene.ttl()), 1);
@@ -221,7 +214,7 @@ pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back<H: Har
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
     let (client, other) = (scene.client().await, scene.client().await);
     let keys: Vec<_> = (0..100).map(|_| scene.key()).collect();
     let mut guards = Vec::new();
@@ -253,7 +246,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>)
     }
 }
 
-pub(crate) async fn a_guard_may_be_released_by_another_task<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_guard_may_be_released_by_another_task(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();

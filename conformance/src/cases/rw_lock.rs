@@ -14,14 +14,13 @@ use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
 use super::{grant, longest, promptly, start_to_wait};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
 
-fn reader<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+fn reader(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_share(Share::READER)
 }
 
@@ -46,7 +45,7 @@ async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     }
 }
 
-pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let key = scene.key();
     let inside = Arc::new(AtomicI64::new(0));
     let mut set = JoinSet::new();
@@ -73,7 +72,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scen
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn waiting_readers_enter_together<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -98,9 +97,7 @@ pub(crate) async fn waiting_readers_enter_together<H: Harness>(scene: &Scene<H>)
     }
 }
 
-pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let client = scene.client().await;
@@ -120,7 +117,7 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Har
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let readers = scene.client_with(long(scene)).await;
@@ -141,7 +138,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(
     late.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiting_writer_does_not_starve_readers(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let first = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -161,9 +158,7 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: 
     second.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let lock = client.rw_lock(&key).unwrap().reentrant();
@@ -183,7 +178,7 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock<H: Harness
     lock.try_write().await.unwrap().expect("nobody reads any more").release().await.unwrap();
 }
 
-pub(crate) async fn an_owner_that_writes_may_read_and_write_again<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let lock = client.rw_lock(&key).unwrap().reentrant();
@@ -201,9 +196,7 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again<H: Harness>(sc
     other.try_read().await.unwrap().expect("the last guard is gone").release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -228,7 +221,7 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness
     writes.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_wakes_waiting_readers<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_wakes_waiting_readers(scene: &Scene) {
     let key = scene.key();
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let holder = scene.client_with(long(scene)).await;
@@ -244,7 +237,7 @@ pub(crate) async fn a_downgrade_wakes_waiting_readers<H: Harness>(scene: &Scene<
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let lock = client.rw_lock(&key).unwrap();
@@ -260,9 +253,7 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(s
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let other = scene.client().await;
@@ -278,7 +269,7 @@ pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Ha
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(long(scene)).await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -294,7 +285,7 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &
     panic!("the downgrade did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let writer = scene.lease(&key).with_share(Share::WRITER);

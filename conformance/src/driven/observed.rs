@@ -1,5 +1,7 @@
 //! A backend that counts the calls of it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ForcedRelease, Inspection,
@@ -10,24 +12,19 @@ use super::Calls;
 
 /// The backend of a [`Scene`](crate::Scene)'s clients: the harness's own, of which the suite sees whether a call is under way.
 #[derive(Debug)]
-pub struct Observed<B> {
-    inner: B,
+pub(crate) struct Observed {
+    inner: Arc<dyn LockBackend>,
     calls: Calls,
 }
 
-impl<B: LockBackend> Observed<B> {
-    pub(crate) fn new(inner: B, calls: Calls) -> Self {
+impl Observed {
+    pub(crate) fn new(inner: Arc<dyn LockBackend>, calls: Calls) -> Self {
         Self { inner, calls }
-    }
-
-    /// The harness's own backend.
-    pub fn inner(&self) -> &B {
-        &self.inner
     }
 }
 
 #[async_trait]
-impl<B: LockBackend> LockBackend for Observed<B> {
+impl LockBackend for Observed {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
