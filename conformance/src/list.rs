@@ -108,6 +108,7 @@ cases! { $
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
         a_refusal_names_the_holder_and_the_time_left: store [] needs Inspect;
+        a_refused_caller_is_told_the_holder: store [] needs Inspect;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
@@ -288,6 +289,7 @@ cases! { $
     }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
+        a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Inspect;
         waiting_readers_enter_together: store [111] needs Units, Queue;
         a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
         readers_that_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;

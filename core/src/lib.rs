@@ -29,6 +29,7 @@ mod engine;
 mod lock;
 
 mod backend;
+mod busy;
 mod capabilities;
 mod claim;
 mod description;
@@ -59,6 +60,7 @@ pub use backend::{
     Attempt, AttemptAll, CalledBy, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal,
     Revocation,
 };
+pub use busy::Busy;
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use client::{Builder, LockClient};
