@@ -121,7 +121,7 @@ impl Holder {
         self.description.as_ref()
     }
 
-    /// How long the store keeps its lease without renewal; `None` if for ever.
+    /// How long the store keeps its lease without renewal; `None` if for ever, or if a refusal does not tell.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
@@ -149,12 +149,19 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// Its name and description.
+    pub(crate) fn who(&self) -> impl fmt::Display + use<> {
+        match &self.description {
+            Some(description) => format!("{} ({description})", self.fingerprint),
+            None => self.fingerprint.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.description {
-            Some(description) => write!(f, "{} ({description})", self.fingerprint)?,
-            None => write!(f, "{}", self.fingerprint)?,
-        }
+        write!(f, "{}", self.who())?;
         match (self.kind, self.units) {
             (Some(LockKind::Reader), _) => f.write_str(", reading")?,
             (_, 1) => {}

@@ -107,6 +107,7 @@ impl LockBackend for MemoryBackend {
         Capabilities::new("memory", Fencing::Strict)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::List)
             .with(Feature::Membership)
             .with(Feature::Push)
             .with(Feature::Queue)
@@ -142,6 +143,10 @@ impl LockBackend for MemoryBackend {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.apply(Op::Inspect(key))
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.apply(Op::List { prefix, after })
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
