@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::listing::KeyPage;
 use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};

@@ -33,13 +33,15 @@ pub(crate) async fn page<C: Client>(
     let [Reply::Bytes(cursor), Reply::Array(found)] = parts.as_slice() else {
         return Err(unexpected());
     };
-    let name = |found: &Reply| match found {
-        Reply::Bytes(key) => layout.name(key).filter(|name| name.starts_with(prefix)),
+    let key = |found: &Reply| match found {
+        Reply::Bytes(key) => layout
+            .name(key)
+            .filter(|name| name.starts_with(prefix))
+            .and_then(|name| LockKey::from_encoded(name).ok()),
         _ => None,
     };
     // A lock that is held and queued for has two keys, and a server may name a key twice.
-    let keys: BTreeSet<LockKey> =
-        found.iter().filter_map(name).filter_map(|name| LockKey::from_encoded(name).ok()).collect();
+    let keys: BTreeSet<LockKey> = found.iter().filter_map(key).collect();
     let cursor = str::from_utf8(cursor).map_err(|_| unexpected())?;
     let next = match cursor {
         "0" => servers.get(number + 1).map(|next| format!("{} 0", next.address())),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Quorum;
+use super::members::no_answer;
 use crate::backend::{ForcedRelease, LockBackend, Revocation};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Operation};
