@@ -104,6 +104,7 @@ cases! { $
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
         a_refusal_names_the_holder_and_the_time_left: store [] needs Inspect;
+        a_refused_caller_is_told_the_holder: store [] needs Inspect;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
@@ -282,8 +283,19 @@ cases! { $
         a_place_may_be_given_up_late_and_twice: store [125] needs Queue;
         a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
+    inspection {
+        each_kind_of_lock_is_told: store [] needs Units, Inspect;
+        a_downgrade_is_seen: store [] needs Units, Queue, Inspect;
+        a_holder_has_the_token_of_its_guard: store [] needs Units, Inspect;
+        a_holder_is_seen_to_age: store [] needs Units, Inspect;
+        claims_in_the_queue_are_listed_in_order: store [] needs Queue, Inspect;
+        keys_in_use_are_listed_and_no_others: store [] needs List;
+        keys_of_all_kinds_are_listed: store [] needs List, Queue, Units;
+        many_keys_are_listed_page_by_page: store [] needs List;
+    }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
+        a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Inspect;
         waiting_readers_enter_together: store [111] needs Units, Queue;
         a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
         readers_that_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;

@@ -298,7 +298,7 @@ impl Scene {
         for key in keys {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await.expect("the store answers");
-            let guard = guard.unwrap_or_else(|| panic!("{key} is still held after the case"));
+            let guard = guard.unwrap_or_else(|_| panic!("{key} is still held after the case"));
             guard.release().await.expect("the store answers");
             assert_eq!(self.witness(&key).await, None, "something is left under {key}");
         }

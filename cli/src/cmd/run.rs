@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::{
-    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, Mutex, RwLock, Semaphore,
+    Busy, Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, Mutex, RwLock, Semaphore,
     WriteGuard,
 };
 use rustix::process::Signal;
@@ -142,9 +142,10 @@ impl Lock {
             }
             (false, None) => return Ok(self.lock().await?),
         };
-        guard.ok_or_else(|| {
+        guard.map_err(|busy| {
             let key = args.key.display();
-            Failure::new(exit::NOT_OBTAINED, format!("{key}: not obtained {wait}"))
+            let by = busy.holder().map(|holder| format!(", held by {holder}")).unwrap_or_default();
+            Failure::new(exit::NOT_OBTAINED, format!("{key}: not obtained {wait}{by}"))
         })
     }
 
@@ -157,7 +158,7 @@ impl Lock {
         }
     }
 
-    async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
+    async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
         match self {
             Self::Mutex(mutex) => mutex.try_lock().await,
             Self::Permit(semaphore) => semaphore.try_acquire(1).await,
@@ -166,7 +167,7 @@ impl Lock {
         }
     }
 
-    async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+    async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
         match self {
             Self::Mutex(mutex) => mutex.try_lock_for(wait).await,
             Self::Permit(semaphore) => semaphore.try_acquire_for(1, wait).await,

@@ -193,7 +193,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     let timed = timed.await;
 
     dropped.abort();
-    assert!(timed.await.unwrap().unwrap().is_none());
+    assert!(timed.await.unwrap().unwrap().is_err());
     guard.release().await.unwrap();
     let released_at = scene.now();
     let next = mutex.try_lock_for(scene.ttl() * 20).await.unwrap().expect("nobody is before it");

@@ -220,11 +220,11 @@ pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
     guard.release().await.unwrap();
     let guard: LockGuard = next.await.unwrap();
 
-    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none(), "it is the other's now");
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_err(), "it is the other's now");
     let again = second.scope(mutex.try_lock()).await.unwrap().expect("it is its own");
     assert_eq!(again.token(), guard.token());
     guard.release().await.unwrap();
-    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none());
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_err());
     again.release().await.unwrap();
     let guard = first.scope(mutex.try_lock()).await.unwrap().expect("it is free");
     guard.release().await.unwrap();

@@ -39,7 +39,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     for held in &keys {
         let guard = other.mutex(held).unwrap().lock().await.unwrap();
         for refused in [whole.try_lock().await, whole.try_lock_for(scene.slack()).await] {
-            assert!(refused.unwrap().is_none());
+            assert!(refused.unwrap().is_err());
             all_become_free(scene, keys.iter().filter(|key| *key != held)).await;
         }
         guard.release().await.unwrap();
@@ -49,7 +49,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     let guard = whole.try_lock_for(scene.slack()).await.unwrap();
     let guard = guard.expect("nobody holds any of them");
     for key in &keys {
-        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
     }
     guard.release().await.unwrap();
     for key in &keys {
@@ -176,7 +176,7 @@ pub(crate) async fn one_wait_covers_all_parts(scene: &Scene) {
     };
     let (refused, ()) = tokio::join!(whole.try_lock_for(wait), freed);
 
-    assert!(refused.unwrap().is_none());
+    assert!(refused.unwrap().is_err());
     let waited = scene.now().since(asked_at);
     assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     all_become_free(scene, &keys[..1]).await;
@@ -234,12 +234,12 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
 
     let guard = whole.try_lock().await.unwrap().expect("nobody holds any of them");
 
-    assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_none());
-    assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_none());
-    assert!(other.rw_lock(&read).unwrap().try_write().await.unwrap().is_none());
+    assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_err());
+    assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_err());
+    assert!(other.rw_lock(&read).unwrap().try_write().await.unwrap().is_err());
     let beside = other.rw_lock(&read).unwrap().try_read().await.unwrap().expect("it only reads");
     let semaphore = other.semaphore(&permits, 3).unwrap();
-    assert!(semaphore.try_acquire(2).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(2).await.unwrap().is_err());
     let third = semaphore.try_acquire(1).await.unwrap().expect("it has two of three");
     beside.release().await.unwrap();
     guard.release().await.unwrap();
@@ -247,7 +247,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     // One of three is in the way of nobody, and two of three are.
     whole.try_lock().await.unwrap().expect("two are free").release().await.unwrap();
     let second = semaphore.try_acquire(1).await.unwrap().unwrap();
-    assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_none());
+    assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_err());
     all_become_free(scene, all.into_iter().filter(|key| **key != permits)).await;
     second.release().await.unwrap();
     third.release().await.unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, LockBackend, LockClient, LockKey, Mutex, Operation, RenewalMode,
+    Attempt, Claim, ErrorKind, Holder, LockBackend, LockClient, LockKey, Mutex, Operation,
+    RenewalMode,
 };
 use tokio::task::JoinSet;
 
@@ -69,7 +70,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let other = scene.client().await;
     let refused = other.mutex(&key).unwrap().try_lock().await.unwrap();
 
-    assert!(refused.is_none());
+    assert!(refused.is_err());
     assert!(scene.now().since(asked_at) < scene.ttl());
     let after = scene.witness(&key).await.unwrap();
     assert_eq!(before.fingerprint(), after.fingerprint());
@@ -93,6 +94,36 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) 
     backend.release(&held).await.unwrap();
 }
 
+pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
+    let key = scene.key();
+    let options = scene.options().ttl(scene.ttl() * 20);
+    let clients = [scene.client_with(options).await, scene.client().await];
+    let mutexes = clients.each_ref().map(|client| client.mutex(&key).unwrap());
+    let guard = mutexes[0].lock().await.unwrap();
+    let ours = scene.witness(&key).await.unwrap();
+
+    // The other client asks the store, and the holder's own knows.
+    for mutex in mutexes {
+        for wait in [Duration::ZERO, scene.slack()] {
+            let busy = mutex.try_lock_for(wait).await.unwrap().unwrap_err();
+            assert_eq!(busy.key(), &key);
+            let holder = busy.holder().expect("the store can tell");
+            assert_eq!(holder.fingerprint(), ours.fingerprint());
+            assert_eq!(holder.description(), ours.description());
+            // To a waiter that it asks to go on, etcd names the holder alone.
+            let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
+            let is_true = |time| time > scene.ttl() && time <= scene.ttl() * 20;
+            assert!(remaining.is_some_and(is_true), "{busy:?}");
+
+            let mutex = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
+            let error = mutex.lock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            assert_eq!(error.holder().map(Holder::fingerprint), Some(ours.fingerprint()));
+        }
+    }
+    guard.release().await.unwrap();
+}
+
 pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
     let client = scene.client().await;
     let name = scene.key().as_str().to_owned();
@@ -109,7 +140,7 @@ pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
         name.replace('/', "%2F"),
     ] {
         let guard = client.mutex(&similar).unwrap().try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|| panic!("{similar:?} is held by a similar name")));
+        guards.push(guard.unwrap_or_else(|_| panic!("{similar:?} is held by a similar name")));
     }
 
     for guard in guards {
@@ -122,11 +153,11 @@ pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let guard = one.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_err());
 
     guard.release().await.unwrap();
     let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().unwrap();
-    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
     guard.release().await.unwrap();
 }
 
@@ -169,7 +200,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &
 
     assert_eq!(faults.calls(Operation::Acquire), 2);
     let other = scene.client().await;
-    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
     guard.release().await.unwrap();
     assert_eq!(scene.witness(&key).await, None);
 }
@@ -224,7 +255,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
 
     for (key, guard) in keys.iter().zip(&guards) {
         assert_eq!(guard.key(), key);
-        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
     }
     let holders: HashSet<_> = {
         let mut holders = HashSet::new();

@@ -12,9 +12,9 @@ pub(crate) async fn an_owner_enters_again_and_others_wait_for_its_last_guard(sce
 
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.try_lock().await.unwrap().expect("the owner enters again");
-    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(theirs.try_lock().await.unwrap().is_err());
     outer.release().await.unwrap();
-    assert!(theirs.try_lock().await.unwrap().is_none(), "one guard is left");
+    assert!(theirs.try_lock().await.unwrap().is_err(), "one guard is left");
     assert!(inner.is_held());
     inner.release().await.unwrap();
 
@@ -28,10 +28,10 @@ pub(crate) async fn another_owner_in_the_same_task_is_kept_out(scene: &Scene) {
     let guard = mutex.lock().await.unwrap();
 
     let refused = OwnerId::new().scope(mutex.try_lock()).await.unwrap();
-    assert!(refused.is_none());
+    assert!(refused.is_err());
     let spawned = mutex.clone();
     let refused = tokio::spawn(async move { spawned.try_lock().await }).await.unwrap().unwrap();
-    assert!(refused.is_none());
+    assert!(refused.is_err());
 
     guard.release().await.unwrap();
 }
@@ -147,7 +147,7 @@ pub(crate) async fn a_plain_mutex_never_enters_again(scene: &Scene) {
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
 
-    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(mutex.try_lock().await.unwrap().is_err());
     let impatient = mutex.with_options(scene.options().wait(scene.ttl() / 10)).unwrap();
     let refused = impatient.lock().await.unwrap_err();
 

@@ -28,7 +28,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
             attempts
         };
         let (waited, attempts) = join(mutex.try_lock_for(scene.ttl()), attempts).await;
-        assert!(waited.unwrap().is_none());
+        assert!(waited.unwrap().is_err());
         attempts
     });
     let attempts = join_all(waits).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId, Release, Retry,
-    RwLock, Share,
+    Claim, ErrorKind, Holder, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId,
+    Release, Retry, RwLock, Share,
 };
 use tokio::task::JoinSet;
 
@@ -62,14 +62,38 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
     let guards = (one.read().await.unwrap(), other.read().await.unwrap());
-    assert!(one.try_write().await.unwrap().is_none());
+    assert!(one.try_write().await.unwrap().is_err());
     guards.0.release().await.unwrap();
-    assert!(one.try_write().await.unwrap().is_none(), "the other still reads");
+    assert!(one.try_write().await.unwrap().is_err(), "the other still reads");
     guards.1.release().await.unwrap();
     let writer = one.try_write().await.unwrap().expect("nobody reads");
-    assert!(other.try_read().await.unwrap().is_none());
-    assert!(other.try_write().await.unwrap().is_none());
+    assert!(other.try_read().await.unwrap().is_err());
+    assert!(other.try_write().await.unwrap().is_err());
     writer.release().await.unwrap();
+}
+
+pub(crate) async fn a_refused_reader_or_writer_is_told_a_holder(scene: &Scene) {
+    let key = scene.key();
+    let (one, other) = (scene.client().await, scene.client().await);
+    let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
+    let writer = one.write().await.unwrap();
+    for busy in [
+        other.try_read().await.unwrap().unwrap_err(),
+        other.try_write().await.unwrap().unwrap_err(),
+        one.try_read().await.unwrap().unwrap_err(),
+        one.try_write_for(scene.slack()).await.unwrap().unwrap_err(),
+    ] {
+        assert_eq!(busy.holder().map(Holder::units), Some(u32::MAX), "{busy}");
+    }
+    writer.release().await.unwrap();
+
+    let reader = one.read().await.unwrap();
+    for refused in [other.try_write().await, one.try_write_for(scene.slack()).await] {
+        let busy = refused.unwrap().unwrap_err();
+        assert_eq!(busy.holder().map(Holder::units), Some(1), "{busy}");
+        assert!(busy.remaining().is_some_and(|time| time <= scene.ttl() + scene.slack()));
+    }
+    reader.release().await.unwrap();
 }
 
 pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
@@ -127,7 +151,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
 
     // Without regard for the writer, there would always be one of them inside.
     let another = readers.rw_lock(&key).unwrap();
-    assert!(another.try_read().await.unwrap().is_none());
+    assert!(another.try_read().await.unwrap().is_err());
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
@@ -191,7 +215,7 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene)
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     outer.release().await.unwrap();
 
-    assert!(other.try_read().await.unwrap().is_none(), "it is a writer's until the last guard");
+    assert!(other.try_read().await.unwrap().is_err(), "it is a writer's until the last guard");
     inner.release().await.unwrap();
     other.try_read().await.unwrap().expect("the last guard is gone").release().await.unwrap();
 }

@@ -38,7 +38,7 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
             match semaphore.try_acquire_for(count, wait).await {
                 // The store did not answer even once in so short a time.
                 Err(error) if error.kind() == ErrorKind::Indeterminate => None,
-                acquired => acquired.unwrap(),
+                acquired => acquired.unwrap().ok(),
             }
         } else {
             Some(semaphore.acquire(count).await.unwrap())
@@ -81,15 +81,15 @@ pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) 
     let three = semaphore.acquire(3).await.unwrap();
     assert_eq!(three.units(), 3);
 
-    assert!(semaphore.try_acquire(3).await.unwrap().is_none());
-    assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(3).await.unwrap().is_err());
+    assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_err());
     // The place of who has given up is given back in the background.
     let patience =
         if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
     let two = two.expect("nothing was taken by the refused");
 
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
     assert!(two.token() > three.token());
     three.release().await.unwrap();
     two.release().await.unwrap();
@@ -192,7 +192,7 @@ pub(crate) async fn permits_are_renewed_while_they_are_held(scene: &Scene) {
 
     assert_eq!((one.state(), three.state()), (LeaseState::Held, LeaseState::Held));
     assert!(faults.calls(Operation::Renew) >= 3);
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
     one.release().await.unwrap();
     three.release().await.unwrap();
 }
@@ -227,7 +227,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
     let large = semaphore.clone();
     let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
     if waiting_is_queueing {
-        let refused = async || semaphore.try_acquire(1).await.unwrap().is_none();
+        let refused = async || semaphore.try_acquire(1).await.unwrap().is_err();
         scene.until("it stands in line", Duration::ZERO, refused).await;
     }
 
@@ -310,13 +310,13 @@ pub(crate) async fn clients_may_name_different_limits(scene: &Scene) {
     let (small, large) = (small.semaphore(&key, 2).unwrap(), large.semaphore(&key, 4).unwrap());
 
     let three = large.acquire(3).await.unwrap();
-    assert!(small.try_acquire(1).await.unwrap().is_none(), "three of its two are out");
+    assert!(small.try_acquire(1).await.unwrap().is_err(), "three of its two are out");
     let fourth = large.try_acquire(1).await.unwrap().expect("one of four is free");
-    assert!(large.try_acquire(1).await.unwrap().is_none());
+    assert!(large.try_acquire(1).await.unwrap().is_err());
     three.release().await.unwrap();
 
     let second = small.try_acquire(1).await.unwrap().expect("one of two is free");
-    assert!(small.try_acquire(1).await.unwrap().is_none());
+    assert!(small.try_acquire(1).await.unwrap().is_err());
     let others = large.try_acquire(2).await.unwrap().expect("two of four are free");
     for guard in [fourth, second, others] {
         guard.release().await.unwrap();
@@ -341,7 +341,7 @@ pub(crate) async fn impossible_numbers_are_refused_at_once(scene: &Scene) {
 
     let most = client.semaphore(&key, Semaphore::MAX_LIMIT).unwrap();
     let all = most.acquire(Semaphore::MAX_LIMIT).await.unwrap();
-    assert!(most.try_acquire(1).await.unwrap().is_none());
+    assert!(most.try_acquire(1).await.unwrap().is_err());
     all.release().await.unwrap();
 }
 
