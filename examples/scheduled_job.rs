@@ -22,13 +22,13 @@ async fn on_schedule(
     // Clocks differ.
     tokio::time::sleep(Duration::from_millis(u64::from(machine) * 50)).await;
     match client.mutex("nightly-report")?.try_lock().await? {
-        Some(guard) => {
+        Ok(guard) => {
             println!("machine {machine} writes the report");
             runs.fetch_add(1, Ordering::SeqCst);
             guard.release().await
         }
-        None => {
-            println!("machine {machine} skips it");
+        Err(busy) => {
+            println!("machine {machine} skips it: {busy}");
             Ok(())
         }
     }

@@ -83,9 +83,9 @@
 ///
 /// # Errors
 ///
-/// Those of [`Mutex::run`](crate::Mutex::run), as `E`: [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another held the lock throughout,
-/// unless the call skips; [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost, also in place of what the body returned. A key or
-/// options that are not possible are [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), before any request. Else what the body returns.
+/// The errors of [`Mutex::run`](crate::Mutex::run), as `E`: [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if another held the lock throughout,
+/// unless the call skips; [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost, also in place of the body's result. A key or
+/// options that are not possible are [`ErrorKind::Invalid`](crate::ErrorKind::Invalid), before any request. The errors of the body pass through.
 ///
 /// A loss drops an async body unfinished. Nothing stops a plain one: the error comes once it has ended, and
 /// a plain function gives [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when async code calls it.

@@ -13,7 +13,7 @@ const PORT: u16 = 6379;
 /// A URL of a quorum, in parts.
 #[derive(Debug, Eq, PartialEq)]
 struct Redlock {
-    /// Of each member, the name by which all clients know it, and its URL.
+    /// The name of each member, by which all clients know it, and its URL.
     members: Vec<(String, String)>,
     max_ttl: Option<Duration>,
     member_timeout: Option<Duration>,

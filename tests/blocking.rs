@@ -63,7 +63,7 @@ fn a_lease_outlives_its_ttl_while_its_thread_works_and_is_deleted_when_the_guard
     let other = connect(&redis.url()).mutex("job").unwrap();
 
     assert_eq!(guard.wait_lost(ttl * 3 / 2).unwrap(), None);
-    assert!(other.try_lock().unwrap().is_none());
+    assert!(other.try_lock().unwrap().is_err());
 
     drop(guard);
     other.try_lock_for(LONG).unwrap().expect("the dropped guard is released").release().unwrap();
@@ -96,7 +96,7 @@ fn threads_take_turns_on_etcd_too() {
     let [first, second] = [(); 2].map(|()| connect(&etcd.url()).mutex("job").unwrap());
 
     let guard = first.lock().unwrap();
-    assert!(second.try_lock().unwrap().is_none());
+    assert!(second.try_lock().unwrap().is_err());
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.try_lock_for(LONG).unwrap().expect("it gets free"));
         let token = guard.token().number();

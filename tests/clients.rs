@@ -54,7 +54,7 @@ async fn share_locks(url: &str, scripts_run: impl AsyncFn() -> u64) {
 async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl AsyncFn() -> u64) {
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let key = LockKey::new("job").unwrap();
-    assert!(other.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex("job").unwrap().try_lock().await.unwrap().is_err());
     assert_eq!(other.backend().inspect(&key).await.unwrap().holders().len(), 1);
 
     let mutex = other.mutex("job").unwrap();
@@ -73,7 +73,7 @@ async fn permits(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
     let theirs = holder.semaphore("permits", 3).unwrap().acquire(2).await.unwrap();
     let semaphore = other.semaphore("permits", 3).unwrap();
     let ours = semaphore.try_acquire(1).await.unwrap().expect("one is left");
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
 
     let waits = waiting(scripts_run, async move { semaphore.acquire(2).await.unwrap() }).await;
     theirs.release().await.unwrap();

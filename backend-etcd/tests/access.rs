@@ -455,7 +455,7 @@ mod another_user {
             let start = Instant::now();
             until("the lease would have ended", async || start.elapsed() > ttl).await;
             let mutex = waiter.mutex("job").unwrap();
-            assert!(mutex.try_lock().await.unwrap().is_none(), "the holder did not keep it alive");
+            assert!(mutex.try_lock().await.unwrap().is_err(), "the holder did not keep it alive");
             proxy.set_weather(Weather::Fair);
             drop(guard);
 

@@ -66,7 +66,7 @@ mod etcdctl {
         let (client, store) = (client(&etcd).await, store(&etcd).await);
         let mut theirs = etcd.ctl_lock("lock/job");
         theirs.granted().await;
-        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
         assert!(client.mutex("job").unwrap().is_locked().await.unwrap());
         let ours = waiting(&client, "job");
         until_there_are(&store, "lock/job/", 2).await;
@@ -218,7 +218,7 @@ mod the_lock_rpc {
         ours.release().await.unwrap();
 
         timeout(SOON, theirs).await.expect("it is told").unwrap();
-        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
     }
 }
 
@@ -320,7 +320,7 @@ mod names {
         let below = lock(&client, "a/b").await;
         let above = lock(&client, "a").await;
         let below_again = client.mutex("a/b").unwrap().try_lock().await.unwrap();
-        assert!(below_again.is_none());
+        assert!(below_again.is_err());
 
         above.release().await.unwrap();
         assert!(below.is_held());

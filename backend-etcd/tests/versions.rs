@@ -76,7 +76,7 @@ async fn everything_works(etcd: &Etcd) {
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let (token, deadline) = (guard.token().clone(), guard.deadline());
     let mutex = waiter.mutex("job").unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(mutex.try_lock().await.unwrap().is_err());
     let mut waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     until("it is renewed", async || guard.deadline() > deadline).await;
     assert!(!waiting.is_finished());
@@ -99,7 +99,7 @@ async fn everything_works(etcd: &Etcd) {
     }
     let lock = holder.rw_lock("table").unwrap();
     let read = lock.read().await.unwrap();
-    assert!(lock.try_write().await.unwrap().is_none());
+    assert!(lock.try_write().await.unwrap().is_err());
     read.release().await.unwrap();
     lock.write().await.unwrap().release().await.unwrap();
 }

@@ -25,8 +25,8 @@
 //!
 //! # Tables and rights
 //!
-//! Three tables of bounded size, `leasehold_stripe`, `leasehold_lease` and `leasehold_member`, are made at the first connection, or by an administrator who runs the
-//! statements of [`PostgresConfig::migration`]. A user needs these rights then:
+//! The store has three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates
+//! them. Otherwise an administrator runs the statements of [`PostgresConfig::migration`], and the user needs these rights:
 //!
 //! ```sql
 #![doc = include_str!("../tests/rights.sql")]

@@ -12,9 +12,9 @@
 //! let other = LockClient::new(SqliteBackend::connect_with(config).await?);
 //!
 //! let guard = one.mutex("invoice:42")?.lock().await?;
-//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_none());
+//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_err());
 //! guard.release().await?;
-//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_some());
+//! assert!(other.mutex("invoice:42")?.try_lock().await?.is_ok());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -168,7 +168,7 @@ async fn a_file_that_is_deleted_is_made_anew_and_its_holders_learn_of_it() {
     assert_eq!(lost, Some(LossReason::Vanished));
     let other = scene.backend().await;
     assert!(granted(&other, &lease("job")).await.unwrap() > guard.token().number());
-    assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_none());
+    assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
 }
 
 #[tokio::test]

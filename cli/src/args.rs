@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Hold(cmd::hold::Args),
     Elect(cmd::elect::Args),
     Status(cmd::status::Args),
+    List(cmd::list::Args),
     Watch(cmd::watch::Args),
     Release(cmd::release::Args),
     Doctor(cmd::doctor::Args),
@@ -222,7 +223,8 @@ Examples:
   leasehold run --no-wait --min-hold 1m nightly -- ./report.sh
                                                         once, from the crontabs of many machines
   leasehold run --permits 3 import ./import.sh          three at a time
-  leasehold status nightly                              who holds it
+  leasehold status nightly                              who holds it, and who waits
+  leasehold list                                        all locks in use
   leasehold release --ask nightly                       asks the holder to finish early
   leasehold release --force nightly                     ends its lease";
 

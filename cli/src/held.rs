@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::{
-    Error, Leadership, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock, Mutex,
-    RwLock, Semaphore, WriteGuard,
+    Busy, Error, Leadership, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock,
+    Mutex, RwLock, Semaphore, WriteGuard,
 };
 
 use crate::args::LockArgs;
@@ -48,12 +48,12 @@ impl Wanted {
         })
     }
 
-    /// Waits for it for as long as `wait` says; `None` if it is busy for longer.
-    pub(crate) async fn obtain(&self, wait: Wait) -> Result<Option<Held>, Error> {
+    /// Waits for it for as long as `wait` says; [`Busy`] if others hold it for longer.
+    pub(crate) async fn obtain(&self, wait: Wait) -> Result<Result<Held, Busy>, Error> {
         match wait {
             Wait::None => self.try_lock().await,
             Wait::For(wait) => self.try_lock_for(wait).await,
-            Wait::Forever => self.lock().await.map(Some),
+            Wait::Forever => self.lock().await.map(Ok),
         }
     }
 
@@ -67,7 +67,7 @@ impl Wanted {
         }
     }
 
-    async fn try_lock(&self) -> Result<Option<Held>, Error> {
+    async fn try_lock(&self) -> Result<Result<Held, Busy>, Error> {
         let one = match self {
             Self::Mutex(mutex) => mutex.try_lock().await?,
             Self::Permit(semaphore) => semaphore.try_acquire(1).await?,
@@ -78,7 +78,7 @@ impl Wanted {
         Ok(one.map(Held::One))
     }
 
-    async fn try_lock_for(&self, wait: Duration) -> Result<Option<Held>, Error> {
+    async fn try_lock_for(&self, wait: Duration) -> Result<Result<Held, Busy>, Error> {
         let one = match self {
             Self::Mutex(mutex) => mutex.try_lock_for(wait).await?,
             Self::Permit(semaphore) => semaphore.try_acquire_for(1, wait).await?,

@@ -1,7 +1,7 @@
 //! Names of locks, as command lines give them.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use leasehold::{Error, LockKey};
 
@@ -17,6 +17,21 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn new(name: &OsStr) -> Result<Self, Error> {
         Ok(Self { name: name.to_owned(), key: LockKey::new(name.as_bytes())? })
+    }
+
+    /// The name of a key that a store has.
+    pub(crate) fn of(key: LockKey) -> Self {
+        let mut bytes = Vec::new();
+        let mut rest = key.as_str();
+        // A percent sign always begins the code of a byte.
+        while let Some((plain, coded)) = rest.split_once('%') {
+            bytes.extend_from_slice(plain.as_bytes());
+            let code = coded.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
+            bytes.extend(code);
+            rest = coded.get(2..).unwrap_or_default();
+        }
+        bytes.extend_from_slice(rest.as_bytes());
+        Self { name: OsString::from_vec(bytes), key }
     }
 
     /// The name, byte by byte.
@@ -53,6 +68,14 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_of_a_stored_key_is_the_one_that_was_given() {
+        for name in [&b"plain"[..], b"a b%/{\xff}\n%25"] {
+            let key = Key::new(OsStr::from_bytes(name)).unwrap();
+            assert_eq!(Key::of(key.as_lock_key().clone()).name().as_bytes(), name);
+        }
+    }
 
     #[test]
     fn only_text_without_control_characters_stays_as_it_is() {

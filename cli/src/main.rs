@@ -51,6 +51,7 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Hold(hold) => cmd::hold::run(hold).await,
             Command::Elect(elect) => cmd::elect::run(elect).await,
             Command::Status(status) => cmd::status::run(status).await,
+            Command::List(list) => cmd::list::run(list).await,
             Command::Watch(watch) => cmd::watch::run(watch).await,
             Command::Release(release) => cmd::release::run(release).await,
             Command::Doctor(doctor) => cmd::doctor::run(doctor).await,

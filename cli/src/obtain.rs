@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use leasehold::{Error, Holder, LockClient};
+use leasehold::{Busy, Description, Error, Fingerprint, Holder, LockClient, LockKind};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -71,7 +71,7 @@ impl<'a> Seeker<'a> {
         &self,
         client: &LockClient,
         signals: &mut Signals,
-        attempt: impl Future<Output = Result<Option<T>, Error>>,
+        attempt: impl Future<Output = Result<Result<T, Busy>, Error>>,
     ) -> Result<T, Failure> {
         let obtained = tokio::select! {
             obtained = attempt => obtained.map_err(Failure::from),
@@ -79,8 +79,8 @@ impl<'a> Seeker<'a> {
             never = self.show_waiting(client) => match never {},
         };
         let failure = match obtained {
-            Ok(Some(obtained)) => return Ok(obtained),
-            Ok(None) => self.busy(client).await,
+            Ok(Ok(obtained)) => return Ok(obtained),
+            Ok(Err(busy)) => self.refusal(client, &busy).await,
             Err(failure) => failure,
         };
         // A place in line would hold up others after we are gone, and so would a lock that was granted just now.
@@ -88,10 +88,17 @@ impl<'a> Seeker<'a> {
         Err(failure)
     }
 
-    /// Says which lock is busy, and who holds it, if the store tells soon.
-    async fn busy(&self, client: &LockClient) -> Failure {
-        let in_the_way = timeout(GOODBYE, self.in_the_way(client)).await.unwrap_or(Ok(None));
-        let (key, holders) = in_the_way.ok().flatten().unwrap_or((&self.keys[0], Vec::new()));
+    /// Says which lock is busy, and who holds it: as the store says now, or as it said when it refused.
+    async fn refusal(&self, client: &LockClient, busy: &Busy) -> Failure {
+        let key = self.keys.iter().find(|key| key.as_lock_key() == busy.key());
+        let key = key.unwrap_or(&self.keys[0]);
+        let admin = client.admin();
+        let now = match timeout(GOODBYE, admin.inspect(busy.key())).await {
+            Ok(Ok(inspection)) => inspection.holders().to_vec(),
+            _ => Vec::new(),
+        };
+        let holders =
+            if now.is_empty() { busy.holder().cloned().into_iter().collect() } else { now };
         let limit = match (self.args.no_wait, self.args.wait) {
             (false, Some(wait)) => format!("within {}", time::show(wait)),
             _ => "at once".to_owned(),
@@ -140,16 +147,20 @@ impl<'a> Seeker<'a> {
     }
 }
 
-/// A holder in words: who it is, how much it holds, and for how long.
+/// A holder in words: who it is, how much it holds, since when, and for how long.
 pub(crate) fn describe(holder: &Holder) -> String {
-    let mut said = match holder.description() {
-        Some(description) => format!("{description} (lease {})", holder.fingerprint()),
-        None => format!("lease {}", holder.fingerprint()),
-    };
-    match holder.units() {
-        1 => {}
-        u32::MAX => said += ", writing",
-        units => said += &format!(", {units} units"),
+    let mut said = who(holder.description(), holder.fingerprint());
+    match (holder.kind(), holder.units()) {
+        (Some(LockKind::Reader), _) => said += ", reading",
+        (_, 1) => {}
+        (_, u32::MAX) => said += ", writing",
+        (_, units) => said += &format!(", {units} units"),
+    }
+    if let Some(time) = holder.held_for() {
+        said += &format!(", for {} so far", time::rough(time));
+    }
+    if let Some(token) = holder.token() {
+        said += &format!(", token {token}");
     }
     match holder.remaining() {
         Some(left) => said += &format!(", {:.1}s left unless renewed", left.as_secs_f64()),
@@ -158,13 +169,25 @@ pub(crate) fn describe(holder: &Holder) -> String {
     said
 }
 
+/// A description, and the lease or the claim that is meant.
+pub(crate) fn who(description: Option<&Description>, fingerprint: Fingerprint) -> String {
+    match description {
+        Some(description) => format!("{description} (lease {fingerprint})"),
+        None => format!("lease {fingerprint}"),
+    }
+}
+
 pub(crate) fn holders_to_json(holders: &[Holder]) -> Value {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).ok();
     let holder = |holder: &Holder| {
         json!({
             "lease": holder.fingerprint().to_string(),
             "description": holder.description().map(ToString::to_string),
+            "kind": holder.kind().map(LockKind::name),
             "units": holder.units(),
-            "remaining_ms": holder.remaining().map(|left| u64::try_from(left.as_millis()).ok()),
+            "token": holder.token(),
+            "held_for_ms": holder.held_for().map(millis),
+            "remaining_ms": holder.remaining().map(millis),
         })
     };
     holders.iter().map(holder).collect()

@@ -31,6 +31,11 @@ pub(crate) fn show(time: Duration) -> String {
     humantime::format_duration(time).to_string()
 }
 
+/// A time that has passed, to the second: `3m 2s`.
+pub(crate) fn rough(time: Duration) -> String {
+    show(Duration::from_secs(time.as_secs()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

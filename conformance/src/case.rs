@@ -4,6 +4,10 @@ use std::fmt;
 
 use leasehold_core::Feature;
 
+use crate::profile::Profile;
+use crate::run::{self, Running};
+use crate::scene::Scene;
+
 /// A case, ready to be run against one store.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -19,7 +23,8 @@ pub struct Case {
     pub needs: &'static [Need],
     /// The reason for which this store's harness skips it, as far as its constants tell.
     pub skips: Option<Need>,
-    pub(crate) run: fn() -> Outcome,
+    pub(crate) store: Profile,
+    pub(crate) body: Body,
 }
 
 impl Case {
@@ -40,9 +45,21 @@ impl Case {
     pub fn run(&self) -> Outcome {
         match self.skips {
             Some(need) => Err(Skipped(need)),
-            None => (self.run)(),
+            None => match self.body {
+                Body::OnScene(case) => run::on_scene(self.store, self.needs, case),
+                Body::Model(model) => model(self.store),
+            },
         }
     }
+}
+
+/// The code of a case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body {
+    /// It acts on a scene that is made for it.
+    OnScene(for<'a> fn(&'a Scene) -> Running<'a>),
+    /// It makes a scene itself.
+    Model(fn(Profile) -> Outcome),
 }
 
 /// The part of a lock that a case tests.
@@ -51,7 +68,7 @@ impl Case {
 pub enum Subject {
     /// The layers above the contract: queue, retry, watchdog, guards. A store only adds latency, so these cases run on
     /// harnesses in [virtual time](crate::Time::Virtual), and elsewhere if `LEASEHOLD_CONFORMANCE_ALL` is set in the
-    /// environment of the compiler.
+    /// environment.
     Layers,
     /// The client and its store under load.
     Load,
@@ -64,17 +81,6 @@ pub enum Subject {
 impl Subject {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Layers, Self::Load, Self::Network, Self::Store];
-
-    pub(crate) const fn is_among(self, subjects: &[Self]) -> bool {
-        let mut rest = subjects;
-        while let [subject, others @ ..] = rest {
-            if self as u8 == *subject as u8 {
-                return true;
-            }
-            rest = others;
-        }
-        false
-    }
 }
 
 impl fmt::Display for Subject {
@@ -109,6 +115,8 @@ pub enum Need {
     ForceRelease,
     /// [`Feature::Inspect`].
     Inspect,
+    /// [`Feature::List`].
+    List,
     /// [`Feature::Membership`].
     Membership,
     /// [`Disturbance::Pause`](crate::Disturbance::Pause).
@@ -136,12 +144,13 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
         Self::ForceRelease,
         Self::Inspect,
+        Self::List,
         Self::Membership,
         Self::Pause,
         Self::Push,
@@ -155,22 +164,12 @@ impl Need {
         Self::VirtualTime,
     ];
 
-    pub(crate) const fn is_among(self, needs: &[Self]) -> bool {
-        let mut rest = needs;
-        while let [need, others @ ..] = rest {
-            if self as u8 == *need as u8 {
-                return true;
-            }
-            rest = others;
-        }
-        false
-    }
-
     /// The backend's feature that it is; `None` if it is a harness's hook.
     pub const fn feature(self) -> Option<Feature> {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),
             Self::Inspect => Some(Feature::Inspect),
+            Self::List => Some(Feature::List),
             Self::Membership => Some(Feature::Membership),
             Self::Push => Some(Feature::Push),
             Self::Queue => Some(Feature::Queue),

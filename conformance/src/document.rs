@@ -7,8 +7,9 @@ use leasehold_core::LockBackend;
 
 use crate::case::{Case, Need, Subject};
 use crate::harness::{Groups, Harness};
+use crate::list;
+use crate::profile::Profile;
 use crate::scene::Scene;
-use crate::{list, run};
 
 /// A store in the page's table of stores.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -24,21 +25,23 @@ pub struct Store {
 impl Store {
     /// The store of `H`: what its backend declares and its harness offers.
     pub fn of<H: Harness>() -> Self {
-        let capabilities = run::runtime::<H>()
-            .block_on(async { Scene::<H>::start().await.backend().await.capabilities() });
+        let store = Profile::of::<H>();
+        let capabilities = store
+            .runtime()
+            .block_on(async { Scene::start(store).await.backend().await.capabilities() });
         let has = |need: &Need| match need.feature() {
             Some(feature) => capabilities.supports(feature),
-            None if *need == Need::VirtualTime => H::SUBJECTS.contains(&Subject::Layers),
-            None => run::offers::<H>(*need),
+            None if *need == Need::VirtualTime => store.subjects.contains(&Subject::Layers),
+            None => store.offers(*need),
         };
-        let groups = match H::GROUPS {
+        let groups = match store.groups {
             Groups::All => Vec::new(),
             Groups::Named(names) => names.iter().map(ToString::to_string).collect(),
         };
-        let has_all_the_same = H::LACKS.iter().find(|need| has(need));
-        assert_eq!(has_all_the_same, None, "{} does not lack it", H::NAME);
+        let has_all_the_same = store.lacks.iter().find(|need| has(need));
+        assert_eq!(has_all_the_same, None, "{} does not lack it", store.name);
         let has = Need::ALL.into_iter().filter(has).collect();
-        Self { name: H::NAME.to_owned(), has, groups, subjects: H::SUBJECTS.to_vec() }
+        Self { name: store.name.to_owned(), has, groups, subjects: store.subjects.to_vec() }
     }
 
     /// Its row in the table of stores.

@@ -13,9 +13,9 @@ use tokio::task::yield_now;
 
 pub(crate) use calls::Calls;
 pub(crate) use clock::DrivenClock;
-pub use observed::Observed;
+pub(crate) use observed::Observed;
 
-use crate::harness::Harness;
+use crate::profile::AnyHarness;
 
 /// Turns that the runtime takes before the driver holds that the tasks are idle. Each turn runs all tasks that are ready, and looks for
 /// replies; a piece of news passes a few tasks, one turn each, on its way to the call that it makes.
@@ -25,7 +25,7 @@ const TURNS: usize = 16;
 ///
 /// Expects a runtime of one thread: there, [`yield_now`] comes back when no other task is ready and the network has been looked at.
 pub(crate) async fn run<T>(
-    harness: &impl Harness,
+    harness: &dyn AnyHarness,
     clock: &DrivenClock,
     calls: &Calls,
     case: impl Future<Output = T>,
@@ -42,7 +42,7 @@ pub(crate) async fn run<T>(
 }
 
 /// Moves time to the next timer that is due, unless calls were made meanwhile.
-async fn step(harness: &impl Harness, clock: &DrivenClock, calls: &Calls) {
+async fn step(harness: &dyn AnyHarness, clock: &DrivenClock, calls: &Calls) {
     clock.has_timer().await;
     calls.over().await;
     let begun = calls.begun();
@@ -80,6 +80,7 @@ mod tests {
     use leasehold_core::{Holder, LockKey, MemoryBackend};
 
     use super::*;
+    use crate::harness::Harness;
 
     /// A store that is told of the time over a connection.
     #[derive(Clone, Default)]

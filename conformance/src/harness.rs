@@ -25,7 +25,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// What may be [done to the store](Self::disturb), and whether [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
-    /// The features that the backend does not declare. A case that needs one of them is not compiled for it.
+    /// The features that the backend does not declare. A case that needs one of them is skipped and starts no store.
     ///
     /// Without this, each such case starts a store and asks the backend.
     const LACKS: &[Need] = &[];
@@ -33,7 +33,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// The groups of cases that run by default.
     ///
     /// A backend with several harnesses runs all groups on one of them, and on each of the others the groups that can tell
-    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment of the compiler has all groups run on every harness.
+    /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment has all groups run on every harness.
     const GROUPS: Groups = Groups::All;
 
     /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
@@ -173,25 +173,11 @@ impl Groups {
     ]);
 
     /// Whether the selection has the group with this name.
-    pub const fn contains(self, group: &str) -> bool {
-        let Self::Named(names) = self else { return true };
-        let mut rest = names;
-        while let [name, others @ ..] = rest {
-            if is_same(name.as_bytes(), group.as_bytes()) {
-                return true;
-            }
-            rest = others;
+    pub fn contains(self, group: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.contains(&group),
         }
-        false
-    }
-}
-
-/// `==`, for constants.
-const fn is_same(one: &[u8], other: &[u8]) -> bool {
-    match (one, other) {
-        ([], []) => true,
-        ([a, one @ ..], [b, other @ ..]) => *a == *b && is_same(one, other),
-        _ => false,
     }
 }
 

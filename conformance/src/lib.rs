@@ -33,10 +33,10 @@
 //! ```
 //!
 //! Each case has a [`Subject`]. In real time, `suite!` runs the cases of the store, the network and the load, and leaves out those
-//! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in the environment of the
-//! compiler it runs all of them.
+//! of the layers above the contract, to which a store is only latency. With `LEASEHOLD_CONFORMANCE_ALL` in its
+//! environment it runs all of them.
 //!
-//! A test file with several harnesses may have a `main` instead that lists only the cases that run: [`Suites`].
+//! A test file with several harnesses may have a `main` instead that marks cases without a verdict as ignored: [`Suites`].
 //!
 //! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
 //! never passed. [`report`] runs the same list and gives the outcome as data.
@@ -52,6 +52,7 @@ mod case;
 mod cases;
 mod log;
 mod model;
+mod profile;
 mod run;
 
 mod list;
@@ -65,10 +66,8 @@ pub mod stalls;
 
 pub use as_mutex::AsMutex;
 pub use case::{Case, Need, Outcome, Skipped, Subject};
-pub use driven::Observed;
 pub use harness::{Disturbance, Groups, Harness, Time, Timing};
 pub use list::cases;
 pub use report::{Report, report};
-pub use scene::Scene;
 pub use suites::Suites;
 pub use test::run_case;

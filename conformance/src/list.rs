@@ -1,9 +1,10 @@
 //! The one list of cases.
 
-use crate::case::{Case, Need, Subject};
+use crate::case::{Body, Case, Need, Subject};
 use crate::harness::Harness;
+use crate::model;
+use crate::profile::Profile;
 use crate::stalls::Ending;
-use crate::{model, run};
 
 /// The subjects, as the list spells them.
 #[expect(non_upper_case_globals, reason = "they read as the words of the list")]
@@ -16,7 +17,12 @@ mod subject {
     pub(super) const store: Subject = Subject::Store;
 }
 
-/// Turns the list into [`cases`], and into the macro `suite!`.
+/// All cases, for the store of `H`.
+pub fn cases<H: Harness>() -> Vec<Case> {
+    cases_of(Profile::of::<H>())
+}
+
+/// Turns the list into `cases_of`, and into the macro `suite!`.
 macro_rules! cases {
     ($d:tt
     models {
@@ -27,8 +33,7 @@ macro_rules! cases {
             $($case:ident : $subject:ident [$($number:literal),*] $(needs $($need:ident),+)?;)+
         }
     )+) => {
-        /// All cases, for the store of `H`.
-        pub fn cases<H: Harness>() -> Vec<Case> {
+        fn cases_of(store: Profile) -> Vec<Case> {
             vec![
                 $($(Case {
                     group: stringify!($group),
@@ -36,26 +41,17 @@ macro_rules! cases {
                     subject: subject::$subject,
                     numbers: &[$($number),*],
                     needs: &[$($(Need::$need),+)?],
-                    skips: run::skips::<H>(
+                    skips: store.skips(
                         stringify!($group),
                         subject::$subject,
                         &[$($(Need::$need),+)?],
                     ),
-                    run: || {
-                        // A case that is skipped is not compiled for this store.
-                        if const {
-                            let needs = &[$($(Need::$need),+)?];
-                            run::skips::<H>(stringify!($group), subject::$subject, needs).is_none()
-                        } {
-                            run::on_scene::<H>(&[$($(Need::$need),+)?], |scene| {
-                                Box::pin(async {
-                                    crate::cases::$group::$case(scene).await.into_measured()
-                                })
-                            })
-                        } else {
-                            unreachable!("it is skipped")
-                        }
-                    },
+                    store,
+                    body: Body::OnScene(|scene| {
+                        Box::pin(async {
+                            crate::cases::$group::$case(scene).await.into_measured()
+                        })
+                    }),
                 },)+)+
                 $(Case {
                     group: "model",
@@ -63,8 +59,9 @@ macro_rules! cases {
                     subject: Subject::Store,
                     numbers: &[],
                     needs: model::$needs,
-                    skips: run::skips::<H>("model", Subject::Store, model::$needs),
-                    run: model::$model::<H>,
+                    skips: store.skips("model", Subject::Store, model::$needs),
+                    store,
+                    body: Body::Model(model::$model),
                 },)+
             ]
         }
@@ -98,7 +95,6 @@ macro_rules! cases {
 cases! { $
     models {
         mutexes_agree_with_the_specification needs NEEDS;
-        fair_mutexes_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         semaphores_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         rw_locks_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
         mixed_kinds_agree_with_the_specification needs NEEDS_OF_ALL_KINDS;
@@ -108,6 +104,7 @@ cases! { $
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
         a_refusal_names_the_holder_and_the_time_left: store [] needs Inspect;
+        a_refused_caller_is_told_the_holder: store [] needs Inspect;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
@@ -286,8 +283,19 @@ cases! { $
         a_place_may_be_given_up_late_and_twice: store [125] needs Queue;
         a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
+    inspection {
+        each_kind_of_lock_is_told: store [] needs Units, Inspect;
+        a_downgrade_is_seen: store [] needs Units, Queue, Inspect;
+        a_holder_has_the_token_of_its_guard: store [] needs Units, Inspect;
+        a_holder_is_seen_to_age: store [] needs Units, Inspect;
+        claims_in_the_queue_are_listed_in_order: store [] needs Queue, Inspect;
+        keys_in_use_are_listed_and_no_others: store [] needs List;
+        keys_of_all_kinds_are_listed: store [] needs List, Queue, Units;
+        many_keys_are_listed_page_by_page: store [] needs List;
+    }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
+        a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Inspect;
         waiting_readers_enter_together: store [111] needs Units, Queue;
         a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
         readers_that_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;

@@ -15,7 +15,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::case::{Need, Outcome};
 use crate::driven::Observed;
-use crate::harness::Harness;
+use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
 
@@ -39,29 +39,24 @@ const LEASES: usize = 4;
 /// What the leases of a key ask for.
 type Shares = [Share; LEASES];
 
-/// Locks of one holder.
-pub(crate) fn mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole; LEASES], false)
-}
-
-/// Locks of one holder that some queue for.
-pub(crate) fn fair_mutexes_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole; LEASES], true)
+/// Locks of one holder. Where a store has a queue, half of the claims stand in it.
+pub(crate) fn mutexes_agree_with_the_specification(store: Profile) -> Outcome {
+    agrees(store, [Share::Whole; LEASES], NEEDS)
 }
 
 /// Claims of one to three permits of three, and one under a smaller limit.
-pub(crate) fn semaphores_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], true)
+pub(crate) fn semaphores_agree_with_the_specification(store: Profile) -> Outcome {
+    agrees(store, [permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
 
 /// Two who read and two who write.
-pub(crate) fn rw_locks_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::READER, Share::READER, Share::WRITER, Share::WRITER], true)
+pub(crate) fn rw_locks_agree_with_the_specification(store: Profile) -> Outcome {
+    agrees(store, [Share::READER, Share::READER, Share::WRITER, Share::WRITER], NEEDS_OF_ALL_KINDS)
 }
 
 /// Claims that do not go together.
-pub(crate) fn mixed_kinds_agree_with_the_specification<H: Harness>() -> Outcome {
-    agrees::<H>([Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], true)
+pub(crate) fn mixed_kinds_agree_with_the_specification(store: Profile) -> Outcome {
+    agrees(store, [Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
 
 const fn permits(units: u32, limit: u32) -> Share {
@@ -142,17 +137,17 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
 }
 
 /// The store does what the state machine does, whatever is asked in whatever order at whatever time.
-fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
-    let needs = if all_kinds { NEEDS_OF_ALL_KINDS } else { NEEDS };
-    let runtime = run::runtime::<H>();
-    let (scene, backend) = runtime.block_on(async {
-        let scene = Scene::<H>::start().await;
+fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
+    let runtime = store.runtime();
+    let (scene, backend, all_kinds) = runtime.block_on(async {
+        let scene = Scene::start(store).await;
         run::require_features(&scene, needs).await?;
+        let all_kinds = run::require_features(&scene, NEEDS_OF_ALL_KINDS).await.is_ok();
         let backend = scene.backend().await;
-        Ok((scene, backend))
+        Ok((scene, backend, all_kinds))
     })?;
 
-    let sequences = run::rounds::<H>(SEQUENCES);
+    let sequences = store.rounds(SEQUENCES);
     let cases = u32::try_from(sequences).expect("they are few");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let operations = std::cell::Cell::new(0);
@@ -160,7 +155,7 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
         operations.set(operations.get() + steps.len());
         runtime.block_on(scene.run(Pair::new(&scene, &backend, shares).compare(&steps)))
     });
-    outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", H::NAME));
+    outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", store.name));
     assert!(
         operations.get() >= OPERATIONS * sequences,
         "only {} operations were tried",
@@ -170,17 +165,17 @@ fn agrees<H: Harness>(shares: Shares, all_kinds: bool) -> Outcome {
 }
 
 /// The store and its specification, side by side.
-struct Pair<'a, H: Harness> {
-    scene: &'a Scene<H>,
-    backend: &'a Observed<H::Backend>,
+struct Pair<'a> {
+    scene: &'a Scene,
+    backend: &'a Observed,
     machine: Machine,
     now: Instant,
     leases: Vec<Vec<Lease>>,
     last_tokens: [u64; KEYS],
 }
 
-impl<'a, H: Harness> Pair<'a, H> {
-    fn new(scene: &'a Scene<H>, backend: &'a Observed<H::Backend>, shares: Shares) -> Self {
+impl<'a> Pair<'a> {
+    fn new(scene: &'a Scene, backend: &'a Observed, shares: Shares) -> Self {
         let leases = (0..KEYS).map(|_| {
             let key = scene.key();
             shares.map(|share| Lease::new(&key, STEP).with_share(share)).to_vec()

@@ -4,34 +4,25 @@ use std::future::Future;
 use std::pin::Pin;
 
 use leasehold_core::LockBackend;
-use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::case::{Need, Outcome, Skipped, Subject};
-use crate::harness::{Harness, Time};
+use crate::case::{Need, Outcome, Skipped};
+use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
 
 /// No case takes longer, in TTLs: a store that never answers fails it.
 const CASE_TTLS: u32 = 60;
 
-type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
-/// Asks for all groups on all harnesses, and for the cases of the layers in real time, too.
-pub(crate) const EVERYTHING: bool = option_env!("LEASEHOLD_CONFORMANCE_ALL").is_some();
-
-/// How many rounds a long case has of those that it has where they take no time. Where each takes round trips, a run has a fifth: the next
-/// run draws others.
-pub(crate) const fn rounds<H: Harness>(all: usize) -> usize {
-    if EVERYTHING || matches!(H::TIME, Time::Virtual) { all } else { all / 5 }
-}
-
-pub(crate) fn on_scene<H: Harness>(
+pub(crate) fn on_scene(
+    store: Profile,
     needs: &[Need],
-    case: for<'a> fn(&'a Scene<H>) -> Running<'a>,
+    case: for<'a> fn(&'a Scene) -> Running<'a>,
 ) -> Outcome {
-    runtime::<H>().block_on(measure(async || {
-        let scene = Scene::start().await;
+    store.runtime().block_on(measure(async || {
+        let scene = Scene::start(store).await;
         if let Err(skipped) = require_features(&scene, needs).await {
             return Ok(Err(skipped));
         }
@@ -47,51 +38,8 @@ pub(crate) fn on_scene<H: Harness>(
     }))
 }
 
-pub(crate) fn runtime<H: Harness>() -> Runtime {
-    let mut builder = match H::TIME {
-        Time::Real => Builder::new_multi_thread(),
-        Time::Driven | Time::Virtual => Builder::new_current_thread(),
-    };
-    builder.worker_threads(2).enable_all().start_paused(H::TIME == Time::Virtual);
-    builder.build().expect("a runtime can be made")
-}
-
-/// Names the reason for which the harness skips a case, as far as its constants tell: the case is not even compiled for it.
-pub(crate) const fn skips<H: Harness>(
-    group: &str,
-    subject: Subject,
-    needs: &[Need],
-) -> Option<Need> {
-    if !EVERYTHING && !H::GROUPS.contains(group) {
-        return Some(Need::Selection);
-    }
-    if !EVERYTHING && !subject.is_among(H::SUBJECTS) {
-        return Some(match subject {
-            Subject::Layers => Need::VirtualTime,
-            _ => Need::Selection,
-        });
-    }
-    let mut rest = needs;
-    while let [need, others @ ..] = rest {
-        let has = match need.feature() {
-            Some(_) => !need.is_among(H::LACKS),
-            None => offers::<H>(*need),
-        };
-        if !has {
-            return Some(*need);
-        }
-        rest = others;
-    }
-    None
-}
-
-/// Whether the harness has this hook.
-pub(crate) const fn offers<H: Harness>(hook: Need) -> bool {
-    hook.is_among(H::HOOKS) || (matches!(hook, Need::Advance) && matches!(H::TIME, Time::Driven))
-}
-
 /// Names the first feature that the backend does not declare.
-pub(crate) async fn require_features<H: Harness>(scene: &Scene<H>, needs: &[Need]) -> Outcome {
+pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
     let features = needs.iter().filter(|need| need.feature().is_some());
     for need in features {
         let capabilities = scene.backend().await.capabilities();
@@ -108,7 +56,7 @@ mod tests {
     use leasehold_core::{Holder, LockKey, MemoryBackend};
 
     use super::*;
-    use crate::harness::Groups;
+    use crate::harness::{Groups, Harness};
     use crate::list::cases;
 
     struct NeverStarted;
@@ -143,7 +91,7 @@ mod tests {
 
         assert_eq!(skips("fair::claims_are_served_in_order_of_arrival"), Need::Queue);
         assert_eq!(skips("model::mutexes_agree_with_the_specification"), Need::Advance);
-        if !EVERYTHING {
+        if std::env::var_os("LEASEHOLD_CONFORMANCE_ALL").is_none() {
             let layers = "fair::an_outage_is_no_busy_loop_for_a_queue";
             assert_eq!(skips(layers), Need::VirtualTime);
             assert_eq!(

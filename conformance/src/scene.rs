@@ -11,16 +11,17 @@ use leasehold_core::fault::{FaultBackend, Faults};
 use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, DrivenClock, Observed};
-use crate::harness::{Disturbance, Harness, Time};
+use crate::harness::{Disturbance, Time};
+use crate::profile::{AnyHarness, Profile};
 use crate::stalls::{Measured, Stalls};
 
 /// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
 const LOOKS: u32 = 400;
 
 /// A store and what a case needs around it.
-#[derive(Debug)]
-pub struct Scene<H> {
-    harness: H,
+pub(crate) struct Scene {
+    store: Profile,
+    harness: Arc<dyn AnyHarness>,
     clock: Arc<dyn Clock>,
     /// The same clock, if the suite drives it.
     driven: Option<DrivenClock>,
@@ -31,16 +32,17 @@ pub struct Scene<H> {
     silent: Arc<AtomicBool>,
 }
 
-impl<H: Harness> Scene<H> {
-    pub(crate) async fn start() -> Self {
-        let driven = (H::TIME == Time::Driven).then(DrivenClock::new);
-        let clock: Arc<dyn Clock> = match (H::TIME, &driven) {
+impl Scene {
+    pub(crate) async fn start(store: Profile) -> Self {
+        let driven = (store.time == Time::Driven).then(DrivenClock::new);
+        let clock: Arc<dyn Clock> = match (store.time, &driven) {
             (Time::Virtual, _) => Arc::new(TokioClock::new()),
             (_, Some(driven)) => Arc::new(driven.clone()),
             (_, None) => Arc::new(SystemClock),
         };
         Self {
-            harness: H::start().await,
+            store,
+            harness: store.start().await,
             clock,
             driven,
             calls: Calls::default(),
@@ -53,18 +55,23 @@ impl<H: Harness> Scene<H> {
     /// Runs `case`, and drives its time if that is the suite's.
     pub(crate) async fn run<T>(&self, case: impl Future<Output = T>) -> T {
         match &self.driven {
-            Some(clock) => driven::run(&self.harness, clock, &self.calls, case).await,
+            Some(clock) => driven::run(&*self.harness, clock, &self.calls, case).await,
             None => case.await,
         }
     }
 
-    /// The harness.
-    pub fn harness(&self) -> &H {
-        &self.harness
+    /// Whose time the store goes by.
+    pub(crate) fn time(&self) -> Time {
+        self.store.time
+    }
+
+    /// The share of the rounds of a long case that this store runs.
+    pub(crate) fn rounds(&self, all: usize) -> usize {
+        self.store.rounds(all)
     }
 
     /// A key that nobody else uses. When the case is over, nothing may be left under it.
-    pub fn key(&self) -> LockKey {
+    pub(crate) fn key(&self) -> LockKey {
         let key = LockKey::new(format!("conformance/{:016x}", fastrand::u64(..)));
         let key = key.expect("it is short and plain");
         self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
@@ -72,37 +79,37 @@ impl<H: Harness> Scene<H> {
     }
 
     /// A new client of the store, bare.
-    pub async fn backend(&self) -> Observed<H::Backend> {
+    pub(crate) async fn backend(&self) -> Observed {
         self.observed(self.harness.connect_patiently()).await
     }
 
     /// A new client of the store, with the layers, and with the suite's options.
-    pub async fn client(&self) -> LockClient<Observed<H::Backend>> {
+    pub(crate) async fn client(&self) -> LockClient<Observed> {
         self.client_with(self.options()).await
     }
 
     /// A new client of the store, with the layers, and with these options.
-    pub async fn client_with(&self, options: LockOptions) -> LockClient<Observed<H::Backend>> {
+    pub(crate) async fn client_with(&self, options: LockOptions) -> LockClient<Observed> {
         self.layers(self.observed(self.harness.connect()).await, options)
     }
 
     /// A new client of the store whose backend fails on command.
-    pub async fn faulty(&self) -> (LockClient<FaultBackend<Observed<H::Backend>>>, Faults) {
+    pub(crate) async fn faulty(&self) -> (LockClient<FaultBackend<Observed>>, Faults) {
         self.faulty_with(self.options()).await
     }
 
     /// The same, with these options.
-    pub async fn faulty_with(
+    pub(crate) async fn faulty_with(
         &self,
         options: LockOptions,
-    ) -> (LockClient<FaultBackend<Observed<H::Backend>>>, Faults) {
+    ) -> (LockClient<FaultBackend<Observed>>, Faults) {
         let backend = self.observed(self.harness.connect()).await;
         let backend = FaultBackend::new(backend).with_clock(self.clock());
         let faults = backend.faults().clone();
         (self.layers(backend, options), faults)
     }
 
-    async fn observed(&self, connects: impl Future<Output = H::Backend>) -> Observed<H::Backend> {
+    async fn observed(&self, connects: impl Future<Output = Arc<dyn LockBackend>>) -> Observed {
         Observed::new(self.busy(connects).await, self.calls.clone())
     }
 
@@ -118,36 +125,36 @@ impl<H: Harness> Scene<H> {
     }
 
     /// The harness's options with the suite's TTL.
-    pub fn options(&self) -> LockOptions {
+    pub(crate) fn options(&self) -> LockOptions {
         self.harness.options().ttl(self.ttl())
     }
 
     /// The TTL of most leases.
-    pub fn ttl(&self) -> Duration {
+    pub(crate) fn ttl(&self) -> Duration {
         self.harness.timing().ttl
     }
 
     /// How late things may happen.
-    pub fn slack(&self) -> Duration {
+    pub(crate) fn slack(&self) -> Duration {
         self.harness.timing().slack
     }
 
     /// How late things may happen while nothing stalls.
-    pub fn prompt(&self) -> Duration {
+    pub(crate) fn prompt(&self) -> Duration {
         self.harness.timing().prompt
     }
 
     /// Watches the machine and the store from the first call on, for the verdicts of a case that measures time.
     ///
     /// In virtual time and in driven time nothing stalls.
-    pub fn stalls(&self) -> &Stalls {
-        self.stalls.get_or_init(|| match H::TIME {
+    pub(crate) fn stalls(&self) -> &Stalls {
+        self.stalls.get_or_init(|| match self.store.time {
             Time::Real => Stalls::watch_with(self.pulse()),
             Time::Driven | Time::Virtual => Stalls::none(),
         })
     }
 
-    fn pulse(&self) -> impl FnMut() + Send + use<H> {
+    fn pulse(&self) -> impl FnMut() + Send + use<> {
         let (mut pulse, silent) = (self.harness.pulse(), Arc::clone(&self.silent));
         move || {
             if !silent.load(Ordering::Relaxed) {
@@ -165,7 +172,11 @@ impl<H: Harness> Scene<H> {
     /// # Panics
     ///
     /// If it comes later than that, or not at all.
-    pub async fn promptly<T>(&self, event: &str, future: impl Future<Output = T>) -> Measured<T> {
+    pub(crate) async fn promptly<T>(
+        &self,
+        event: &str,
+        future: impl Future<Output = T>,
+    ) -> Measured<T> {
         self.stalls().promptly(event, self.prompt(), future).await
     }
 
@@ -178,7 +189,7 @@ impl<H: Harness> Scene<H> {
     /// # Panics
     ///
     /// If one is lost without that.
-    pub fn kept<'a>(
+    pub(crate) fn kept<'a>(
         &self,
         guards: impl IntoIterator<Item = &'a LockGuard>,
         time: Duration,
@@ -192,27 +203,31 @@ impl<H: Harness> Scene<H> {
     }
 
     /// A lease to be asked for without the layers.
-    pub fn lease(&self, key: &LockKey) -> Lease {
+    pub(crate) fn lease(&self, key: &LockKey) -> Lease {
         Lease::new(key, self.ttl())
     }
 
     /// The clock that the store and its clients go by.
-    pub fn clock(&self) -> Arc<dyn Clock> {
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
     }
 
     /// The time now.
-    pub fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.clock.now()
     }
 
     /// Lets time pass.
-    pub async fn pass(&self, time: Duration) {
+    pub(crate) async fn pass(&self, time: Duration) {
         self.clock.sleep_until(self.now() + time).await;
     }
 
     /// Awaits `future`, but for no longer than this: `None` means that it was dropped unfinished.
-    pub async fn within<T>(&self, time: Duration, future: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn within<T>(
+        &self,
+        time: Duration,
+        future: impl Future<Output = T>,
+    ) -> Option<T> {
         let give_up = self.clock.sleep_until(self.now() + time);
         match select(pin!(future), give_up).await {
             Either::Left((output, _)) => Some(output),
@@ -221,28 +236,28 @@ impl<H: Harness> Scene<H> {
     }
 
     /// Lets real time pass, so that requests and replies that are under way get on. In driven time the clock stands still meanwhile.
-    pub async fn blink(&self, time: Duration) {
+    pub(crate) async fn blink(&self, time: Duration) {
         self.busy(tokio::time::sleep(time)).await;
     }
 
     /// Makes all leases of `keys` older by `time`, and by a little: a lease that is over at this very time is over.
-    pub async fn age(&self, keys: &[LockKey], time: Duration) {
+    pub(crate) async fn age(&self, keys: &[LockKey], time: Duration) {
         // In other times, the calls themselves take a little. Redis ends a lease with the next millisecond.
         const A_LITTLE: Duration = Duration::from_millis(2);
 
-        match H::TIME {
+        match self.store.time {
             Time::Driven => self.pass(time + A_LITTLE).await,
             Time::Real | Time::Virtual => self.harness.advance(keys, time).await,
         }
     }
 
     /// Who holds `key`, straight from the store.
-    pub async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
         self.busy(self.harness.witness(key)).await
     }
 
     /// Does something to the store.
-    pub async fn disturb(&self, disturbance: Disturbance) {
+    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         self.silent.store(disturbance == Disturbance::Pause, Ordering::Relaxed);
         self.busy(self.harness.disturb(disturbance)).await;
     }
@@ -252,7 +267,12 @@ impl<H: Harness> Scene<H> {
     /// # Panics
     ///
     /// If it does not.
-    pub async fn until(&self, what: &str, within: Duration, condition: impl AsyncFn() -> bool) {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        within: Duration,
+        condition: impl AsyncFn() -> bool,
+    ) {
         let give_up = self.now() + within + self.slack();
         while !condition().await {
             assert!(self.now() < give_up, "not within {within:?}: {what}");
@@ -265,7 +285,7 @@ impl<H: Harness> Scene<H> {
     /// # Panics
     ///
     /// If it does not `within` that time and slack.
-    pub async fn until_free(&self, key: &LockKey, within: Duration) {
+    pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
         let condition = async || self.witness(key).await.is_none();
         self.until("the key is free", within, condition).await;
     }
@@ -278,7 +298,7 @@ impl<H: Harness> Scene<H> {
         for key in keys {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await.expect("the store answers");
-            let guard = guard.unwrap_or_else(|| panic!("{key} is still held after the case"));
+            let guard = guard.unwrap_or_else(|_| panic!("{key} is still held after the case"));
             guard.release().await.expect("the store answers");
             assert_eq!(self.witness(&key).await, None, "something is left under {key}");
         }

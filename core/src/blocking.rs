@@ -28,7 +28,7 @@
 //!
 //! let guard = mutex.lock()?;
 //! std::thread::scope(|scope| {
-//!     scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(10)).unwrap().is_none()));
+//!     scope.spawn(|| assert!(mutex.try_lock_for(Duration::from_millis(10)).unwrap().is_err()));
 //! });
 //! println!("held with token {}", guard.token());
 //! guard.release()?;

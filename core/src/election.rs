@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::busy::Busy;
 use crate::description::Description;
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
@@ -47,13 +48,13 @@ use crate::share::Share;
 /// assert!(election.leader().await?.is_none());
 ///
 /// let term = election.campaign("10.0.0.1:7000").await?;
-/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_none());
+/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_err());
 /// term.proclaim("10.0.0.1:7001").await?;
 /// let leader = election.leader().await?.expect("somebody leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7001");
 ///
 /// term.resign().await?;
-/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_some());
+/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_ok());
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -107,7 +108,7 @@ impl Election {
         self.candidate(value)?.lock(LEADER).await.map(Leadership)
     }
 
-    /// Makes one attempt; `None` if somebody leads, or waits to.
+    /// Makes one attempt; [`Busy`] if somebody leads, or waits to.
     ///
     /// # Errors
     ///
@@ -116,7 +117,7 @@ impl Election {
     /// # Cancel safety
     ///
     /// As [`campaign`](Self::campaign).
-    pub async fn try_campaign<V>(&self, value: V) -> Result<Option<Leadership>, Error>
+    pub async fn try_campaign<V>(&self, value: V) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -124,7 +125,7 @@ impl Election {
         Ok(self.candidate(value)?.try_lock(LEADER).await?.map(Leadership))
     }
 
-    /// Waits to be elected for at most `wait`; `None` if others led throughout.
+    /// Waits to be elected for at most `wait`; [`Busy`] if others led throughout.
     ///
     /// # Errors
     ///
@@ -137,7 +138,7 @@ impl Election {
         &self,
         value: V,
         wait: Duration,
-    ) -> Result<Option<Leadership>, Error>
+    ) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -145,7 +146,7 @@ impl Election {
         Ok(self.candidate(value)?.try_lock_for(LEADER, wait).await?.map(Leadership))
     }
 
-    /// Waits to be elected until `instant`; `None` if others led throughout.
+    /// Waits to be elected until `instant`; [`Busy`] if others led throughout.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl Election {
         &self,
         value: V,
         instant: Instant,
-    ) -> Result<Option<Leadership>, Error>
+    ) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,

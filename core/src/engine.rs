@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::task::coop;
 
 use crate::backend::LockBackend;
+use crate::busy::Busy;
 use crate::claim::{Claim, Patience};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -25,7 +26,7 @@ use crate::lock::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
 use crate::lock::upkeep::Upkeep;
-use crate::lock::{Held, Wait, closed};
+use crate::lock::{Wait, closed};
 use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
@@ -62,7 +63,7 @@ pub(crate) struct Request<'a> {
 /// The outcome of a request.
 pub(crate) enum Locked<G = LockGuard> {
     Guard(G),
-    Held(Held),
+    Held(Busy),
 }
 
 impl Engine {
@@ -121,8 +122,8 @@ impl Engine {
             let limit = options.reentry_limit;
             match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
                 None => {
-                    let held = Locked::Held(Held::by_somebody(key));
-                    return self.queue.outage(key).map_or(Ok(held), Err);
+                    let holder = self.queue.last_known(key, clock.now())?;
+                    return Ok(Locked::Held(Busy::new(key, holder)));
                 }
                 Some(Entry::Again(hold, term)) => {
                     return Ok(Locked::Guard(self.guard(hold, term)));
@@ -135,7 +136,7 @@ impl Engine {
         loop {
             // 2 queue
             let asker = match self.queue.turn(key, &wish, back.take(), wait, clock).await? {
-                Next::Held => return Ok(Locked::Held(Held::by_somebody(key))),
+                Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,
                 Next::Guard(guard) => return self.entered(entering, guard),
@@ -184,9 +185,8 @@ impl Engine {
             let (key, wish, once) = (request.key, request.wish(), wait.but_once());
             match self.queue.turn(key, &wish, None, once, clock).await? {
                 Next::Ask(asker) => askers.push(asker),
-                Next::Guard(_) | Next::Held => {
-                    return Ok(Locked::Held(Held::by_somebody(key)));
-                }
+                Next::Guard(_) => return Ok(Locked::Held(Busy::new(key, None))),
+                Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
             }
         }
 
@@ -221,9 +221,10 @@ impl Engine {
     /// Has a lease renewed while it is held.
     fn watch_over(&self, granted: Granted, request: &Request<'_>, asker: Asker) -> Arc<Hold> {
         let watchdog = self.upkeep.watchdog();
-        let turn = asker.granted(request.share);
-        let alarm = Arc::clone(watchdog.alarm());
-        let hold = Hold::new(granted, request.owner, request.options, turn, alarm);
+        let hold = asker.granted(request.share, |turn| {
+            let alarm = Arc::clone(watchdog.alarm());
+            Hold::new(granted, request.owner, request.options, turn, alarm)
+        });
         watchdog.add(&hold);
         hold
     }
@@ -313,16 +314,10 @@ impl Engine {
     }
 
     /// The error of a caller that has waited since `asked_at`.
-    pub(crate) fn timeout(&self, held: &Held, asked_at: Instant) -> Error {
-        let by = match &held.holder {
-            Some(holder) => format!("held by {holder}"),
-            None => "held by another".to_owned(),
-        };
+    pub(crate) fn timeout(&self, busy: Busy, asked_at: Instant) -> Error {
         let waited = self.now().since(asked_at);
-        Error::new(ErrorKind::Timeout, format!("not obtained within {waited:.1?}: {by}"))
-            .with_operation(Operation::Acquire)
-            .with_key(&held.key)
-            .with_backend(self.backend().capabilities().name())
+        let error = busy.into_error(format_args!("within {waited:.1?}"));
+        error.with_backend(self.backend().capabilities().name())
     }
 
     pub(crate) fn options(&self) -> Arc<LockOptions> {
@@ -359,10 +354,10 @@ impl Engine {
 }
 
 impl<G> Locked<G> {
-    pub(crate) fn guard(self) -> Option<G> {
+    pub(crate) fn or_busy(self) -> Result<G, Busy> {
         match self {
-            Self::Guard(guard) => Some(guard),
-            Self::Held(_) => None,
+            Self::Guard(guard) => Ok(guard),
+            Self::Held(busy) => Err(busy),
         }
     }
 
@@ -370,7 +365,7 @@ impl<G> Locked<G> {
     pub(crate) fn in_time(self, engine: &Engine, asked_at: Instant) -> Result<G, Error> {
         match self {
             Self::Guard(guard) => Ok(guard),
-            Self::Held(held) => Err(engine.timeout(&held, asked_at)),
+            Self::Held(busy) => Err(engine.timeout(busy, asked_at)),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::loss::LossReason;
 
@@ -29,6 +30,7 @@ struct Inner {
     backend: Option<&'static str>,
     message: Cow<'static, str>,
     loss: Option<LossReason>,
+    holder: Option<Holder>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -80,6 +82,8 @@ pub enum Operation {
     ForceRelease,
     /// [`LockBackend::inspect`](crate::LockBackend::inspect).
     Inspect,
+    /// [`LockBackend::list`](crate::LockBackend::list).
+    List,
     /// [`LockBackend::release`](crate::LockBackend::release).
     Release,
     /// [`LockBackend::renew`](crate::LockBackend::renew), also in batches.
@@ -102,6 +106,7 @@ impl Error {
             backend: None,
             message: message.into(),
             loss: None,
+            holder: None,
             source: None,
         }))
     }
@@ -111,6 +116,12 @@ impl Error {
         let mut error = Self::new(ErrorKind::LeaseLost, format!("the lease was lost: {reason}"));
         error.0.loss = Some(reason);
         error
+    }
+
+    /// Names one of those who hold the key.
+    pub(crate) fn with_holder(mut self, holder: Option<Holder>) -> Self {
+        self.0.holder = holder;
+        self
     }
 
     /// Names the operation, unless one is named already.
@@ -151,6 +162,7 @@ impl Error {
             backend: self.0.backend,
             message: self.0.message.clone(),
             loss: self.0.loss,
+            holder: self.0.holder.clone(),
             source: None,
         }))
     }
@@ -178,6 +190,11 @@ impl Error {
     /// Why the lease was lost, if this is [`ErrorKind::LeaseLost`].
     pub fn loss(&self) -> Option<LossReason> {
         self.0.loss
+    }
+
+    /// One of those who held the key when the wait ended, if this is [`ErrorKind::Timeout`] and that is known.
+    pub fn holder(&self) -> Option<&Holder> {
+        self.0.holder.as_ref()
     }
 
     /// Whether the same request may succeed later without anybody's help.
@@ -252,6 +269,7 @@ impl fmt::Display for Operation {
             Self::Enlist => "enlist",
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
+            Self::List => "list keys",
             Self::Release => "release",
             Self::Renew => "renew",
             Self::Revoke => "request revocation of",

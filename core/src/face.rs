@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::busy::Busy;
 use crate::capabilities::{Capabilities, Feature};
 use crate::clock;
 use crate::description::Description;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::Error;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
@@ -127,24 +128,24 @@ impl Face {
         self.request(ask, wait).await?.in_time(&self.engine, asked_at)
     }
 
-    pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Option<LockGuard>, Error> {
-        self.request(ask, Wait::once(self.engine.now())).await.map(Locked::guard)
+    pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Result<LockGuard, Busy>, Error> {
+        self.request(ask, Wait::once(self.engine.now())).await.map(Locked::or_busy)
     }
 
     pub(crate) async fn try_lock_for(
         &self,
         ask: Ask,
         wait: Duration,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Result<LockGuard, Busy>, Error> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
-        self.request(ask, wait).await.map(Locked::guard)
+        self.request(ask, wait).await.map(Locked::or_busy)
     }
 
     pub(crate) async fn try_lock_until(
         &self,
         ask: Ask,
         instant: std::time::Instant,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Result<LockGuard, Busy>, Error> {
         self.try_lock_for(ask, clock::time_to(instant)).await
     }
 

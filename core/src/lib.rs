@@ -29,13 +29,16 @@ mod engine;
 mod lock;
 
 mod backend;
+mod busy;
 mod capabilities;
 mod claim;
 mod description;
 mod error;
 mod holder;
+mod inspection;
 mod key;
 mod lease;
+mod listing;
 mod loss;
 mod membership;
 mod share;
@@ -59,15 +62,18 @@ pub use backend::{
     Attempt, AttemptAll, CalledBy, Contention, ForcedRelease, Grant, LockBackend, Release, Renewal,
     Revocation,
 };
+pub use busy::Busy;
 pub use capabilities::{Capabilities, Feature, Fencing};
 pub use claim::{Claim, Patience};
 pub use client::{Builder, LockClient};
 pub use description::Description;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Operation};
-pub use holder::{Holder, Inspection, MemberView};
+pub use holder::{Holder, LockKind};
+pub use inspection::{Inspection, MemberView, Waiter};
 pub use key::LockKey;
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
+pub use listing::{KeyList, KeyPage};
 pub use lock::guard::LockGuard;
 pub use loss::{LeaseState, LossReason};
 pub use membership::{Charter, Enlistment, Standing, StoreId};

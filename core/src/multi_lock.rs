@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 
 use self::guard::lost_error;
+use crate::busy::Busy;
 use crate::capabilities::Feature;
 use crate::clock;
 use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
+use crate::lock::Wait;
 use crate::lock::guard::done;
-use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
 use crate::semaphore::Semaphore;
 use crate::share::Share;
@@ -50,8 +51,8 @@ use crate::share::Share;
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;
 ///
 /// let guard = transfer.lock().await?;
-/// assert!(client.mutex("account:1")?.try_lock().await?.is_none());
-/// assert!(client.rw_lock("rates")?.try_read().await?.is_some());
+/// assert!(client.mutex("account:1")?.try_lock().await?.is_err());
+/// assert!(client.rw_lock("rates")?.try_read().await?.is_ok());
 /// for part in guard.guards() {
 ///     println!("{} is held, token {}", part.key(), part.token());
 /// }
@@ -188,7 +189,7 @@ impl MultiLock {
         self.take(wait).await?.in_time(&self.engine, asked_at)
     }
 
-    /// Makes one attempt for all parts or, where the store cannot do that, one for each until one is held; `None` if one
+    /// Makes one attempt for all parts or, where the store cannot do that, one for each until one is held; [`Busy`] if one
     /// is. It waits for nobody but the store.
     ///
     /// # Errors
@@ -198,25 +199,25 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
-        self.take(Wait::once(self.engine.now())).await.map(Locked::guard)
+    pub async fn try_lock(&self) -> Result<Result<MultiGuard, Busy>, Error> {
+        self.take(Wait::once(self.engine.now())).await.map(Locked::or_busy)
     }
 
-    /// Waits for all parts for at most `wait`; `None` if they were not to be had in that time.
+    /// Waits for all parts for at most `wait`; [`Busy`] if they were not to be had in that time.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.
+    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `Busy`.
     ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<MultiGuard, Busy>, Error> {
         let wait = Wait::lasting(Some(wait), self.engine.now());
-        self.take(wait).await.map(Locked::guard)
+        self.take(wait).await.map(Locked::or_busy)
     }
 
-    /// Waits for all parts until `instant`; `None` if they were not to be had by then.
+    /// Waits for all parts until `instant`; [`Busy`] if they were not to be had by then.
     ///
     /// # Errors
     ///
@@ -225,7 +226,10 @@ impl MultiLock {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<MultiGuard>, Error> {
+    pub async fn try_lock_until(
+        &self,
+        instant: Instant,
+    ) -> Result<Result<MultiGuard, Busy>, Error> {
         self.try_lock_for(clock::time_to(instant)).await
     }
 
@@ -288,11 +292,11 @@ impl MultiLock {
     }
 
     /// Takes all parts, one after the other, unless one is held.
-    async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Held>, Error> {
+    async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
         for (face, ask) in self.parts.values() {
             // What began in time for the first part may be late for another.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
-                return Ok(Some(Held::by_somebody(face.key())));
+                return Ok(Some(Busy::new(face.key(), None)));
             }
             let locked = tokio::select! {
                 biased;

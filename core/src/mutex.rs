@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::busy::Busy;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -28,8 +29,8 @@ use crate::options::LockOptions;
 /// let mutex = client.mutex("invoice:42")?;
 ///
 /// let guard = mutex.lock().await?;
-/// assert!(mutex.try_lock().await?.is_none());
-/// assert!(mutex.try_lock_for(Duration::from_millis(10)).await?.is_none());
+/// assert!(mutex.try_lock().await?.is_err());
+/// assert!(mutex.try_lock_for(Duration::from_millis(10)).await?.is_err());
 /// guard.release().await?;
 ///
 /// let total = mutex.run(async |guard| guard.token().number()).await?;
@@ -83,7 +84,7 @@ impl Mutex {
         self.0.lock(Ask::WHOLE).await
     }
 
-    /// Makes one attempt; `None` if the lock is held.
+    /// Makes one attempt; [`Busy`] if the lock is held.
     ///
     /// The store is asked unless this process knows the answer: because one of its callers holds the lock, or waits for it
     /// since the store has refused it. It never waits for a request of another caller.
@@ -95,26 +96,26 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock(Ask::WHOLE).await
     }
 
-    /// Waits for the lock for at most `wait`; `None` if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
+    /// Waits for the lock for at most `wait`; [`Busy`] if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
     ///
     /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `None`.
+    /// As [`lock`](Self::lock), without `Timeout`: a store that does not answer is an error, not `Busy`.
     ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock_for(Ask::WHOLE, wait).await
     }
 
-    /// Waits for the lock until `instant`; `None` if it was held throughout.
+    /// Waits for the lock until `instant`; [`Busy`] if it was held throughout.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl Mutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock_until(Ask::WHOLE, instant).await
     }
 

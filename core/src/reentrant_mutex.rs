@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::busy::Busy;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -80,7 +81,7 @@ impl ReentrantMutex {
         self.0.lock(here()).await
     }
 
-    /// Enters again, or makes one attempt; `None` if another owner holds the lock.
+    /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
     ///
     /// # Errors
     ///
@@ -89,11 +90,11 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock(here()).await
     }
 
-    /// Enters again, or waits for at most `wait`; `None` if another owner held the lock throughout.
+    /// Enters again, or waits for at most `wait`; [`Busy`] if another owner held the lock throughout.
     ///
     /// # Errors
     ///
@@ -102,11 +103,11 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock_for(here(), wait).await
     }
 
-    /// Enters again, or waits until `instant`; `None` if another owner held the lock throughout.
+    /// Enters again, or waits until `instant`; [`Busy`] if another owner held the lock throughout.
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ impl ReentrantMutex {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
         self.0.try_lock_until(here(), instant).await
     }
 

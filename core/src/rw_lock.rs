@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::busy::Busy;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -36,14 +37,14 @@ use crate::share::Share;
 /// let lock = client.rw_lock("catalogue")?;
 ///
 /// let (one, other) = (lock.read().await?, lock.read().await?);
-/// assert!(lock.try_write().await?.is_none());
+/// assert!(lock.try_write().await?.is_err());
 /// one.release().await?;
 /// other.release().await?;
 ///
 /// let writer = lock.write().await?;
-/// assert!(lock.try_read().await?.is_none());
+/// assert!(lock.try_read().await?.is_err());
 /// let reader = writer.downgrade().await?;
-/// assert!(lock.try_read().await?.is_some());
+/// assert!(lock.try_read().await?.is_ok());
 /// # drop(reader);
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;
@@ -105,7 +106,7 @@ impl RwLock {
         self.face.lock(self.ask(Share::READER)).await
     }
 
-    /// Makes one attempt to read; `None` if a writer has the lock, or waits for it.
+    /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
     ///
     /// # Errors
     ///
@@ -114,11 +115,11 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read(&self) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_read(&self) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock(self.ask(Share::READER)).await
     }
 
-    /// Waits to read for at most `wait`; `None` if there was no way in.
+    /// Waits to read for at most `wait`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
@@ -127,11 +128,11 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read_for(&self, wait: Duration) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock_for(self.ask(Share::READER), wait).await
     }
 
-    /// Waits to read until `instant`; `None` if there was no way in.
+    /// Waits to read until `instant`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
@@ -140,7 +141,7 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_read_until(&self, instant: Instant) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_read_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock_until(self.ask(Share::READER), instant).await
     }
 
@@ -158,7 +159,7 @@ impl RwLock {
         self.face.lock(self.ask(Share::WRITER)).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to write; `None` if anybody has the lock, or waits for it.
+    /// Makes one attempt to write; [`Busy`] if anybody has the lock, or waits for it.
     ///
     /// # Errors
     ///
@@ -167,11 +168,11 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+    pub async fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
         Ok(self.face.try_lock(self.ask(Share::WRITER)).await?.map(WriteGuard))
     }
 
-    /// Waits to write for at most `wait`; `None` if there was no way in.
+    /// Waits to write for at most `wait`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
@@ -180,11 +181,11 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
         Ok(self.face.try_lock_for(self.ask(Share::WRITER), wait).await?.map(WriteGuard))
     }
 
-    /// Waits to write until `instant`; `None` if there was no way in.
+    /// Waits to write until `instant`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
@@ -193,7 +194,10 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As [`read`](Self::read).
-    pub async fn try_write_until(&self, instant: Instant) -> Result<Option<WriteGuard>, Error> {
+    pub async fn try_write_until(
+        &self,
+        instant: Instant,
+    ) -> Result<Result<WriteGuard, Busy>, Error> {
         Ok(self.face.try_lock_until(self.ask(Share::WRITER), instant).await?.map(WriteGuard))
     }
 

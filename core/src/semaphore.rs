@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::busy::Busy;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
@@ -34,7 +35,7 @@ use crate::share::Share;
 /// let connections = client.semaphore("connections", 3)?;
 ///
 /// let two = connections.acquire(2).await?;
-/// assert!(connections.try_acquire(2).await?.is_none());
+/// assert!(connections.try_acquire(2).await?.is_err());
 /// let one = connections.try_acquire(1).await?;
 /// assert_eq!(connections.available().await?, 0);
 /// two.release().await?;
@@ -101,7 +102,7 @@ impl Semaphore {
         self.face.lock(self.ask(permits)?).await
     }
 
-    /// Makes one attempt; `None` if so many `permits` are not free.
+    /// Makes one attempt; [`Busy`] if so many `permits` are not free.
     ///
     /// # Errors
     ///
@@ -110,11 +111,11 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire(&self, permits: u32) -> Result<Option<LockGuard>, Error> {
+    pub async fn try_acquire(&self, permits: u32) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock(self.ask(permits)?).await
     }
 
-    /// Waits for at most `wait`; `None` if so many `permits` were not free.
+    /// Waits for at most `wait`; [`Busy`] if so many `permits` were not free.
     ///
     /// # Errors
     ///
@@ -127,11 +128,11 @@ impl Semaphore {
         &self,
         permits: u32,
         wait: Duration,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock_for(self.ask(permits)?, wait).await
     }
 
-    /// Waits until `instant`; `None` if so many `permits` were not free.
+    /// Waits until `instant`; [`Busy`] if so many `permits` were not free.
     ///
     /// # Errors
     ///
@@ -144,7 +145,7 @@ impl Semaphore {
         &self,
         permits: u32,
         instant: Instant,
-    ) -> Result<Option<LockGuard>, Error> {
+    ) -> Result<Result<LockGuard, Busy>, Error> {
         self.face.try_lock_until(self.ask(permits)?, instant).await
     }
 

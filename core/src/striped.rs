@@ -8,13 +8,14 @@ use std::time::{self, Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use crate::busy::Busy;
 use crate::clock::{self, Instant};
 use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
+use crate::lock::Wait;
 use crate::lock::guard::{LockGuard, done};
-use crate::lock::{Held, Wait};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 
@@ -40,7 +41,7 @@ use crate::retry::{Pauses, Retry};
 ///
 /// let (one, other) = (stock.lock().await?, stock.lock().await?);
 /// assert_ne!(one.segment(), other.segment());
-/// assert!(stock.try_lock().await?.is_none());
+/// assert!(stock.try_lock().await?.is_err());
 /// other.release().await?;
 ///
 /// let sold = stock.run(async |guard| format!("from counter {}", guard.segment())).await?;
@@ -115,7 +116,7 @@ impl Striped {
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
-    /// Makes one attempt for each segment, until one is free; `None` if all are held.
+    /// Makes one attempt for each segment, until one is free; [`Busy`] if all are held.
     ///
     /// # Errors
     ///
@@ -124,25 +125,25 @@ impl Striped {
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
-        self.take(Wait::once(self.face.engine().now())).await.map(Locked::guard)
+    pub async fn try_lock(&self) -> Result<Result<StripedGuard, Busy>, Error> {
+        self.take(Wait::once(self.face.engine().now())).await.map(Locked::or_busy)
     }
 
-    /// Waits for any segment for at most `wait`; `None` if none was to be had in that time.
+    /// Waits for any segment for at most `wait`; [`Busy`] if none was to be had in that time.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), without `Timeout`: a store that has answered for no segment is an error, not `None`.
+    /// As [`lock`](Self::lock), without `Timeout`: a store that has answered for no segment is an error, not `Busy`.
     ///
     /// # Cancel safety
     ///
     /// As [`lock`](Self::lock).
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<StripedGuard>, Error> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<StripedGuard, Busy>, Error> {
         let wait = Wait::lasting(Some(wait), self.face.engine().now());
-        self.take(wait).await.map(Locked::guard)
+        self.take(wait).await.map(Locked::or_busy)
     }
 
-    /// Waits for any segment until `instant`; `None` if none was to be had by then.
+    /// Waits for any segment until `instant`; [`Busy`] if none was to be had by then.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl Striped {
     pub async fn try_lock_until(
         &self,
         instant: time::Instant,
-    ) -> Result<Option<StripedGuard>, Error> {
+    ) -> Result<Result<StripedGuard, Busy>, Error> {
         self.try_lock_for(clock::time_to(instant)).await
     }
 
@@ -208,7 +209,7 @@ impl Striped {
             let once = Wait::once(self.face.engine().now());
             match self.request(segment, None, once).await.1 {
                 Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
-                Ok(Locked::Held(_)) => refusals.held = true,
+                Ok(Locked::Held(busy)) => refusals.refuse(busy),
                 Err(error) => {
                     refusals.fail(segment, error);
                 }
@@ -243,9 +244,9 @@ impl Striped {
                     waited_for += 1;
                     requests.push(self.request(segment, None, wait));
                 }
-                Ok(Locked::Held(_)) => {
+                Ok(Locked::Held(busy)) => {
                     refusals.forget(segment);
-                    refusals.held = true;
+                    refusals.refuse(busy);
                 }
                 Err(error) => {
                     // Others may take a while to leave their places after the end of the wait.
@@ -286,7 +287,8 @@ impl fmt::Debug for Striped {
 /// The answers of segments that gave no lock.
 #[derive(Default)]
 struct Refusals {
-    held: bool,
+    /// The refusal by the holder whose lease ends first.
+    soonest: Option<Busy>,
     failed: BTreeMap<u32, Failed>,
 }
 
@@ -308,6 +310,14 @@ impl Refusals {
         failed.pauses.next().unwrap_or_default()
     }
 
+    /// Notes that others hold a segment.
+    fn refuse(&mut self, busy: Busy) {
+        let ends = |busy: &Busy| busy.remaining().unwrap_or(Duration::MAX);
+        if self.soonest.as_ref().is_none_or(|soonest| ends(&busy) < ends(soonest)) {
+            self.soonest = Some(busy);
+        }
+    }
+
     fn has_failed(&self, segment: u32) -> bool {
         self.failed.contains_key(&segment)
     }
@@ -319,10 +329,10 @@ impl Refusals {
 
     /// The outcome for the caller. A segment that failed may have been free, so its error counts more than the refusals of the others.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
-        match self.failed.into_values().next() {
-            Some(failed) => Err(failed.error),
-            None if self.held => Ok(Locked::Held(Held::by_somebody(key))),
-            None => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
+        match (self.failed.into_values().next(), self.soonest) {
+            (Some(failed), _) => Err(failed.error),
+            (None, Some(soonest)) => Ok(Locked::Held(soonest.of(key))),
+            (None, None) => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
                 .with_operation(Operation::Acquire)
                 .with_key(key)),
         }

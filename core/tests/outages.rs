@@ -110,7 +110,7 @@ async fn releases_that_fail_keep_no_others_waiting() {
     drop(scene.lock("other", TTL).await);
     tokio::time::sleep(ms(1)).await;
 
-    assert!(scene.other().mutex("other").unwrap().try_lock().await.unwrap().is_some());
+    assert!(scene.other().mutex("other").unwrap().try_lock().await.unwrap().is_ok());
     // The others are free when their TTL is over, and nothing is owed any more.
     tokio::time::sleep(TTL).await;
     scene.client.shutdown(Duration::ZERO).await.unwrap();
@@ -125,7 +125,7 @@ async fn releases_that_hang_are_tried_again() {
     drop(guard);
     tokio::time::sleep(TTL / 5).await;
 
-    assert!(scene.other().mutex("k").unwrap().try_lock().await.unwrap().is_some());
+    assert!(scene.other().mutex("k").unwrap().try_lock().await.unwrap().is_ok());
 }
 
 /// A store that breaks off when it is asked to renew, and is there again at once, of which it tells.
@@ -253,7 +253,7 @@ mod callers_of_one_key {
         let told = mutex.try_lock_for(ms(500)).await;
 
         assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
-        assert!(mutex.try_lock().await.unwrap().is_some(), "the store was not asked");
+        assert!(mutex.try_lock().await.unwrap().is_ok(), "the store was not asked");
     }
 
     #[tokio::test(start_paused = true)]

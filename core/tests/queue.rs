@@ -42,12 +42,12 @@ mod callers_of_one_process {
             election.campaign("one").await.unwrap(),
         );
 
-        assert!(mutex.try_lock().await.unwrap().is_none());
-        assert!(mutex.try_lock_for(wait).await.unwrap().is_none());
-        assert!(lock.try_read_for(wait).await.unwrap().is_none());
-        assert!(lock.try_write_for(wait).await.unwrap().is_none());
-        assert!(semaphore.try_acquire_for(1, wait).await.unwrap().is_none());
-        assert!(election.try_campaign_for("another", wait).await.unwrap().is_none());
+        assert!(mutex.try_lock().await.unwrap().is_err());
+        assert!(mutex.try_lock_for(wait).await.unwrap().is_err());
+        assert!(lock.try_read_for(wait).await.unwrap().is_err());
+        assert!(lock.try_write_for(wait).await.unwrap().is_err());
+        assert!(semaphore.try_acquire_for(1, wait).await.unwrap().is_err());
+        assert!(election.try_campaign_for("another", wait).await.unwrap().is_err());
 
         assert_eq!(client.backend().faults().calls(Operation::Acquire), 4);
     }
@@ -59,8 +59,8 @@ mod callers_of_one_process {
         let semaphore = client.semaphore("semaphore", 2).unwrap();
         let _holds = (lock.read().await.unwrap(), semaphore.acquire(1).await.unwrap());
 
-        assert!(lock.try_read_for(ms(50)).await.unwrap().is_some());
-        assert!(semaphore.try_acquire_for(1, ms(50)).await.unwrap().is_some());
+        assert!(lock.try_read_for(ms(50)).await.unwrap().is_ok());
+        assert!(semaphore.try_acquire_for(1, ms(50)).await.unwrap().is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -200,7 +200,7 @@ mod a_caller_whose_wait_is_over {
             let waits = client.mutex("k").unwrap();
             let waits = waits.with_options(LockOptions::new().fair(fair)).unwrap();
 
-            assert!(waits.try_lock_for(ms(50)).await.unwrap().is_none());
+            assert!(waits.try_lock_for(ms(50)).await.unwrap().is_err());
             holder.release().await.unwrap();
 
             let next = third.mutex("k").unwrap().try_lock().await.unwrap();
@@ -217,7 +217,7 @@ mod a_caller_whose_wait_is_over {
 
         let told = client.mutex("k").unwrap().try_lock_for(ms(1_000)).await;
 
-        assert!(told.unwrap().is_none());
+        assert!(told.unwrap().is_err());
         let after = asked_at.elapsed();
         assert!(after <= ms(1_055), "{after:?}");
     }

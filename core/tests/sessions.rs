@@ -248,7 +248,7 @@ mod place {
 
         let waited = client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap();
 
-        assert!(waited.is_none());
+        assert!(waited.is_err());
         let asked = store.asked(|asked| asked.claims.len() - 1);
         assert!(
             (3..=4).contains(&asked),
@@ -264,7 +264,7 @@ mod place {
             let (client, other) = (client_of(&store, options()), client_of(&store, options()));
             let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-            assert!(client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap().is_none());
+            assert!(client.mutex("k").unwrap().try_lock_for(PLACE).await.unwrap().is_err());
 
             let asked = store.asked(|asked| asked.claims.len() - 1);
             assert!(polls.contains(&asked), "news: {tells}, attempts: {asked}");
@@ -277,7 +277,7 @@ mod place {
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-        assert!(client.mutex("k").unwrap().try_lock_for(ms(100)).await.unwrap().is_none());
+        assert!(client.mutex("k").unwrap().try_lock_for(ms(100)).await.unwrap().is_err());
         tokio::time::sleep(ms(1)).await;
 
         let (claim, released) =
@@ -291,7 +291,7 @@ mod place {
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
-        assert!(client.mutex("k").unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex("k").unwrap().try_lock().await.unwrap().is_err());
         tokio::time::sleep(ms(1)).await;
 
         assert_eq!(store.asked(|asked| asked.claims[1].patience()), Patience::Leaves);

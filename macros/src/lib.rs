@@ -13,8 +13,7 @@ use syn::{ItemFn, parse_macro_input};
 
 use crate::args::Args;
 
-// Its documentation is in the facade, where the examples can run.
-#[allow(missing_docs)]
+/// Runs a function under a lock. The crate `leasehold` documents it, where its examples can run.
 #[proc_macro_attribute]
 pub fn locked(args: TokenStream, function: TokenStream) -> TokenStream {
     let args = parse_macro_input!(args as Args);

@@ -32,8 +32,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Those of `ask`; the server's refusal of the question which process it is; [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected)
-    /// if the reply to that has another form.
+    /// The errors of `ask`; the server's refusal to identify its process; [`ErrorKind::Unexpected`](leasehold_core::ErrorKind::Unexpected)
+    /// if the reply to that question has another form.
     pub(crate) async fn ask(
         key: &str,
         ask: impl AsyncFnOnce(Vec<Request<'_>>) -> Result<Vec<Received>, Error>,

@@ -43,8 +43,8 @@ async fn judge_liveness(world: &World, client: &LockClient) {
     for key in MUTEXES {
         let mutex = client.mutex(key).expect("it is a good key");
         match mutex.try_lock_for(ALL_IS_OVER).await {
-            Ok(Some(guard)) => drop(guard),
-            Ok(None) => world.judge.violate(format!("V5: {key} is not to be had")),
+            Ok(Ok(guard)) => drop(guard),
+            Ok(Err(busy)) => world.judge.violate(format!("V5: {key} is not to be had: {busy}")),
             Err(error) => world.judge.violate(format!("V5: {key} is not to be had: {error}")),
         }
     }
@@ -56,7 +56,7 @@ async fn judge_election(world: &World, clients: &[LockClient]) {
     let elections: Result<Vec<Election>, Error> = elections.collect();
     let Ok(elections) = elections else { return };
     let elected = elections[0].try_campaign_for(FAREWELL, ALL_IS_OVER).await;
-    let Ok(Some(leadership)) = elected else {
+    let Ok(Ok(leadership)) = elected else {
         return world.judge.violate(format!("V5: no leader is elected: {elected:?}"));
     };
     for election in &elections {

@@ -38,7 +38,7 @@ impl Folder {
         Self { folder: folder.expect("a temporary folder can be made"), _lock: None }
     }
 
-    /// A folder in `parent`, from which the folders of processes that were killed are removed first: those would take up memory.
+    /// A folder in `parent`. It first removes the folders of killed processes, which take up memory.
     fn in_swept(parent: &Path, prefix: &str) -> io::Result<Self> {
         // A folder that is new is not locked yet.
         let sweeping = File::open(parent)?;
@@ -67,7 +67,7 @@ fn sweep(parent: &Path) -> io::Result<()> {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
         let is_left = || File::open(entry.path()).is_ok_and(|folder| folder.try_lock().is_ok());
         if is_ours && is_left() {
-            // Those of another user are for that user to remove.
+            // A folder of another user stays: this process may not remove it.
             drop(fs::remove_dir_all(entry.path()));
         }
     }

@@ -147,7 +147,7 @@ async fn client_that_may_fail(client: Result<&LockClient, AppError>) -> Result<S
     Ok(guard.key().to_string())
 }
 
-#[allow(clippy::manual_async_fn)]
+#[expect(clippy::manual_async_fn, reason = "the attribute takes this form too")]
 #[locked(key = "k", client = locks)]
 fn future_by_hand(
     locks: &LockClient,

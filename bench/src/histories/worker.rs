@@ -61,10 +61,11 @@ impl Key {
         wait: Duration,
     ) -> Result<Option<LockGuard>, Error> {
         if self.limit == 1 {
-            return client.mutex(self.name)?.with_options(options)?.try_lock_for(wait).await;
+            let mutex = client.mutex(self.name)?.with_options(options)?;
+            return Ok(mutex.try_lock_for(wait).await?.ok());
         }
         let semaphore = client.semaphore(self.name, self.limit)?.with_options(options)?;
-        semaphore.try_acquire_for(1, wait).await
+        Ok(semaphore.try_acquire_for(1, wait).await?.ok())
     }
 }
 

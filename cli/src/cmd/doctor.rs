@@ -125,8 +125,8 @@ async fn locks(client: &LockClient, findings: &mut Findings) -> Result<(), Failu
         let locked = async {
             let guard = client.mutex(scratch())?.try_lock_for(Duration::from_secs(5)).await?;
             match guard {
-                Some(guard) => guard.release().await.map(|()| true),
-                None => Ok(false),
+                Ok(guard) => guard.release().await.map(|()| true),
+                Err(_busy) => Ok(false),
             }
         };
         match locked.await {

@@ -11,7 +11,7 @@ use crate::obtain::{Seeker, Wait};
 use crate::out;
 use crate::signals::Signals;
 use crate::work::{self, StopArgs, Work};
-use leasehold::{Description, Election, Error, LockClient};
+use leasehold::{Busy, Description, Election, Error, LockClient};
 
 /// Runs a command while leading an election.
 ///
@@ -101,12 +101,12 @@ async fn campaign(
     election: &Election,
     value: &Description,
     wait: Wait,
-) -> Result<Option<Held>, Error> {
+) -> Result<Result<Held, Busy>, Error> {
     let value = value.clone();
     let leadership = match wait {
         Wait::None => election.try_campaign(value).await?,
         Wait::For(wait) => election.try_campaign_for(value, wait).await?,
-        Wait::Forever => Some(election.campaign(value).await?),
+        Wait::Forever => Ok(election.campaign(value).await?),
     };
     Ok(leadership.map(Held::Leader))
 }

@@ -6,6 +6,7 @@ pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod hold;
+pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;

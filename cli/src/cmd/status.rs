@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::{Inspection, MemberView};
+use leasehold::{Inspection, LockKind, MemberView, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::Backend;
 use crate::exit::Failure;
 use crate::key::Key;
-use crate::obtain::{describe, holders_to_json};
+use crate::obtain::{describe, holders_to_json, who};
 use crate::out::{self, Report};
 
-/// Shows who holds a lock.
+/// Shows who holds a lock, since when, and who waits for it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -52,7 +52,17 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
     if inspection.units() > listed {
         report.say(format_args!("and by others, {} units in all", inspection.units()));
     }
-    if let Some(token) = inspection.last_token() {
+    for waiter in inspection.queue() {
+        let who = who(waiter.description(), waiter.fingerprint());
+        report.say(format_args!("waited for by {who}"));
+    }
+    let unnamed = inspection.waiting().unwrap_or(0).saturating_sub(inspection.queue().len() as u64);
+    if unnamed > 0 {
+        report.say(format_args!("waited for by {unnamed} more"));
+    }
+    // A holder that has a token of its own says more.
+    let is_told = inspection.holders().iter().any(|holder| holder.token().is_some());
+    if let Some(token) = inspection.last_token().filter(|_| !is_told) {
         report.say(format_args!("last token: at most {token}"));
     }
     for member in inspection.members() {
@@ -75,16 +85,28 @@ fn report_member(report: &mut Report, member: &MemberView) {
     }
 }
 
-fn to_json(key: &Key, inspection: &Inspection) -> Value {
+pub(crate) fn to_json(key: &Key, inspection: &Inspection) -> Value {
     let mut shown = out::json_of(key);
     shown["held"] = inspection.is_held().into();
     shown["units"] = inspection.units().into();
     shown["holders"] = holders_to_json(inspection.holders());
+    shown["kind"] = json!(inspection.kind().map(LockKind::name));
+    shown["waiting"] = json!(inspection.waiting());
+    shown["queue"] = inspection.queue().iter().map(waiter_to_json).collect();
     shown["last_token"] = json!(inspection.last_token());
     if !inspection.members().is_empty() {
         shown["members"] = inspection.members().iter().map(member_to_json).collect();
     }
     shown
+}
+
+fn waiter_to_json(waiter: &Waiter) -> Value {
+    json!({
+        "claim": waiter.fingerprint().to_string(),
+        "description": waiter.description().map(ToString::to_string),
+        "kind": waiter.kind().name(),
+        "units": waiter.units(),
+    })
 }
 
 fn member_to_json(member: &MemberView) -> Value {

@@ -9,8 +9,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::Backend;
 use crate::exit::Failure;
-use crate::key::{Key, escape};
-use crate::obtain::holders_to_json;
+use crate::key::Key;
+use crate::obtain::{holders_to_json, who};
 use crate::out;
 
 /// How often to look where the store tells no news, or its news are lost.
@@ -122,7 +122,10 @@ impl Watched<'_> {
             told["held"] = seen.is_held().into();
             told["holders"] = holders_to_json(seen.holders());
             for holder in told["holders"].as_array_mut().into_iter().flatten() {
-                holder.as_object_mut().map(|holder| holder.remove("remaining_ms"));
+                if let Some(holder) = holder.as_object_mut() {
+                    holder.remove("remaining_ms");
+                    holder.remove("held_for_ms");
+                }
             }
             return format!("{told}\n").into_bytes();
         }
@@ -131,12 +134,8 @@ impl Watched<'_> {
             report.say("free");
         }
         for holder in seen.holders() {
-            let who = holder.description().map(ToString::to_string).unwrap_or_default();
-            report.say(format_args!(
-                "held by {} (lease {})",
-                escape(who.as_bytes()),
-                holder.fingerprint()
-            ));
+            let who = who(holder.description(), holder.fingerprint());
+            report.say(format_args!("held by {who}"));
         }
         report.into_bytes()
     }

@@ -254,3 +254,50 @@ fn configuration_file_says_what_nobody_else_does() {
     let none = home.run(&["--wait", "1"], "true").env("LEASEHOLD_CONFIG", "").output().unwrap();
     assert_eq!(code(&none), 75, "no file");
 }
+
+#[test]
+fn locks_in_use_are_listed_by_their_names() {
+    let home = Home::new();
+    let list = |args: &[&str]| home.leasehold().arg("list").args(args).output().unwrap();
+    assert_eq!((code(&list(&[])), text(&list(&[]).stdout).as_str()), (1, ""));
+    let mut holders = Vec::new();
+    for name in ["a b", "a%20b", "job"] {
+        let mut holder = running(&mut home.leasehold(), &["hold", name]);
+        holder.line();
+        holders.push(holder);
+    }
+
+    let lines = text(&list(&[]).stdout);
+    for name in ["a b: held by ", "a%20b: held by ", "job: held by "] {
+        assert_eq!(lines.lines().filter(|line| line.starts_with(name)).count(), 1, "{lines}");
+    }
+    let some = list(&["--json", "a"]);
+    let some = text(&some.stdout);
+    let some: Vec<Value> = some.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(some.len(), 2, "{some:?}");
+    for lock in &some {
+        assert!(lock["key"] == "a b" || lock["key"] == "a%20b", "{lock}");
+        assert_eq!((&lock["kind"], &lock["held"]), (&"mutex".into(), &true.into()));
+    }
+}
+
+#[test]
+fn status_tells_kind_token_age_and_queue() {
+    let home = Home::new();
+    let mut holder = Running::start(&mut home.run(&[], "echo $LEASEHOLD_TOKEN; sleep 60"));
+    let token = holder.line();
+    let mut waiting = home.run(&["--fair", "--description", "the next"], "true");
+    let _waiting = Running::start(&mut waiting);
+    let status =
+        || -> Value { serde_json::from_slice(&home.verb(&["status", "--json"]).stdout).unwrap() };
+    crate::support::until("it waits", || status()["waiting"] == 1);
+
+    let told = status();
+    assert_eq!(told["kind"], "mutex");
+    assert_eq!(told["holders"][0]["token"].to_string(), token);
+    assert!(told["holders"][0]["held_for_ms"].is_u64(), "{told}");
+    assert_eq!(told["queue"][0]["description"], "the next");
+    let said = text(&home.verb(&["status"]).stdout);
+    assert!(said.contains(&format!("token {token}")), "{said}");
+    assert!(said.contains("waited for by the next (lease "), "{said}");
+}

@@ -6,10 +6,9 @@ use leasehold_core::{
     Description, ErrorKind, Fencing, LockBackend, LockKey, Operation, RenewalMode, Retry,
 };
 
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-pub(crate) async fn odd_names_are_locks_of_their_own<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
     let client = scene.client().await;
     let stem = scene.key().as_str().to_owned();
     let odd: Vec<Vec<u8>> = [
@@ -35,16 +34,16 @@ pub(crate) async fn odd_names_are_locks_of_their_own<H: Harness>(scene: &Scene<H
     let mut guards = Vec::new();
     for name in &odd {
         let guard = client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|| panic!("{name:?} is held by another odd name")));
+        guards.push(guard.unwrap_or_else(|_| panic!("{name:?} is held by another odd name")));
     }
     for (name, guard) in odd.iter().zip(guards) {
-        assert!(client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex(name.as_slice()).unwrap().try_lock().await.unwrap().is_err());
         assert!(scene.witness(guard.key()).await.is_some());
         guard.release().await.unwrap();
     }
 }
 
-pub(crate) async fn long_names_are_kept_whole_or_refused<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn long_names_are_kept_whole_or_refused(scene: &Scene) {
     let (client, faults) = scene.faulty().await;
     for (byte, other) in [(b'x', b'y'), (0, 1), (b'%', b'{')] {
         let mut longest = vec![byte; LockKey::MAX_LEN];
@@ -63,7 +62,7 @@ pub(crate) async fn long_names_are_kept_whole_or_refused<H: Harness>(scene: &Sce
     assert_eq!(faults.calls(Operation::Acquire), calls);
 }
 
-pub(crate) async fn odd_descriptions_are_refused_or_kept_whole<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn odd_descriptions_are_refused_or_kept_whole(scene: &Scene) {
     let key = scene.key();
     let long = "x".repeat(Description::MAX_LEN + 1);
     for text in ["", &long, "a\nb", "\u{1b}[31m", "a\0b"] {
@@ -80,9 +79,7 @@ pub(crate) async fn odd_descriptions_are_refused_or_kept_whole<H: Harness>(scene
     }
 }
 
-pub(crate) async fn impossible_settings_are_refused_before_any_request<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn impossible_settings_are_refused_before_any_request(scene: &Scene) {
     let (client, faults) = scene.faulty().await;
     let options = scene.options();
     for impossible in [
@@ -108,7 +105,7 @@ pub(crate) async fn impossible_settings_are_refused_before_any_request<H: Harnes
     assert_eq!(faults.calls(Operation::Acquire), 0);
 }
 
-pub(crate) async fn the_longest_durations_do_not_overflow<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_longest_durations_do_not_overflow(scene: &Scene) {
     let key = scene.key();
     let options = scene
         .options()
@@ -128,7 +125,7 @@ pub(crate) async fn the_longest_durations_do_not_overflow<H: Harness>(scene: &Sc
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn lease_ids_stay_secret<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn lease_ids_stay_secret(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = scene.lease(&key);
@@ -147,9 +144,7 @@ pub(crate) async fn lease_ids_stay_secret<H: Harness>(scene: &Scene<H>) {
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let admin = client.admin();

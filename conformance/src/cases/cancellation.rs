@@ -10,7 +10,6 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, Operation, Retry};
 
 use super::promptly;
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// More polls than any operation of the suite takes.
@@ -18,11 +17,7 @@ pub(super) const MANY: usize = 60;
 
 /// Polls `future` at most `polls` times, then drops it; in every other case only after a reply that
 /// is under way has had time to arrive unseen.
-pub(super) async fn polled<H: Harness, F: Future>(
-    scene: &Scene<H>,
-    polls: usize,
-    future: F,
-) -> Option<F::Output> {
+pub(super) async fn polled<F: Future>(scene: &Scene, polls: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;
     let output = poll_fn(|cx| {
@@ -43,7 +38,7 @@ pub(super) async fn polled<H: Harness, F: Future>(
     output
 }
 
-pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_acquisition_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -61,7 +56,7 @@ pub(crate) async fn an_acquisition_may_be_dropped_at_any_point<H: Harness>(scene
     panic!("the acquisition did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
     let key = scene.key();
     let (holder, client) = (scene.client().await, scene.client().await);
     let often = Retry::unlimited().every(Duration::from_millis(5));
@@ -81,7 +76,7 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene
     next.expect("those who left are in nobody's way").release().await.unwrap();
 }
 
-pub(crate) async fn a_grant_that_no_caller_takes_is_given_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_that_no_caller_takes_is_given_back(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -93,7 +88,7 @@ pub(crate) async fn a_grant_that_no_caller_takes_is_given_back<H: Harness>(scene
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_release_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -109,7 +104,7 @@ pub(crate) async fn a_release_may_be_dropped_at_any_point<H: Harness>(scene: &Sc
     panic!("the release did not complete within {MANY} polls");
 }
 
-pub(crate) async fn an_extension_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
     let (client, faults) = scene.faulty().await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -130,7 +125,7 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point<H: Harness>(scene: 
     panic!("the extension did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_dropped_waiter_gives_way_to_the_next<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
@@ -150,9 +145,7 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next<H: Harness>(scene: &S
     third.release().await.unwrap();
 }
 
-pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -175,7 +168,7 @@ pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing<H: 
     assert!(granted > 0 && cut_off > 0, "{granted} were granted, {cut_off} cut off");
 }
 
-pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind(scene: &Scene) {
     let key = scene.key();
     let (holder, client) = (scene.client().await, scene.client().await);
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -193,7 +186,7 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind<H: Harness>(sc
     next.expect("nothing is in its way").release().await.unwrap();
 }
 
-pub(crate) async fn an_aborted_task_releases_its_lock<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_aborted_task_releases_its_lock(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -211,7 +204,7 @@ pub(crate) async fn an_aborted_task_releases_its_lock<H: Harness>(scene: &Scene<
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn dropped_calls_do_not_mix_up_later_replies(scene: &Scene) {
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
     let holder = scene.client().await;
@@ -220,7 +213,7 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene:
         for key in &keys {
             drop(polled(scene, 1 + round % 3, client.mutex(key).unwrap().lock()).await);
         }
-        assert!(client.mutex(&keys[0]).unwrap().try_lock().await.unwrap().is_none());
+        assert!(client.mutex(&keys[0]).unwrap().try_lock().await.unwrap().is_err());
     }
 
     for key in &keys[1..] {
@@ -234,7 +227,7 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies<H: Harness>(scene:
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable(scene: &Scene) {
     let short = scene.ttl() / 10;
     let faults_to_suffer = [
         Fault::Fail(ErrorKind::Unavailable),
@@ -255,7 +248,7 @@ pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable<H: Harness>(scen
             faults.inject(operation, fault, 1);
 
             let mutex = client.mutex(&key).unwrap();
-            if let Ok(Some(guard)) = mutex.try_lock_for(scene.ttl() / 2).await {
+            if let Ok(Ok(guard)) = mutex.try_lock_for(scene.ttl() / 2).await {
                 drop(guard.extend(scene.ttl()).now_or_never());
                 drop(scene.within(scene.ttl() / 2, guard.release()).await);
             }

@@ -8,7 +8,6 @@ use leasehold_core::{
 };
 
 use super::{grant, granularity, longest, refusal};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// What deadlines allow for: 1 % of the TTL in whole milliseconds, and 2 ms.
@@ -17,9 +16,7 @@ fn drift(ttl: Duration) -> Duration {
     Duration::from_millis(percent + 2)
 }
 
-pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let sent_at = scene.now();
@@ -49,7 +46,7 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before<H: Harn
     other.release(&next).await.unwrap();
 }
 
-pub(crate) async fn the_deadline_counts_from_before_the_request<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_deadline_counts_from_before_the_request(scene: &Scene) {
     let key = scene.key();
     let options = scene.options().renewal(RenewalMode::Off);
     let (client, faults) = scene.faulty_with(options).await;
@@ -64,7 +61,7 @@ pub(crate) async fn the_deadline_counts_from_before_the_request<H: Harness>(scen
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_slow_reply_leaves_less_of_the_lease<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_slow_reply_leaves_less_of_the_lease(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let slow = scene.ttl() * 7 / 10;
@@ -76,9 +73,7 @@ pub(crate) async fn a_slow_reply_leaves_less_of_the_lease<H: Harness>(scene: &Sc
     drop(guard);
 }
 
-pub(crate) async fn a_ttl_that_drift_eats_up_is_refused_before_any_request<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_ttl_that_drift_eats_up_is_refused_before_any_request(scene: &Scene) {
     let (client, faults) = scene.faulty().await;
 
     for ttl in [Duration::ZERO, Duration::from_nanos(1), Duration::from_millis(4)] {
@@ -89,9 +84,7 @@ pub(crate) async fn a_ttl_that_drift_eats_up_is_refused_before_any_request<H: Ha
     assert_eq!(faults.calls(Operation::Acquire), 0);
 }
 
-pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let longest = client.backend().capabilities().max_ttl();
@@ -108,8 +101,8 @@ pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused<H
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_lease<H: Harness>(
-    scene: &Scene<H>,
+pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_lease(
+    scene: &Scene,
 ) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
@@ -127,9 +120,7 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     drop(guard);
 }
 
-pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -150,9 +141,7 @@ pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor<H: Harnes
     other.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -169,7 +158,7 @@ pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost<H: Harne
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Expired));
 }
 
-pub(crate) async fn a_holder_that_is_gone_frees_the_key_within_a_ttl<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_holder_that_is_gone_frees_the_key_within_a_ttl(scene: &Scene) {
     let key = scene.key();
     let (gone, next) = (scene.backend().await, scene.client().await);
     grant(&gone, &scene.lease(&key)).await;

@@ -11,8 +11,6 @@ use leasehold_core::{
 
 use super::cancellation::polled;
 use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
-use crate::harness::Harness;
-use crate::run::rounds;
 use crate::scene::Scene;
 
 /// Claims `lease` and stands in the queue for `place`; whether it was granted.
@@ -22,21 +20,21 @@ async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) 
 }
 
 /// Options of a fair lock that is not lost or given up during a case, and whose waiters rely on the store's news.
-fn fair<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn fair(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20).fair(true)
 }
 
-fn long_lease<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+fn long_lease(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_ttl(scene.ttl() * 20)
 }
 
-pub(crate) async fn claims_are_served_in_order_of_arrival<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
     const ROUNDS: usize = 200;
     const WAITERS: usize = 5;
 
     let backend = scene.backend().await;
     let place = scene.ttl() * 20;
-    for _ in 0..rounds::<H>(ROUNDS) {
+    for _ in 0..scene.rounds(ROUNDS) {
         let key = scene.key();
         let holder = long_lease(scene, &key);
         grant(&backend, &holder).await;
@@ -70,7 +68,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival<H: Harness>(scene: &Sc
     }
 }
 
-pub(crate) async fn fair_callers_are_served_in_order_across_clients<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn fair_callers_are_served_in_order_across_clients(scene: &Scene) {
     let key = scene.key();
     let clients = [scene.faulty_with(fair(scene)).await.0, scene.faulty_with(fair(scene)).await.0];
     let guard = clients[0].mutex(&key).unwrap().lock().await.unwrap();
@@ -95,7 +93,7 @@ pub(crate) async fn fair_callers_are_served_in_order_across_clients<H: Harness>(
     assert_eq!(*served.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5]);
 }
 
-pub(crate) async fn no_claim_passes_the_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, waiter, passer) =
@@ -114,7 +112,7 @@ pub(crate) async fn no_claim_passes_the_queue<H: Harness>(scene: &Scene<H>) {
     backend.release(&passer).await.unwrap();
 }
 
-pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits(scene: &Scene) {
     let key = scene.key();
     // Places are kept for a TTL, polls are further apart, and the holder is good for longer.
     let options = scene.options().fair(true).retry(Retry::unlimited().every(scene.ttl() * 60));
@@ -137,7 +135,7 @@ pub(crate) async fn a_waiter_keeps_its_place_for_as_long_as_it_waits<H: Harness>
     second.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(fair(scene)).await;
     let patient = scene.options().fair(true).outage_wait(scene.ttl() * 20);
@@ -161,9 +159,7 @@ pub(crate) async fn an_outage_is_no_busy_loop_for_a_queue<H: Harness>(scene: &Sc
     next.expect("it goes on").unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, dead) = (long_lease(scene, &key), long_lease(scene, &key));
@@ -183,7 +179,7 @@ pub(crate) async fn a_dead_waiter_holds_up_the_next_for_its_place_only<H: Harnes
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(fair(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -197,7 +193,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(
     let timed = timed.await;
 
     dropped.abort();
-    assert!(timed.await.unwrap().unwrap().is_none());
+    assert!(timed.await.unwrap().unwrap().is_err());
     guard.release().await.unwrap();
     let released_at = scene.now();
     let next = mutex.try_lock_for(scene.ttl() * 20).await.unwrap().expect("nobody is before it");
@@ -207,7 +203,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once<H: Harness>(
     next.release().await.unwrap();
 }
 
-pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, leaver, stayer) =
@@ -228,7 +224,7 @@ pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end<H: Harness>(scene: 
     backend.release(&leaver).await.unwrap();
 }
 
-pub(crate) async fn a_queue_outlives_a_holder_that_dies<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_queue_outlives_a_holder_that_dies(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (dies, waiter, passer) =
@@ -243,7 +239,7 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies<H: Harness>(scene: &Scen
     backend.release(&waiter).await.unwrap();
 }
 
-pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, waiter, next) =
@@ -260,7 +256,7 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_waiter_that_leaves_wakes_the_next<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_leaves_wakes_the_next(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, first) = (long_lease(scene, &key), long_lease(scene, &key));
@@ -280,7 +276,7 @@ pub(crate) async fn a_waiter_that_leaves_wakes_the_next<H: Harness>(scene: &Scen
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_place_may_be_given_up_late_and_twice<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_place_may_be_given_up_late_and_twice(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, waiter) = (long_lease(scene, &key), long_lease(scene, &key));
@@ -294,7 +290,7 @@ pub(crate) async fn a_place_may_be_given_up_late_and_twice<H: Harness>(scene: &S
     assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
 }
 
-pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
     let key = scene.key();
     let often = Retry::unlimited().every(Duration::from_millis(5));
     let (holder, client) =
@@ -313,7 +309,7 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point<H: Harness>(scene: &
     next.expect("those who left are in nobody's way").unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_place_that_has_ended_is_lost<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (holder, late, stayer) =

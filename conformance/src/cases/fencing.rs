@@ -5,11 +5,10 @@ use leasehold_core::{Fence, LockBackend, LockKey, Operation};
 
 use super::{grant, granularity};
 use crate::driven::Observed;
-use crate::harness::{Disturbance, Harness};
-use crate::run::rounds;
+use crate::harness::Disturbance;
 use crate::scene::Scene;
 
-pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_strictly_increase(scene: &Scene) {
     const GRANTS: usize = 10_000;
 
     let key = scene.key();
@@ -18,7 +17,7 @@ pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
         backends.push(scene.backend().await);
     }
     let mut last = 0;
-    for backend in backends.iter().cycle().take(rounds::<H>(GRANTS)) {
+    for backend in backends.iter().cycle().take(scene.rounds(GRANTS)) {
         let lease = scene.lease(&key);
         let token = grant(backend, &lease).await.token();
         assert!(token > last, "{token} after {last}");
@@ -27,7 +26,7 @@ pub(crate) async fn tokens_strictly_increase<H: Harness>(scene: &Scene<H>) {
     }
 }
 
-pub(crate) async fn tokens_follow_real_time_across_clients<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_follow_real_time_across_clients(scene: &Scene) {
     let key = scene.key();
     let clients = [scene.client().await, scene.client().await];
     let mut last = None;
@@ -40,7 +39,7 @@ pub(crate) async fn tokens_follow_real_time_across_clients<H: Harness>(scene: &S
     }
 }
 
-pub(crate) async fn tokens_survive_renewals<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_survive_renewals(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -53,7 +52,7 @@ pub(crate) async fn tokens_survive_renewals<H: Harness>(scene: &Scene<H>) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn tokens_increase_after_expiry<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_increase_after_expiry(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let first = grant(&backend, &scene.lease(&key).with_ttl(scene.ttl() / 10)).await;
@@ -66,7 +65,7 @@ pub(crate) async fn tokens_increase_after_expiry<H: Harness>(scene: &Scene<H>) {
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn tokens_increase_after_a_forced_release<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_increase_after_a_forced_release(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -85,9 +84,7 @@ pub(crate) async fn tokens_increase_after_a_forced_release<H: Harness>(scene: &S
     drop(guard);
 }
 
-pub(crate) async fn a_repeated_request_has_the_token_of_the_live_grant<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_repeated_request_has_the_token_of_the_live_grant(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let before = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -104,7 +101,7 @@ pub(crate) async fn a_repeated_request_has_the_token_of_the_live_grant<H: Harnes
     after.release().await.unwrap();
 }
 
-pub(crate) async fn tokens_of_different_keys_have_no_order<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_of_different_keys_have_no_order(scene: &Scene) {
     let client = scene.client().await;
     let (one, other) = (scene.key(), scene.key());
     let one = client.mutex(&one).unwrap().lock().await.unwrap();
@@ -116,9 +113,7 @@ pub(crate) async fn tokens_of_different_keys_have_no_order<H: Harness>(scene: &S
     other.release().await.unwrap();
 }
 
-pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let mut resource = Fence::default();
@@ -136,7 +131,7 @@ pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder<H: Harne
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn tokens_increase_after_a_restart<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_increase_after_a_restart(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = scene.lease(&key).with_ttl(scene.ttl() / 10);
@@ -148,11 +143,7 @@ pub(crate) async fn tokens_increase_after_a_restart<H: Harness>(scene: &Scene<H>
     assert!(after > before, "{after} after {before}");
 }
 
-async fn token_when_up<H: Harness>(
-    scene: &Scene<H>,
-    backend: &Observed<H::Backend>,
-    key: &LockKey,
-) -> u64 {
+async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 {
     let give_up = scene.now() + scene.ttl() * 10;
     loop {
         let lease = scene.lease(key);

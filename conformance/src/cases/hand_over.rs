@@ -14,10 +14,9 @@ use leasehold_core::{
 use tokio::task::JoinSet;
 
 use super::waiting_is_queueing;
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20).hand_over(true)
 }
 
@@ -26,9 +25,7 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
     faults.calls(Operation::Acquire) + faults.calls(Operation::Release)
 }
 
-pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -62,7 +59,7 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request<H: Harness
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn spare_tokens_belong_to_one_grant<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
     let (key, backend) = (scene.key(), scene.backend().await);
     let mut last = 0;
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
@@ -77,9 +74,7 @@ pub(crate) async fn spare_tokens_belong_to_one_grant<H: Harness>(scene: &Scene<H
     }
 }
 
-pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -100,7 +95,7 @@ pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on<H: 
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -115,7 +110,7 @@ pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back<H: Harness>(sc
     mutex.lock().await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_lost_lease_is_not_passed_on<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
@@ -136,7 +131,7 @@ pub(crate) async fn a_lost_lease_is_not_passed_on<H: Harness>(scene: &Scene<H>) 
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_loss_is_only_the_present_holders<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
@@ -166,7 +161,7 @@ async fn work_under(mutex: &Mutex, clock: &dyn Clock) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn other_processes_get_their_turn<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
     let key = scene.key();
     let (busy, other) =
         (scene.client_with(long(scene)).await, scene.client_with(long(scene)).await);
@@ -188,9 +183,7 @@ pub(crate) async fn other_processes_get_their_turn<H: Harness>(scene: &Scene<H>)
     tasks.shutdown().await;
 }
 
-pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &Scene) {
     const LOCKS: usize = 300;
 
     assert!(waiting_is_queueing(scene, Share::Whole).await, "a waiter has no place");
@@ -215,7 +208,7 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares<H: Harne
     assert!(one <= other * 2 && other <= one * 2, "{one} and {other}");
 }
 
-pub(crate) async fn a_former_owner_does_not_enter_again<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let mutex = client.reentrant_mutex(&key).unwrap();
@@ -227,17 +220,17 @@ pub(crate) async fn a_former_owner_does_not_enter_again<H: Harness>(scene: &Scen
     guard.release().await.unwrap();
     let guard: LockGuard = next.await.unwrap();
 
-    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none(), "it is the other's now");
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_err(), "it is the other's now");
     let again = second.scope(mutex.try_lock()).await.unwrap().expect("it is its own");
     assert_eq!(again.token(), guard.token());
     guard.release().await.unwrap();
-    assert!(first.scope(mutex.try_lock()).await.unwrap().is_none());
+    assert!(first.scope(mutex.try_lock()).await.unwrap().is_err());
     again.release().await.unwrap();
     let guard = first.scope(mutex.try_lock()).await.unwrap().expect("it is free");
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn without_it_every_holder_asks_the_store<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn without_it_every_holder_asks_the_store(scene: &Scene) {
     for apart in [
         long(scene).hand_over(false),
         long(scene).max_hold(scene.ttl() * 10),
@@ -258,7 +251,7 @@ pub(crate) async fn without_it_every_holder_asks_the_store<H: Harness>(scene: &S
     }
 }
 
-pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();

@@ -6,10 +6,9 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation};
 
 use super::longest;
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) {
     let key = scene.key();
     let (ttl, delay) = (scene.ttl(), scene.ttl());
     let (client, faults) = scene.faulty_with(scene.options().lock_delay(delay)).await;
@@ -31,9 +30,7 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay<H: Harness>(scene: &S
     next.release().await.unwrap();
 }
 
-pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
     faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
@@ -45,7 +42,7 @@ pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay<H: Harnes
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_background_release_goes_on_through_the_delay<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -60,7 +57,7 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay<H: Harness>(s
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 
-pub(crate) async fn the_longest_ttl_is_that_of_the_whole<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_longest_ttl_is_that_of_the_whole(scene: &Scene) {
     let key = scene.key();
     let delay = scene.ttl();
     let client = scene.client_with(scene.options().lock_delay(delay)).await;
@@ -76,7 +73,7 @@ pub(crate) async fn the_longest_ttl_is_that_of_the_whole<H: Harness>(scene: &Sce
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_released_lock_opens_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_released_lock_opens_at_once(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().lock_delay(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();

@@ -8,11 +8,11 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
 
 use super::{begun, told_within, until_held};
-use crate::harness::{Disturbance, Harness};
+use crate::harness::Disturbance;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-pub(crate) async fn a_loss_shows_in_every_way<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_loss_shows_in_every_way(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -44,9 +44,7 @@ impl Drop for SetOnDrop {
     }
 }
 
-pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(
-    scene: &Scene<H>,
-) -> Measured {
+pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline(scene: &Scene) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
     let stalls = scene.stalls();
@@ -64,9 +62,7 @@ pub(crate) async fn a_silent_network_is_a_loss_by_the_deadline<H: Harness>(
     Ok(())
 }
 
-pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(
-    scene: &Scene<H>,
-) -> Measured {
+pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline(scene: &Scene) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
     let stalls = scene.stalls();
@@ -89,7 +85,7 @@ pub(crate) async fn a_frozen_store_is_a_loss_by_the_deadline<H: Harness>(
     Ok(())
 }
 
-pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -104,9 +100,7 @@ pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal<H: Harness>(scen
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
 }
 
-pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: &Scene) {
     let long = scene.ttl() * 30;
     let client = scene.client_with(scene.options().ttl(long)).await;
     let operator = scene.client().await;
@@ -124,7 +118,7 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells<H: Harn
     }
 }
 
-pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too(scene: &Scene) {
     let key = scene.key();
     let long = scene.ttl() * 30;
     let (client, faults) = scene.faulty_with(scene.options().ttl(long)).await;
@@ -143,7 +137,7 @@ pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too<H: Harness>(s
     scene.within(told_within(scene, long), guard.lost()).await.expect("it is told");
 }
 
-pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn passing_errors_are_no_loss(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -157,7 +151,7 @@ pub(crate) async fn passing_errors_are_no_loss<H: Harness>(scene: &Scene<H>) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_loss_is_seen_however_late_one_asks<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_loss_is_seen_however_late_one_asks(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -173,7 +167,7 @@ pub(crate) async fn a_loss_is_seen_however_late_one_asks<H: Harness>(scene: &Sce
     drop(guard);
 }
 
-pub(crate) async fn a_loss_lets_others_of_the_process_in<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_loss_lets_others_of_the_process_in(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty().await;
     let mutex = client.mutex(&key).unwrap();
@@ -194,7 +188,7 @@ pub(crate) async fn a_loss_lets_others_of_the_process_in<H: Harness>(scene: &Sce
     next.release().await.expect("it was held to the end");
 }
 
-pub(crate) async fn work_that_ends_in_time_is_returned<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn work_that_ends_in_time_is_returned(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty().await;
     let mutex = client.mutex(&key).unwrap();

@@ -9,7 +9,6 @@ use leasehold_core::{
 
 use super::refusal;
 use crate::driven::Observed;
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// A floor, or a wish, so far above all tokens that no other grant of a case comes near it.
@@ -24,7 +23,7 @@ async fn standing<B: LockBackend>(backend: &B) -> Standing {
 }
 
 /// A client of a store that is enlisted under the charter of this suite.
-async fn member<H: Harness>(scene: &Scene<H>) -> Observed<H::Backend> {
+async fn member(scene: &Scene) -> Observed {
     let backend = scene.backend().await;
     let enlistment = Enlistment::new(standing(&backend).await.store(), charter());
     assert_eq!(backend.enlist(&enlistment).await.unwrap().charter(), Some(&charter()));
@@ -43,14 +42,14 @@ async fn granted<B: LockBackend>(backend: &B, claim: &Claim) -> Grant {
 }
 
 /// The token of a grant of its own under the charter, at once released.
-async fn next_token<H: Harness>(scene: &Scene<H>, backend: &impl LockBackend) -> u64 {
+async fn next_token(scene: &Scene, backend: &impl LockBackend) -> u64 {
     let lease = scene.lease(&scene.key());
     let token = granted(backend, &claim(&lease)).await.token();
     backend.release(&lease).await.unwrap();
     token
 }
 
-pub(crate) async fn a_renewal_raises_the_floor<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_renewal_raises_the_floor(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
     let floor = granted(&backend, &claim(&lease)).await.token() + JUMP;
@@ -64,7 +63,7 @@ pub(crate) async fn a_renewal_raises_the_floor<H: Harness>(scene: &Scene<H>) {
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_floor_without_its_lease_is_refused<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_floor_without_its_lease_is_refused(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let (former, lease) = (scene.lease(&key), scene.lease(&key));
     // No store gives so many tokens, or goes by a clock so late.
@@ -82,7 +81,7 @@ pub(crate) async fn a_floor_without_its_lease_is_refused<H: Harness>(scene: &Sce
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
     let wish = next_token(scene, &backend).await + JUMP;
@@ -95,7 +94,7 @@ pub(crate) async fn a_wish_for_a_token_is_heeded_within_reach<H: Harness>(scene:
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens(scene: &Scene) {
     let (key, backend) = (scene.key(), member(scene).await);
     let lease = scene.lease(&key);
     // A clock that is years ahead.
@@ -108,7 +107,7 @@ pub(crate) async fn a_wish_far_ahead_uses_up_no_tokens<H: Harness>(scene: &Scene
     assert!(next_token(scene, &backend).await < wish);
 }
 
-pub(crate) async fn a_store_knows_its_identity_and_its_floor<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_store_knows_its_identity_and_its_floor(scene: &Scene) {
     let (one, other) = (member(scene).await, scene.backend().await);
     let before = standing(&one).await;
     let lease = scene.lease(&scene.key());
@@ -124,7 +123,7 @@ pub(crate) async fn a_store_knows_its_identity_and_its_floor<H: Harness>(scene: 
     assert!(after.age() <= before.age() + scene.ttl() / 4 + scene.slack(), "{:?}", after.age());
 }
 
-pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store(scene: &Scene) {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = scene.lease(&key);
     let other = Charter::new(["other"], Duration::from_secs(60));
@@ -146,7 +145,7 @@ pub(crate) async fn a_claim_under_a_charter_needs_an_enlisted_store<H: Harness>(
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys(scene: &Scene) {
     let backend = member(scene).await;
     let floor = next_token(scene, &backend).await + JUMP;
     let store = standing(&backend).await.store();
@@ -160,7 +159,7 @@ pub(crate) async fn an_enlistment_raises_the_floor_of_all_keys<H: Harness>(scene
     }
 }
 
-pub(crate) async fn an_enlistment_of_another_store_changes_nothing<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_enlistment_of_another_store_changes_nothing(scene: &Scene) {
     let backend = member(scene).await;
     let before = standing(&backend).await;
     let floor = before.floor().max(next_token(scene, &backend).await) + (1 << 50);
@@ -172,9 +171,7 @@ pub(crate) async fn an_enlistment_of_another_store_changes_nothing<H: Harness>(s
     assert!(after.floor() < floor);
 }
 
-pub(crate) async fn an_enlistment_under_another_charter_changes_nothing<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_enlistment_under_another_charter_changes_nothing(scene: &Scene) {
     let backend = member(scene).await;
     let store = standing(&backend).await.store();
     let floor = next_token(scene, &backend).await + (1 << 50);

@@ -7,6 +7,7 @@ pub(crate) mod expiry;
 pub(crate) mod fair;
 pub(crate) mod fencing;
 pub(crate) mod hand_over;
+pub(crate) mod inspection;
 pub(crate) mod lock_delay;
 pub(crate) mod lost;
 pub(crate) mod membership;
@@ -36,7 +37,7 @@ use leasehold_core::{
 use tokio::task::JoinHandle;
 
 use crate::driven::Observed;
-use crate::harness::{Harness, Time};
+use crate::harness::Time;
 use crate::scene::Scene;
 
 /// Attempts, and expects a grant.
@@ -56,7 +57,7 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
 }
 
 /// Whether who waits stands in the store's queue though it did not ask for a place, so that nobody passes it.
-pub(crate) async fn waiting_is_queueing<H: Harness>(scene: &Scene<H>, share: Share) -> bool {
+pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = || scene.lease(&key).with_share(share);
     let (holder, waiter) = (lease(), lease());
@@ -77,43 +78,30 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
 
 /// How late news of the store may reach a client. Without news, the client finds out when it looks, which a lease or a place with this
 /// TTL makes it do after a third: a machine that is busy is late, and seldom as late as that.
-pub(crate) fn told_within<H: Harness>(scene: &Scene<H>, ttl: Duration) -> Duration {
-    match H::TIME {
+pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
+    match scene.time() {
         Time::Real => ttl * 3 / 10,
         Time::Driven | Time::Virtual => scene.slack(),
     }
 }
 
 /// How late news of the store may reach a waiter.
-pub(crate) fn promptly<H: Harness>(scene: &Scene<H>) -> Duration {
+pub(crate) fn promptly(scene: &Scene) -> Duration {
     told_within(scene, LockOptions::PLACE_TTL)
 }
 
 /// The longest that the store may keep a lease with this TTL that nobody renews.
-pub(crate) fn longest<H: Harness, B: LockBackend>(
-    scene: &Scene<H>,
-    backend: &B,
-    ttl: Duration,
-) -> Duration {
+pub(crate) fn longest<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) -> Duration {
     ttl + granularity(backend) + scene.slack()
 }
 
 /// Lets time pass until a lease with this TTL has surely ended by itself.
-pub(crate) async fn pass_the_end<H: Harness, B: LockBackend>(
-    scene: &Scene<H>,
-    backend: &B,
-    ttl: Duration,
-) {
+pub(crate) async fn pass_the_end<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) {
     scene.pass(longest(scene, backend, ttl)).await;
 }
 
 /// Waits until a lease is surely held: it may be unsure meanwhile, and one that is lost never is again.
-pub(crate) async fn until_held<H: Harness>(
-    scene: &Scene<H>,
-    guard: &LockGuard,
-    within: Duration,
-    what: &str,
-) {
+pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, what: &str) {
     scene.until(what, within, async || guard.state() == LeaseState::Held).await;
 }
 
@@ -127,9 +115,9 @@ pub(crate) fn begun<T: Send>(
 }
 
 /// Starts to wait for a lock of `client` in another task, and returns once it waits.
-pub(crate) async fn start_to_wait<H: Harness, T: Send + 'static>(
-    scene: &Scene<H>,
-    client: &LockClient<FaultBackend<Observed<H::Backend>>>,
+pub(crate) async fn start_to_wait<T: Send + 'static>(
+    scene: &Scene,
+    client: &LockClient<FaultBackend<Observed>>,
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();

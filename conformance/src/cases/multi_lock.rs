@@ -12,30 +12,26 @@ use leasehold_core::{
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
 
 /// So many keys, in the order in which they are taken.
-fn keys<H: Harness>(scene: &Scene<H>, count: usize) -> Vec<LockKey> {
+fn keys(scene: &Scene, count: usize) -> Vec<LockKey> {
     let mut keys: Vec<_> = (0..count).map(|_| scene.key()).collect();
     keys.sort();
     keys
 }
 
-async fn all_become_free<'a, H: Harness>(
-    scene: &Scene<H>,
-    keys: impl IntoIterator<Item = &'a LockKey>,
-) {
+async fn all_become_free<'a>(scene: &Scene, keys: impl IntoIterator<Item = &'a LockKey>) {
     for key in keys {
         scene.until_free(key, Duration::ZERO).await;
     }
 }
 
-pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     let keys = keys(scene, 3);
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let whole = client.multi_lock().mutexes(&keys).unwrap();
@@ -43,7 +39,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scen
     for held in &keys {
         let guard = other.mutex(held).unwrap().lock().await.unwrap();
         for refused in [whole.try_lock().await, whole.try_lock_for(scene.slack()).await] {
-            assert!(refused.unwrap().is_none());
+            assert!(refused.unwrap().is_err());
             all_become_free(scene, keys.iter().filter(|key| *key != held)).await;
         }
         guard.release().await.unwrap();
@@ -53,7 +49,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scen
     let guard = whole.try_lock_for(scene.slack()).await.unwrap();
     let guard = guard.expect("nobody holds any of them");
     for key in &keys {
-        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
     }
     guard.release().await.unwrap();
     for key in &keys {
@@ -61,7 +57,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none<H: Harness>(scene: &Scen
     }
 }
 
-pub(crate) async fn a_part_that_fails_leaves_nothing<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_part_that_fails_leaves_nothing(scene: &Scene) {
     let keys = keys(scene, 3);
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let holder = scene.client_with(long(scene)).await;
@@ -80,7 +76,7 @@ pub(crate) async fn a_part_that_fails_leaves_nothing<H: Harness>(scene: &Scene<H
     }
 }
 
-pub(crate) async fn several_locks_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn several_locks_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(long(scene)).await;
     for polls in 0..MANY {
         let keys = keys(scene, 3);
@@ -98,9 +94,7 @@ pub(crate) async fn several_locks_may_be_dropped_at_any_point<H: Harness>(scene:
     panic!("the acquisition did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: &Scene) {
     let keys = keys(scene, 3);
     let often = Retry::unlimited().every(Duration::from_millis(5));
     let client = scene.client_with(long(scene).retry(often)).await;
@@ -145,7 +139,7 @@ async fn transfer<B: LockBackend>(client: LockClient<B>, accounts: Arc<[Account]
     }
 }
 
-pub(crate) async fn keys_named_in_opposite_orders_never_deadlock<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn keys_named_in_opposite_orders_never_deadlock(scene: &Scene) {
     const CLIENTS: usize = 3;
     const TASKS: usize = 3;
     const ROUNDS: usize = 12;
@@ -167,7 +161,7 @@ pub(crate) async fn keys_named_in_opposite_orders_never_deadlock<H: Harness>(sce
     assert_eq!(total, (CLIENTS * TASKS * ROUNDS * 2) as u64, "two were in at once");
 }
 
-pub(crate) async fn one_wait_covers_all_parts<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn one_wait_covers_all_parts(scene: &Scene) {
     let keys = keys(scene, 2);
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let first = other.mutex(&keys[0]).unwrap().lock().await.unwrap();
@@ -182,14 +176,14 @@ pub(crate) async fn one_wait_covers_all_parts<H: Harness>(scene: &Scene<H>) {
     };
     let (refused, ()) = tokio::join!(whole.try_lock_for(wait), freed);
 
-    assert!(refused.unwrap().is_none());
+    assert!(refused.unwrap().is_err());
     let waited = scene.now().since(asked_at);
     assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     all_become_free(scene, &keys[..1]).await;
     second.release().await.unwrap();
 }
 
-pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene) {
     let keys = keys(scene, 3);
     let (client, operator) = (scene.client().await, scene.client().await);
     let guard = client.multi_lock().mutexes(&keys).unwrap().lock().await.unwrap();
@@ -212,7 +206,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole<H: Harness>(sc
     all_become_free(scene, &keys).await;
 }
 
-pub(crate) async fn tokens_of_each_part_increase<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn tokens_of_each_part_increase(scene: &Scene) {
     let keys = keys(scene, 3);
     let clients = [scene.client().await, scene.client().await];
     let mut last = [0; 3];
@@ -231,7 +225,7 @@ pub(crate) async fn tokens_of_each_part_increase<H: Harness>(scene: &Scene<H>) {
     }
 }
 
-pub(crate) async fn parts_may_be_of_different_kinds<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     let [mutex, read, write, permits] = [scene.key(), scene.key(), scene.key(), scene.key()];
     let all = [&mutex, &read, &write, &permits];
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
@@ -240,12 +234,12 @@ pub(crate) async fn parts_may_be_of_different_kinds<H: Harness>(scene: &Scene<H>
 
     let guard = whole.try_lock().await.unwrap().expect("nobody holds any of them");
 
-    assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_none());
-    assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_none());
-    assert!(other.rw_lock(&read).unwrap().try_write().await.unwrap().is_none());
+    assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_err());
+    assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_err());
+    assert!(other.rw_lock(&read).unwrap().try_write().await.unwrap().is_err());
     let beside = other.rw_lock(&read).unwrap().try_read().await.unwrap().expect("it only reads");
     let semaphore = other.semaphore(&permits, 3).unwrap();
-    assert!(semaphore.try_acquire(2).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(2).await.unwrap().is_err());
     let third = semaphore.try_acquire(1).await.unwrap().expect("it has two of three");
     beside.release().await.unwrap();
     guard.release().await.unwrap();
@@ -253,7 +247,7 @@ pub(crate) async fn parts_may_be_of_different_kinds<H: Harness>(scene: &Scene<H>
     // One of three is in the way of nobody, and two of three are.
     whole.try_lock().await.unwrap().expect("two are free").release().await.unwrap();
     let second = semaphore.try_acquire(1).await.unwrap().unwrap();
-    assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_none());
+    assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_err());
     all_become_free(scene, all.into_iter().filter(|key| **key != permits)).await;
     second.release().await.unwrap();
     third.release().await.unwrap();

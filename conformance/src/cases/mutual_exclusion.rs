@@ -8,12 +8,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Attempt, Claim, ErrorKind, LockBackend, LockClient, LockKey, Mutex, Operation, RenewalMode,
+    Attempt, Claim, ErrorKind, Holder, LockBackend, LockClient, LockKey, Mutex, Operation,
+    RenewalMode,
 };
 use tokio::task::JoinSet;
 
 use super::{grant, refusal};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// Increments `counter` in two steps, `times` times, each under the lock.
@@ -45,11 +45,11 @@ async fn contend<B: LockBackend>(clients: Vec<LockClient<B>>, key: &LockKey, tas
     assert_eq!(counter.load(Ordering::SeqCst), all * TIMES, "increments were lost");
 }
 
-pub(crate) async fn many_tasks_never_overlap<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn many_tasks_never_overlap(scene: &Scene) {
     contend(vec![scene.client().await], &scene.key(), 32).await;
 }
 
-pub(crate) async fn many_clients_never_overlap<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn many_clients_never_overlap(scene: &Scene) {
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(scene.client().await);
@@ -58,7 +58,7 @@ pub(crate) async fn many_clients_never_overlap<H: Harness>(scene: &Scene<H>) {
     contend(clients, &scene.key(), 4).await;
 }
 
-pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let key = scene.key();
     // The watchdog renews soon where the store tells late of a lease.
     let options = scene.options().ttl(scene.ttl() * 20).renewal(RenewalMode::Off);
@@ -70,7 +70,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>)
     let other = scene.client().await;
     let refused = other.mutex(&key).unwrap().try_lock().await.unwrap();
 
-    assert!(refused.is_none());
+    assert!(refused.is_err());
     assert!(scene.now().since(asked_at) < scene.ttl());
     let after = scene.witness(&key).await.unwrap();
     assert_eq!(before.fingerprint(), after.fingerprint());
@@ -79,7 +79,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once<H: Harness>(scene: &Scene<H>)
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_refusal_names_the_holder_and_the_time_left<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let held = scene.lease(&key);
@@ -94,7 +94,37 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left<H: Harness>(sce
     backend.release(&held).await.unwrap();
 }
 
-pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
+    let key = scene.key();
+    let options = scene.options().ttl(scene.ttl() * 20);
+    let clients = [scene.client_with(options).await, scene.client().await];
+    let mutexes = clients.each_ref().map(|client| client.mutex(&key).unwrap());
+    let guard = mutexes[0].lock().await.unwrap();
+    let ours = scene.witness(&key).await.unwrap();
+
+    // The other client asks the store, and the holder's own knows.
+    for mutex in mutexes {
+        for wait in [Duration::ZERO, scene.slack()] {
+            let busy = mutex.try_lock_for(wait).await.unwrap().unwrap_err();
+            assert_eq!(busy.key(), &key);
+            let holder = busy.holder().expect("the store can tell");
+            assert_eq!(holder.fingerprint(), ours.fingerprint());
+            assert_eq!(holder.description(), ours.description());
+            // To a waiter that it asks to go on, etcd names the holder alone.
+            let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
+            let is_true = |time| time > scene.ttl() && time <= scene.ttl() * 20;
+            assert!(remaining.is_some_and(is_true), "{busy:?}");
+
+            let mutex = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
+            let error = mutex.lock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Timeout);
+            assert_eq!(error.holder().map(Holder::fingerprint), Some(ours.fingerprint()));
+        }
+    }
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn similar_names_are_different_locks(scene: &Scene) {
     let client = scene.client().await;
     let name = scene.key().as_str().to_owned();
     let mut guards = Vec::new();
@@ -110,7 +140,7 @@ pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<
         name.replace('/', "%2F"),
     ] {
         let guard = client.mutex(&similar).unwrap().try_lock().await.unwrap();
-        guards.push(guard.unwrap_or_else(|| panic!("{similar:?} is held by a similar name")));
+        guards.push(guard.unwrap_or_else(|_| panic!("{similar:?} is held by a similar name")));
     }
 
     for guard in guards {
@@ -118,20 +148,20 @@ pub(crate) async fn similar_names_are_different_locks<H: Harness>(scene: &Scene<
     }
 }
 
-pub(crate) async fn one_name_is_one_lock_for_all_clients<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn one_name_is_one_lock_for_all_clients(scene: &Scene) {
     let key = scene.key();
     let (one, other) = (scene.client().await, scene.client().await);
     let guard = one.mutex(&key).unwrap().lock().await.unwrap();
 
-    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().is_err());
 
     guard.release().await.unwrap();
     let guard = other.mutex(key.as_str()).unwrap().try_lock().await.unwrap().unwrap();
-    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    assert!(one.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
     const ROUNDS: usize = 4;
 
     let key = scene.key();
@@ -161,9 +191,7 @@ pub(crate) async fn an_expired_lease_has_one_successor<H: Harness>(scene: &Scene
     }
 }
 
-pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
@@ -172,12 +200,12 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition<H: Harne
 
     assert_eq!(faults.calls(Operation::Acquire), 2);
     let other = scene.client().await;
-    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex(&key).unwrap().try_lock().await.unwrap().is_err());
     guard.release().await.unwrap();
     assert_eq!(scene.witness(&key).await, None);
 }
 
-pub(crate) async fn a_grant_without_a_reply_is_given_back<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
@@ -190,9 +218,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back<H: Harness>(scene: &Sc
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let late = scene.ttl() / 4;
@@ -208,9 +234,7 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held<H: Harne
     scene.until_free(&key, scene.ttl()).await;
 }
 
-pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     faults.inject(Operation::Acquire, Fault::DelayReply(scene.ttl()), 1);
@@ -221,7 +245,7 @@ pub(crate) async fn a_grant_that_comes_too_late_is_refused_and_given_back<H: Har
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
     let (client, other) = (scene.client().await, scene.client().await);
     let keys: Vec<_> = (0..100).map(|_| scene.key()).collect();
     let mut guards = Vec::new();
@@ -231,7 +255,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>)
 
     for (key, guard) in keys.iter().zip(&guards) {
         assert_eq!(guard.key(), key);
-        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_none());
+        assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
     }
     let holders: HashSet<_> = {
         let mut holders = HashSet::new();
@@ -253,7 +277,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix<H: Harness>(scene: &Scene<H>)
     }
 }
 
-pub(crate) async fn a_guard_may_be_released_by_another_task<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_guard_may_be_released_by_another_task(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();

@@ -6,12 +6,9 @@ use leasehold_core::fault::Fault;
 use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation, Release};
 
 use super::{grant, granularity, longest};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let (first, second) = (scene.lease(&key), scene.lease(&key));
@@ -26,9 +23,7 @@ pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing<H: H
     other.release(&second).await.unwrap();
 }
 
-pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -42,7 +37,7 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless<
     assert_eq!(scene.witness(&key).await, None);
 }
 
-pub(crate) async fn a_release_that_was_not_sent_is_repeated<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_that_was_not_sent_is_repeated(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -53,7 +48,7 @@ pub(crate) async fn a_release_that_was_not_sent_is_repeated<H: Harness>(scene: &
     assert_eq!(scene.witness(&key).await, None);
 }
 
-pub(crate) async fn a_stale_release_leaves_the_successor<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let stale = scene.lease(&key).with_ttl(scene.ttl() / 10);
@@ -69,7 +64,7 @@ pub(crate) async fn a_stale_release_leaves_the_successor<H: Harness>(scene: &Sce
     other.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_forged_id_releases_nothing<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_forged_id_releases_nothing(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = scene.lease(&key);
@@ -82,7 +77,7 @@ pub(crate) async fn a_forged_id_releases_nothing<H: Harness>(scene: &Scene<H>) {
     backend.release(&lease).await.unwrap();
 }
 
-pub(crate) async fn renewals_end_even_if_the_release_fails<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn renewals_end_even_if_the_release_fails(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -96,9 +91,7 @@ pub(crate) async fn renewals_end_even_if_the_release_fails<H: Harness>(scene: &S
     assert_eq!(faults.calls(Operation::Renew), renewals);
 }
 
-pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20);
     let (client, faults) = scene.faulty_with(long).await;
@@ -114,7 +107,7 @@ pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind<
     scene.until_free(&key, Duration::from_secs(1)).await;
 }
 
-pub(crate) async fn a_dropped_guard_is_released_in_the_background<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_dropped_guard_is_released_in_the_background(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
 
@@ -123,9 +116,7 @@ pub(crate) async fn a_dropped_guard_is_released_in_the_background<H: Harness>(sc
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_background_release_is_repeated_until_it_is_heard<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_background_release_is_repeated_until_it_is_heard(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -136,7 +127,7 @@ pub(crate) async fn a_background_release_is_repeated_until_it_is_heard<H: Harnes
     scene.until_free(&key, Duration::from_secs(3)).await;
 }
 
-pub(crate) async fn a_guard_dropped_by_a_panic_is_released<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_guard_dropped_by_a_panic_is_released(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let mutex = client.mutex(&key).unwrap();
@@ -150,7 +141,7 @@ pub(crate) async fn a_guard_dropped_by_a_panic_is_released<H: Harness>(scene: &S
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -160,7 +151,7 @@ pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime<H: Harness>(sc
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_guard_may_outlive_its_client<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_guard_may_outlive_its_client(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -173,7 +164,7 @@ pub(crate) async fn a_guard_may_outlive_its_client<H: Harness>(scene: &Scene<H>)
     scene.until_free(&key, Duration::ZERO).await;
 }
 
-pub(crate) async fn a_release_has_happened_when_it_returns<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_has_happened_when_it_returns(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client().await, scene.client().await);
     for _ in 0..50 {
@@ -185,7 +176,7 @@ pub(crate) async fn a_release_has_happened_when_it_returns<H: Harness>(scene: &S
     }
 }
 
-pub(crate) async fn a_shutdown_releases_all_that_it_can<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_shutdown_releases_all_that_it_can(scene: &Scene) {
     let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
     let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
     let mut guards = Vec::new();
@@ -207,7 +198,7 @@ pub(crate) async fn a_shutdown_releases_all_that_it_can<H: Harness>(scene: &Scen
     assert_eq!(refused.kind(), ErrorKind::Closed);
 }
 
-pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let _guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -220,7 +211,7 @@ pub(crate) async fn a_shutdown_that_cannot_finish_says_so_in_time<H: Harness>(sc
     assert!(scene.now().since(asked_at) <= scene.ttl() / 4 + scene.slack());
 }
 
-pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn min_hold_keeps_the_key_closed_after_the_release(scene: &Scene) {
     let key = scene.key();
     let time = scene.ttl() * 3 / 2;
     let client = scene.client_with(scene.options().min_hold(time)).await;

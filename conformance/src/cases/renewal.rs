@@ -10,11 +10,11 @@ use leasehold_core::{
 };
 
 use super::{begun, grant, granularity, until_held};
-use crate::harness::{Disturbance, Harness};
+use crate::harness::{Disturbance, Time};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-pub(crate) async fn a_lock_is_kept_for_many_ttls<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lock_is_kept_for_many_ttls(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -32,7 +32,7 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls<H: Harness>(scene: &Scene<H>) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -44,9 +44,7 @@ pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time<H: Harness>(scene: 
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -63,9 +61,7 @@ pub(crate) async fn failing_renewals_make_a_lease_unsure_and_then_lost<H: Harnes
     drop(guard);
 }
 
-pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -77,7 +73,7 @@ pub(crate) async fn an_unsure_lease_is_held_again_once_a_renewal_succeeds<H: Har
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn renewals_go_on_over_a_new_connection<H: Harness>(scene: &Scene<H>) -> Measured {
+pub(crate) async fn renewals_go_on_over_a_new_connection(scene: &Scene) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
     scene.stalls();
@@ -93,7 +89,7 @@ pub(crate) async fn renewals_go_on_over_a_new_connection<H: Harness>(scene: &Sce
     Ok(())
 }
 
-pub(crate) async fn a_short_silence_costs_no_lock<H: Harness>(scene: &Scene<H>) -> Measured {
+pub(crate) async fn a_short_silence_costs_no_lock(scene: &Scene) -> Measured {
     let key = scene.key();
     let client = scene.client().await;
     scene.stalls();
@@ -109,9 +105,7 @@ pub(crate) async fn a_short_silence_costs_no_lock<H: Harness>(scene: &Scene<H>) 
     Ok(())
 }
 
-pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     // So that it is the renewal that finds out, and not before the thief is done.
@@ -131,9 +125,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals<H: H
     client.backend().release(&thief).await.unwrap();
 }
 
-pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -151,9 +143,7 @@ pub(crate) async fn an_acknowledgement_after_the_deadline_revives_nothing<H: Har
     drop(guard);
 }
 
-pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     for _ in 0..200 {
@@ -169,7 +159,7 @@ pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back<H: 
     }
 }
 
-pub(crate) async fn nothing_is_renewed_after_its_release<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn nothing_is_renewed_after_its_release(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let mutex = client.mutex(&key).unwrap();
@@ -186,7 +176,7 @@ pub(crate) async fn nothing_is_renewed_after_its_release<H: Harness>(scene: &Sce
     assert_eq!(faults.calls(Operation::Renew), renewals);
 }
 
-pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene<H>) -> Measured {
+pub(crate) async fn thousands_of_locks_are_all_renewed(scene: &Scene) -> Measured {
     const LOCKS: usize = 2_000;
 
     /// More at once would only try how fast the machine is.
@@ -211,7 +201,7 @@ pub(crate) async fn thousands_of_locks_are_all_renewed<H: Harness>(scene: &Scene
     Ok(())
 }
 
-pub(crate) async fn an_old_watchdog_leaves_a_new_lease_alone<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_old_watchdog_leaves_a_new_lease_alone(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let first = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -227,7 +217,7 @@ pub(crate) async fn an_old_watchdog_leaves_a_new_lease_alone<H: Harness>(scene: 
     drop(second);
 }
 
-pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock(scene: &Scene) {
     let (client, faults) = scene.faulty().await;
     let stuck = client.mutex(scene.key()).unwrap().lock().await.unwrap();
     let mut others = Vec::new();
@@ -244,7 +234,7 @@ pub(crate) async fn a_renewal_that_always_hangs_costs_no_other_lock<H: Harness>(
     drop((stuck, others));
 }
 
-pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn max_hold_ends_a_lease_that_is_renewed(scene: &Scene) {
     let key = scene.key();
     let limit = scene.ttl() * 2;
     let client = scene.client_with(scene.options().max_hold(limit)).await;
@@ -259,7 +249,7 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed<H: Harness>(scene: &Sc
     drop(guard);
 }
 
-pub(crate) async fn max_hold_may_be_shorter_than_the_ttl<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn max_hold_may_be_shorter_than_the_ttl(scene: &Scene) {
     let key = scene.key();
     let limit = scene.ttl();
     let options = scene.options().ttl(scene.ttl() * 20).max_hold(limit);
@@ -274,7 +264,7 @@ pub(crate) async fn max_hold_may_be_shorter_than_the_ttl<H: Harness>(scene: &Sce
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
-pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn max_hold_limits_an_extension(scene: &Scene) {
     let key = scene.key();
     let limit = scene.ttl() * 2;
     let client = scene.client_with(scene.options().max_hold(limit)).await;
@@ -291,7 +281,7 @@ pub(crate) async fn max_hold_limits_an_extension<H: Harness>(scene: &Scene<H>) {
     scene.until_free(&key, limit.saturating_sub(held) + granularity(client.backend())).await;
 }
 
-pub(crate) async fn extending_moves_the_lease_in_the_store_and_here<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -306,9 +296,7 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here<H: Harness>(
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers(scene: &Scene) {
     let key = scene.key();
     let options = scene.options().ttl(scene.ttl() * 10).renewal(RenewalMode::Off);
     let (client, faults) = scene.faulty_with(options).await;
@@ -322,7 +310,7 @@ pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers<H: Ha
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn an_extension_that_fails_takes_nothing_away<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_extension_that_fails_takes_nothing_away(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -338,7 +326,7 @@ pub(crate) async fn an_extension_that_fails_takes_nothing_away<H: Harness>(scene
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn an_extension_that_hangs_ends_with_the_lease<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -352,9 +340,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease<H: Harness>(scen
     scene.until_free(&key, granularity(client.backend()) + scene.ttl() / 50).await;
 }
 
-pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -373,12 +359,12 @@ pub(crate) async fn an_extension_that_is_dropped_does_not_end_renewals<H: Harnes
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_stalled_process_sees_the_loss_first<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
     let key = scene.key();
     let client = scene.client().await;
     let mutex = client.mutex(&key).unwrap();
     let stall = scene.ttl() * 2;
-    let virtual_time = H::TIME == crate::harness::Time::Virtual;
+    let virtual_time = scene.time() == Time::Virtual;
 
     let check = async move {
         let guard = mutex.lock().await.unwrap();
@@ -406,7 +392,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first<H: Harness>(scene: &Sc
     stalled.join().unwrap();
 }
 
-pub(crate) async fn without_a_watchdog_nothing_is_written<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn without_a_watchdog_nothing_is_written(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -418,7 +404,7 @@ pub(crate) async fn without_a_watchdog_nothing_is_written<H: Harness>(scene: &Sc
     drop(guard);
 }
 
-pub(crate) async fn a_renewal_puts_the_full_ttl_in_force<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_renewal_puts_the_full_ttl_in_force(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
     let lease = scene.lease(&key);

@@ -7,19 +7,16 @@ use leasehold_core::{
 };
 
 use super::{grant, pass_the_end, told_within};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// Waits until the holder has learnt that it is asked back.
-async fn learns<H: Harness>(scene: &Scene<H>, guard: &LockGuard, within: Duration) {
+async fn learns(scene: &Scene, guard: &LockGuard, within: Duration) {
     let told = scene.within(within, guard.revocation_requested()).await;
     assert!(told.is_some(), "it was not told within {within:?}");
     assert!(guard.is_revocation_requested());
 }
 
-pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client().await, scene.client().await);
     let nobody = other.request_revocation(&key).await.unwrap();
@@ -37,7 +34,7 @@ pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on<H: Harn
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 60);
     let (client, other) = (scene.client_with(long).await, scene.client().await);
@@ -49,7 +46,7 @@ pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells<H: Harness>(s
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn the_next_holder_is_not_asked<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn the_next_holder_is_not_asked(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client().await, scene.client().await);
     let mutex = client.mutex(&key).unwrap();
@@ -65,7 +62,7 @@ pub(crate) async fn the_next_holder_is_not_asked<H: Harness>(scene: &Scene<H>) {
     next.release().await.unwrap();
 }
 
-pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = scene.lease(&key).with_ttl(scene.ttl() * 20);
@@ -83,7 +80,7 @@ pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for<H: Harness>(sc
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_request_stands_until_the_last_lease_would_end<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_request_stands_until_the_last_lease_would_end(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let permit =
@@ -99,7 +96,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end<H: Harness>(
     backend.release(&long).await.unwrap();
 }
 
-pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let [lease, next] =
@@ -120,9 +117,7 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked<H: Harness>(scen
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 60);
     let (one, other) = (scene.client_with(long.clone()).await, scene.client_with(long).await);
@@ -142,7 +137,7 @@ pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells<
     }
 }
 
-pub(crate) async fn all_holders_of_a_key_are_asked<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn all_holders_of_a_key_are_asked(scene: &Scene) {
     let key = scene.key();
     let (one, other) = (scene.client().await, scene.client().await);
     let guards = [

@@ -7,21 +7,20 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use leasehold_core::fault::Fault;
 use leasehold_core::{
-    Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId, Release, Retry,
-    RwLock, Share,
+    Claim, ErrorKind, Holder, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId,
+    Release, Retry, RwLock, Share,
 };
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
 use super::{grant, longest, promptly, start_to_wait};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
-fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
 
-fn reader<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+fn reader(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_share(Share::READER)
 }
 
@@ -46,7 +45,7 @@ async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     }
 }
 
-pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     let key = scene.key();
     let inside = Arc::new(AtomicI64::new(0));
     let mut set = JoinSet::new();
@@ -63,17 +62,41 @@ pub(crate) async fn readers_share_and_a_writer_is_alone<H: Harness>(scene: &Scen
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
     let guards = (one.read().await.unwrap(), other.read().await.unwrap());
-    assert!(one.try_write().await.unwrap().is_none());
+    assert!(one.try_write().await.unwrap().is_err());
     guards.0.release().await.unwrap();
-    assert!(one.try_write().await.unwrap().is_none(), "the other still reads");
+    assert!(one.try_write().await.unwrap().is_err(), "the other still reads");
     guards.1.release().await.unwrap();
     let writer = one.try_write().await.unwrap().expect("nobody reads");
-    assert!(other.try_read().await.unwrap().is_none());
-    assert!(other.try_write().await.unwrap().is_none());
+    assert!(other.try_read().await.unwrap().is_err());
+    assert!(other.try_write().await.unwrap().is_err());
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn waiting_readers_enter_together<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refused_reader_or_writer_is_told_a_holder(scene: &Scene) {
+    let key = scene.key();
+    let (one, other) = (scene.client().await, scene.client().await);
+    let (one, other) = (one.rw_lock(&key).unwrap(), other.rw_lock(&key).unwrap());
+    let writer = one.write().await.unwrap();
+    for busy in [
+        other.try_read().await.unwrap().unwrap_err(),
+        other.try_write().await.unwrap().unwrap_err(),
+        one.try_read().await.unwrap().unwrap_err(),
+        one.try_write_for(scene.slack()).await.unwrap().unwrap_err(),
+    ] {
+        assert_eq!(busy.holder().map(Holder::units), Some(u32::MAX), "{busy}");
+    }
+    writer.release().await.unwrap();
+
+    let reader = one.read().await.unwrap();
+    for refused in [other.try_write().await, one.try_write_for(scene.slack()).await] {
+        let busy = refused.unwrap().unwrap_err();
+        assert_eq!(busy.holder().map(Holder::units), Some(1), "{busy}");
+        assert!(busy.remaining().is_some_and(|time| time <= scene.ttl() + scene.slack()));
+    }
+    reader.release().await.unwrap();
+}
+
+pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -98,9 +121,7 @@ pub(crate) async fn waiting_readers_enter_together<H: Harness>(scene: &Scene<H>)
     }
 }
 
-pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let client = scene.client().await;
@@ -120,7 +141,7 @@ pub(crate) async fn a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only<H: Har
     writer.release().await.unwrap();
 }
 
-pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty_with(long(scene)).await;
     let readers = scene.client_with(long(scene)).await;
@@ -130,7 +151,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(
 
     // Without regard for the writer, there would always be one of them inside.
     let another = readers.rw_lock(&key).unwrap();
-    assert!(another.try_read().await.unwrap().is_none());
+    assert!(another.try_read().await.unwrap().is_err());
     let late = tokio::spawn(async move { another.read().await.unwrap() });
     first.release().await.unwrap();
 
@@ -141,7 +162,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer<H: Harness>(
     late.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiting_writer_does_not_starve_readers(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let first = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -161,9 +182,7 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers<H: Harness>(scene: 
     second.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let lock = client.rw_lock(&key).unwrap().reentrant();
@@ -183,7 +202,7 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock<H: Harness
     lock.try_write().await.unwrap().expect("nobody reads any more").release().await.unwrap();
 }
 
-pub(crate) async fn an_owner_that_writes_may_read_and_write_again<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let lock = client.rw_lock(&key).unwrap().reentrant();
@@ -196,14 +215,12 @@ pub(crate) async fn an_owner_that_writes_may_read_and_write_again<H: Harness>(sc
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     outer.release().await.unwrap();
 
-    assert!(other.try_read().await.unwrap().is_none(), "it is a writer's until the last guard");
+    assert!(other.try_read().await.unwrap().is_err(), "it is a writer's until the last guard");
     inner.release().await.unwrap();
     other.try_read().await.unwrap().expect("the last guard is gone").release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
     let writer = holder.rw_lock(&key).unwrap().write().await.unwrap();
@@ -228,7 +245,7 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between<H: Harness
     writes.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_wakes_waiting_readers<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_wakes_waiting_readers(scene: &Scene) {
     let key = scene.key();
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let holder = scene.client_with(long(scene)).await;
@@ -244,7 +261,7 @@ pub(crate) async fn a_downgrade_wakes_waiting_readers<H: Harness>(scene: &Scene<
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let lock = client.rw_lock(&key).unwrap();
@@ -260,9 +277,7 @@ pub(crate) async fn a_downgrade_lets_readers_of_its_own_process_in<H: Harness>(s
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let other = scene.client().await;
@@ -278,7 +293,7 @@ pub(crate) async fn a_downgrade_that_the_store_did_not_hear_of_is_repeated<H: Ha
     downgraded.release().await.unwrap();
 }
 
-pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_downgrade_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(long(scene)).await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -294,7 +309,7 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point<H: Harness>(scene: &
     panic!("the downgrade did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let writer = scene.lease(&key).with_share(Share::WRITER);

@@ -15,17 +15,16 @@ use super::{
     grant, granularity, pass_the_end, promptly, refusal, start_to_wait, told_within,
     waiting_is_queueing,
 };
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// What a semaphore asks for.
 const UNIT: Share = Share::Units { units: 1, limit: 1 };
 
-fn long<H: Harness>(scene: &Scene<H>) -> LockOptions {
+fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
 
-fn permits<H: Harness>(scene: &Scene<H>, key: &LockKey, units: u32, limit: u32) -> Lease {
+fn permits(scene: &Scene, key: &LockKey, units: u32, limit: u32) -> Lease {
     scene.lease(key).with_share(Share::Units { units, limit })
 }
 
@@ -39,7 +38,7 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
             match semaphore.try_acquire_for(count, wait).await {
                 // The store did not answer even once in so short a time.
                 Err(error) if error.kind() == ErrorKind::Indeterminate => None,
-                acquired => acquired.unwrap(),
+                acquired => acquired.unwrap().ok(),
             }
         } else {
             Some(semaphore.acquire(count).await.unwrap())
@@ -56,7 +55,7 @@ async fn take(semaphore: Semaphore, out: Arc<AtomicI64>, rounds: usize) {
     }
 }
 
-pub(crate) async fn no_more_permits_are_out_than_there_are<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn no_more_permits_are_out_than_there_are(scene: &Scene) {
     let key = scene.key();
     let out = Arc::new(AtomicI64::new(0));
     let mut set = JoinSet::new();
@@ -75,30 +74,28 @@ pub(crate) async fn no_more_permits_are_out_than_there_are<H: Harness>(scene: &S
     all.expect("all permits have come back").release().await.unwrap();
 }
 
-pub(crate) async fn all_permits_of_a_request_are_granted_or_none<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let semaphore = client.semaphore(&key, 5).unwrap();
     let three = semaphore.acquire(3).await.unwrap();
     assert_eq!(three.units(), 3);
 
-    assert!(semaphore.try_acquire(3).await.unwrap().is_none());
-    assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(3).await.unwrap().is_err());
+    assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_err());
     // The place of who has given up is given back in the background.
     let patience =
         if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
     let two = two.expect("nothing was taken by the refused");
 
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
     assert!(two.token() > three.token());
     three.release().await.unwrap();
     two.release().await.unwrap();
 }
 
-pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point(scene: &Scene) {
     let client = scene.client_with(long(scene)).await;
     for polls in 0..MANY {
         let key = scene.key();
@@ -117,7 +114,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point<H: Har
     panic!("the acquisition did not complete within {MANY} polls");
 }
 
-pub(crate) async fn a_lost_permit_comes_back_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let (lost, other) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2));
@@ -138,9 +135,7 @@ pub(crate) async fn a_lost_permit_comes_back_once<H: Harness>(scene: &Scene<H>) 
     assert_eq!(backend.release(&third).await.unwrap(), Release::Released);
 }
 
-pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let semaphore = client.semaphore(&key, 3).unwrap();
@@ -157,7 +152,7 @@ pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells<H: H
     }
 }
 
-pub(crate) async fn each_holder_has_its_own_ttl<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let ttl = scene.ttl();
@@ -187,7 +182,7 @@ pub(crate) async fn each_holder_has_its_own_ttl<H: Harness>(scene: &Scene<H>) {
     backend.release(&next).await.unwrap();
 }
 
-pub(crate) async fn permits_are_renewed_while_they_are_held<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn permits_are_renewed_while_they_are_held(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     let semaphore = client.semaphore(&key, 4).unwrap();
@@ -197,12 +192,12 @@ pub(crate) async fn permits_are_renewed_while_they_are_held<H: Harness>(scene: &
 
     assert_eq!((one.state(), three.state()), (LeaseState::Held, LeaseState::Held));
     assert!(faults.calls(Operation::Renew) >= 3);
-    assert!(semaphore.try_acquire(1).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(1).await.unwrap().is_err());
     one.release().await.unwrap();
     three.release().await.unwrap();
 }
 
-pub(crate) async fn a_renewal_gives_units_back_and_takes_none<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_renewal_gives_units_back_and_takes_none(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let all = permits(scene, &key, 3, 3).with_ttl(scene.ttl() * 20);
@@ -223,9 +218,7 @@ pub(crate) async fn a_renewal_gives_units_back_and_takes_none<H: Harness>(scene:
     assert_eq!(backend.release(&one).await.unwrap(), Release::Released);
 }
 
-pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene: &Scene) {
     let key = scene.key();
     let waiting_is_queueing = waiting_is_queueing(scene, UNIT).await;
     let (client, _faults) = scene.faulty_with(long(scene)).await;
@@ -234,7 +227,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter<H: Ha
     let large = semaphore.clone();
     let waits = start_to_wait(scene, &client, async move { large.acquire(3).await }).await;
     if waiting_is_queueing {
-        let refused = async || semaphore.try_acquire(1).await.unwrap().is_none();
+        let refused = async || semaphore.try_acquire(1).await.unwrap().is_err();
         scene.until("it stands in line", Duration::ZERO, refused).await;
     }
 
@@ -253,7 +246,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter<H: Ha
     waits.await.unwrap().unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
     let key = scene.key();
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let holder = scene.client_with(long(scene)).await;
@@ -269,7 +262,7 @@ pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first(scene: &Scene) {
     let (short, long) = (scene.ttl() * 5, scene.ttl() * 20);
     let backend = scene.backend().await;
     for ttls in [[short, long], [long, short]] {
@@ -291,7 +284,7 @@ pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first<H: Harness>(sce
     }
 }
 
-pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let lease = |units| permits(scene, &key, units, 3).with_ttl(scene.ttl() * 20);
@@ -311,19 +304,19 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue<H: Harness>(scene
     backend.release(&two).await.unwrap();
 }
 
-pub(crate) async fn clients_may_name_different_limits<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn clients_may_name_different_limits(scene: &Scene) {
     let key = scene.key();
     let (small, large) = (scene.client().await, scene.client().await);
     let (small, large) = (small.semaphore(&key, 2).unwrap(), large.semaphore(&key, 4).unwrap());
 
     let three = large.acquire(3).await.unwrap();
-    assert!(small.try_acquire(1).await.unwrap().is_none(), "three of its two are out");
+    assert!(small.try_acquire(1).await.unwrap().is_err(), "three of its two are out");
     let fourth = large.try_acquire(1).await.unwrap().expect("one of four is free");
-    assert!(large.try_acquire(1).await.unwrap().is_none());
+    assert!(large.try_acquire(1).await.unwrap().is_err());
     three.release().await.unwrap();
 
     let second = small.try_acquire(1).await.unwrap().expect("one of two is free");
-    assert!(small.try_acquire(1).await.unwrap().is_none());
+    assert!(small.try_acquire(1).await.unwrap().is_err());
     let others = large.try_acquire(2).await.unwrap().expect("two of four are free");
     for guard in [fourth, second, others] {
         guard.release().await.unwrap();
@@ -331,7 +324,7 @@ pub(crate) async fn clients_may_name_different_limits<H: Harness>(scene: &Scene<
     large.acquire(4).await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn impossible_numbers_are_refused_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn impossible_numbers_are_refused_at_once(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty().await;
     for limit in [0, Semaphore::MAX_LIMIT + 1] {
@@ -348,11 +341,11 @@ pub(crate) async fn impossible_numbers_are_refused_at_once<H: Harness>(scene: &S
 
     let most = client.semaphore(&key, Semaphore::MAX_LIMIT).unwrap();
     let all = most.acquire(Semaphore::MAX_LIMIT).await.unwrap();
-    assert!(most.try_acquire(1).await.unwrap().is_none());
+    assert!(most.try_acquire(1).await.unwrap().is_err());
     all.release().await.unwrap();
 }
 
-pub(crate) async fn an_unknown_permit_is_not_released<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn an_unknown_permit_is_not_released(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let known = permits(scene, &key, 1, 1);
@@ -369,7 +362,7 @@ pub(crate) async fn an_unknown_permit_is_not_released<H: Harness>(scene: &Scene<
     assert_eq!(vanished, Renewal::Vanished);
 }
 
-pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_key_is_one_kind_of_lock_at_a_time(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let (mutex, semaphore) = (client.mutex(&key).unwrap(), client.semaphore(&key, 1).unwrap());

@@ -10,15 +10,14 @@ use leasehold_core::{
 };
 
 use super::{grant, refusal};
-use crate::harness::Harness;
 use crate::scene::Scene;
 
 /// Leases of `count` keys that do not end during a case.
-fn leases<H: Harness>(scene: &Scene<H>, count: usize) -> Vec<Lease> {
+fn leases(scene: &Scene, count: usize) -> Vec<Lease> {
     (0..count).map(|_| long_lease(scene, &scene.key())).collect()
 }
 
-fn long_lease<H: Harness>(scene: &Scene<H>, key: &LockKey) -> Lease {
+fn long_lease(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_ttl(scene.ttl() * 20)
 }
 
@@ -51,7 +50,7 @@ async fn release_all<B: LockBackend>(backend: &B, leases: &[Lease]) {
     }
 }
 
-pub(crate) async fn all_keys_are_granted_or_none<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn all_keys_are_granted_or_none(scene: &Scene) {
     let (backend, other) = (scene.backend().await, scene.backend().await);
     for in_the_way in 0..3 {
         let wanted = leases(scene, 3);
@@ -83,7 +82,7 @@ pub(crate) async fn all_keys_are_granted_or_none<H: Harness>(scene: &Scene<H>) {
     }
 }
 
-pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place(scene: &Scene) {
     let backend = scene.backend().await;
     let (wanted, held) = (leases(scene, 3), 1);
     let holder = long_lease(scene, wanted[held].key());
@@ -103,9 +102,7 @@ pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place<H: Harness>(scene:
     }
 }
 
-pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition(scene: &Scene) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 3);
     // An earlier request may have got some, or all.
@@ -123,7 +120,7 @@ pub(crate) async fn a_repeated_request_for_several_is_the_same_acquisition<H: Ha
     backend.release(&later).await.unwrap();
 }
 
-pub(crate) async fn a_grant_of_several_passes_no_queue<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 3);
     let (holder, waiter) = (long_lease(scene, wanted[2].key()), long_lease(scene, wanted[2].key()));
@@ -146,9 +143,7 @@ pub(crate) async fn a_grant_of_several_passes_no_queue<H: Harness>(scene: &Scene
     release_all(&backend, &wanted).await;
 }
 
-pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted(scene: &Scene) {
     let backend = scene.backend().await;
     for other in 0..3 {
         let wanted = leases(scene, 3);
@@ -166,7 +161,7 @@ pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted<H: Harnes
     }
 }
 
-pub(crate) async fn as_many_as_are_promised_are_granted_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn as_many_as_are_promised_are_granted_at_once(scene: &Scene) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 64);
 
@@ -181,7 +176,7 @@ pub(crate) async fn as_many_as_are_promised_are_granted_at_once<H: Harness>(scen
 }
 
 /// Each key is in several sets, and each set is asked for as a whole.
-pub(crate) async fn crossing_sets_never_overlap<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn crossing_sets_never_overlap(scene: &Scene) {
     const SETS: [[usize; 2]; 4] = [[0, 1], [1, 2], [2, 0], [1, 0]];
     const TIMES: u32 = 20;
 

@@ -9,14 +9,14 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::{begun, grant, longest, promptly, refusal, start_to_wait};
 use crate::driven::Observed;
-use crate::harness::{Disturbance, Harness};
+use crate::harness::Disturbance;
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
 /// Starts to wait for a lock in another task, and returns once it waits.
-async fn waiter<H: Harness>(
-    scene: &Scene<H>,
-    client: &LockClient<FaultBackend<Observed<H::Backend>>>,
+async fn waiter(
+    scene: &Scene,
+    client: &LockClient<FaultBackend<Observed>>,
     mutex: Mutex,
 ) -> JoinHandle<LockGuard> {
     start_to_wait(scene, client, async move { mutex.lock().await.unwrap() }).await
@@ -27,7 +27,7 @@ fn rarely() -> Retry {
     Retry::unlimited().every(Duration::from_secs(600))
 }
 
-pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -46,7 +46,7 @@ pub(crate) async fn a_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
     }
 }
 
-pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other(scene: &Scene) {
     let key = scene.key();
     let (holder, third) = (scene.client().await, scene.backend().await);
     let (client, _faults) = scene.faulty().await;
@@ -70,7 +70,7 @@ pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other<H: Harness>(scene:
     third.release(&next).await.unwrap();
 }
 
-pub(crate) async fn a_forced_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_forced_release_wakes_a_waiter(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -86,7 +86,7 @@ pub(crate) async fn a_forced_release_wakes_a_waiter<H: Harness>(scene: &Scene<H>
     drop(guard);
 }
 
-pub(crate) async fn a_waiter_without_any_news_polls<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
     let key = scene.key();
     let pause = Duration::from_millis(100);
     let options = scene.options().ttl(scene.ttl() * 20);
@@ -108,7 +108,7 @@ pub(crate) async fn a_waiter_without_any_news_polls<H: Harness>(scene: &Scene<H>
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scene) {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -140,9 +140,7 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed<H: Harness>(
     }
 }
 
-pub(crate) async fn a_lost_connection_costs_a_waiter_nothing<H: Harness>(
-    scene: &Scene<H>,
-) -> Measured {
+pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) -> Measured {
     let key = scene.key();
     let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
@@ -159,7 +157,7 @@ pub(crate) async fn a_lost_connection_costs_a_waiter_nothing<H: Harness>(
     Ok(())
 }
 
-pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires(scene: &Scene) {
     let key = scene.key();
     let dead = scene.backend().await;
     grant(&dead, &scene.lease(&key)).await;
@@ -174,9 +172,7 @@ pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires<H: Harness>(sc
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client().await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -203,7 +199,7 @@ pub(crate) async fn one_release_serves_one_and_the_others_go_on_waiting<H: Harne
     }
 }
 
-pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before(scene: &Scene) {
     let key = scene.key();
     let (holder, client) = (scene.client().await, scene.client().await);
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -215,20 +211,18 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before<H: Harness>(scene
     let ours = holder.mutex(&key).unwrap();
     for mutex in [&mutex, &ours] {
         let asked_at = scene.now();
-        assert!(mutex.try_lock_for(wait).await.unwrap().is_none());
+        assert!(mutex.try_lock_for(wait).await.unwrap().is_err());
         let waited = scene.now().since(asked_at);
         assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     }
     let error = waits.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
     let instant = std::time::Instant::now();
-    assert!(mutex.try_lock_until(instant).await.unwrap().is_none());
+    assert!(mutex.try_lock_until(instant).await.unwrap().is_err());
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal(scene: &Scene) {
     let key = scene.key();
     let soon = scene.ttl() / 10;
     let options = scene.options().retry(Retry::unlimited().every(soon));
@@ -241,13 +235,13 @@ pub(crate) async fn a_wait_that_ends_during_a_later_attempt_is_a_refusal<H: Harn
     let waiting = waiting.await;
     faults.inject(Operation::Acquire, Fault::SwallowReply, 10);
 
-    assert!(waiting.await.unwrap().unwrap().is_none(), "it was held throughout");
+    assert!(waiting.await.unwrap().unwrap().is_err(), "it was held throughout");
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts >= 2, "{attempts} attempts");
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn one_budget_covers_the_queue_and_the_store<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn one_budget_covers_the_queue_and_the_store(scene: &Scene) {
     let key = scene.key();
     let (holder, client) = (scene.client().await, scene.client().await);
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -258,13 +252,13 @@ pub(crate) async fn one_budget_covers_the_queue_and_the_store<H: Harness>(scene:
     let asked_at = scene.now();
     let (first, second) = tokio::join!(mutex.try_lock_for(wait / 2), mutex.try_lock_for(wait));
 
-    assert!(first.unwrap().is_none() && second.unwrap().is_none());
+    assert!(first.unwrap().is_err() && second.unwrap().is_err());
     let waited = scene.now().since(asked_at);
     assert!(waited >= wait && waited < wait + scene.slack(), "waited {waited:?}");
     guard.release().await.unwrap();
 }
 
-pub(crate) async fn a_flood_of_news_is_no_busy_loop<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn a_flood_of_news_is_no_busy_loop(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client().await;
     let (client, faults) = scene.faulty().await;
@@ -287,9 +281,7 @@ pub(crate) async fn a_flood_of_news_is_no_busy_loop<H: Harness>(scene: &Scene<H>
     waiting.await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store<H: Harness>(
-    scene: &Scene<H>,
-) {
+pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: &Scene) {
     const WAITERS: usize = 1_000;
 
     let key = scene.key();
@@ -315,7 +307,7 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store<H: Harn
     }
 }
 
-pub(crate) async fn callers_of_a_process_are_served_in_order<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn callers_of_a_process_are_served_in_order(scene: &Scene) {
     let key = scene.key();
     let (client, _faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -344,7 +336,7 @@ pub(crate) async fn callers_of_a_process_are_served_in_order<H: Harness>(scene: 
     assert_eq!(order, (0..10).collect::<Vec<_>>());
 }
 
-pub(crate) async fn too_many_waiters_are_refused_at_once<H: Harness>(scene: &Scene<H>) {
+pub(crate) async fn too_many_waiters_are_refused_at_once(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client().await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();

@@ -1,33 +1,31 @@
 //! A backend that counts the calls of it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ForcedRelease, Inspection,
-    KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing, StoreId,
+    KeyPage, KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing,
+    StoreId,
 };
 
 use super::Calls;
 
 /// The backend of a [`Scene`](crate::Scene)'s clients: the harness's own, of which the suite sees whether a call is under way.
 #[derive(Debug)]
-pub struct Observed<B> {
-    inner: B,
+pub(crate) struct Observed {
+    inner: Arc<dyn LockBackend>,
     calls: Calls,
 }
 
-impl<B: LockBackend> Observed<B> {
-    pub(crate) fn new(inner: B, calls: Calls) -> Self {
+impl Observed {
+    pub(crate) fn new(inner: Arc<dyn LockBackend>, calls: Calls) -> Self {
         Self { inner, calls }
-    }
-
-    /// The harness's own backend.
-    pub fn inner(&self) -> &B {
-        &self.inner
     }
 }
 
 #[async_trait]
-impl<B: LockBackend> LockBackend for Observed<B> {
+impl LockBackend for Observed {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
@@ -72,6 +70,11 @@ impl<B: LockBackend> LockBackend for Observed<B> {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let _call = self.calls.begin().await;
         self.inner.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let _call = self.calls.begin().await;
+        self.inner.list(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::{Error, ErrorKind};
 use crate::lock::guard::LockGuard;
 use crate::lock::reaper::Reaper;
@@ -80,11 +81,11 @@ impl Background {
         Ok(Guard::new(self.block_on(call)?, self.clone()))
     }
 
-    /// Blocks until there is a guard, or clearly none.
+    /// Blocks until there is a guard, or others are known to hold the key.
     pub(super) fn try_lock(
         &self,
-        call: impl Future<Output = Result<Option<LockGuard>, Error>>,
-    ) -> Result<Option<Guard>, Error> {
+        call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
+    ) -> Result<Result<Guard, Busy>, Error> {
         Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self.clone())))
     }
 }

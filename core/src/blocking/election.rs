@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::background::Background;
+use crate::busy::Busy;
 use crate::description::Description;
 use crate::election::Leader;
 use crate::error::Error;
@@ -23,7 +24,7 @@ use crate::token::FencingToken;
 /// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
 ///
 /// let term = election.campaign("10.0.0.1:7000")?;
-/// assert!(election.try_campaign("10.0.0.2:7000")?.is_none());
+/// assert!(election.try_campaign("10.0.0.2:7000")?.is_err());
 /// let leader = election.leader()?.expect("somebody leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7000");
 /// term.resign()?;
@@ -69,12 +70,12 @@ impl Election {
         Ok(self.leadership(term))
     }
 
-    /// Makes one attempt; `None` if somebody leads, or waits to. Blocks until the store has answered.
+    /// Makes one attempt; [`Busy`] if somebody leads, or waits to. Blocks until the store has answered.
     ///
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
-    pub fn try_campaign<V>(&self, value: V) -> Result<Option<Leadership>, Error>
+    pub fn try_campaign<V>(&self, value: V) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -83,12 +84,16 @@ impl Election {
         Ok(term.map(|term| self.leadership(term)))
     }
 
-    /// Blocks until elected, for at most `wait`; `None` if others led throughout.
+    /// Blocks until elected, for at most `wait`; [`Busy`] if others led throughout.
     ///
     /// # Errors
     ///
     /// As [`campaign`](Self::campaign), without `Timeout`.
-    pub fn try_campaign_for<V>(&self, value: V, wait: Duration) -> Result<Option<Leadership>, Error>
+    pub fn try_campaign_for<V>(
+        &self,
+        value: V,
+        wait: Duration,
+    ) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,
@@ -97,7 +102,7 @@ impl Election {
         Ok(term.map(|term| self.leadership(term)))
     }
 
-    /// Blocks until elected, at most until `instant`; `None` if others led throughout.
+    /// Blocks until elected, at most until `instant`; [`Busy`] if others led throughout.
     ///
     /// # Errors
     ///
@@ -106,7 +111,7 @@ impl Election {
         &self,
         value: V,
         instant: Instant,
-    ) -> Result<Option<Leadership>, Error>
+    ) -> Result<Result<Leadership, Busy>, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,

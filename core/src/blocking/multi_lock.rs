@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::background::Background;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::guard::{LockGuard, done};
@@ -22,7 +23,7 @@ use crate::token::FencingToken;
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;
 ///
 /// let guard = transfer.lock()?;
-/// assert!(client.mutex("account:1")?.try_lock()?.is_none());
+/// assert!(client.mutex("account:1")?.try_lock()?.is_err());
 /// guard.release()?;
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -127,32 +128,32 @@ impl MultiLock {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt for each part, until one is held; `None` if one is. Blocks until the store has answered.
+    /// Makes one attempt for each part, until one is held; [`Busy`] if one is. Blocks until the store has answered.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock(&self) -> Result<Result<MultiGuard, Busy>, Error> {
         let guard = self.background.block_on(self.lock.try_lock())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Blocks until all parts are ours, for at most `wait`; `None` if they were not to be had in that time.
+    /// Blocks until all parts are ours, for at most `wait`; [`Busy`] if they were not to be had in that time.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<MultiGuard, Busy>, Error> {
         let guard = self.background.block_on(self.lock.try_lock_for(wait))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Blocks until all parts are ours, at most until `instant`; `None` if they were not to be had by then.
+    /// Blocks until all parts are ours, at most until `instant`; [`Busy`] if they were not to be had by then.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<MultiGuard>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<MultiGuard, Busy>, Error> {
         let guard = self.background.block_on(self.lock.try_lock_until(instant))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }

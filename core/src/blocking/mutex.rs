@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -46,30 +47,30 @@ impl Mutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Makes one attempt; `None` if the lock is held. Blocks until the store has answered.
+    /// Makes one attempt; [`Busy`] if the lock is held. Blocks until the store has answered.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+    pub fn try_lock(&self) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock())
     }
 
-    /// Blocks until the lock is ours, for at most `wait`; `None` if it was held throughout.
+    /// Blocks until the lock is ours, for at most `wait`; [`Busy`] if it was held throughout.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Blocks until the lock is ours, at most until `instant`; `None` if it was held throughout.
+    /// Blocks until the lock is ours, at most until `instant`; [`Busy`] if it was held throughout.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock_until(instant))
     }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -24,7 +25,7 @@ use crate::options::LockOptions;
 /// let inner = mutex.lock()?;
 /// assert_eq!(outer.token(), inner.token());
 /// std::thread::scope(|scope| {
-///     scope.spawn(|| assert!(mutex.try_lock().unwrap().is_none()));
+///     scope.spawn(|| assert!(mutex.try_lock().unwrap().is_err()));
 /// });
 /// inner.release()?;
 /// outer.release()?;
@@ -65,30 +66,30 @@ impl ReentrantMutex {
         self.background.lock(self.mutex.lock())
     }
 
-    /// Enters again, or makes one attempt; `None` if another owner holds the lock.
+    /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Option<Guard>, Error> {
+    pub fn try_lock(&self) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock())
     }
 
-    /// Enters again, or blocks for at most `wait`; `None` if another owner held the lock throughout.
+    /// Enters again, or blocks for at most `wait`; [`Busy`] if another owner held the lock throughout.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock_for(wait))
     }
 
-    /// Enters again, or blocks until `instant`; `None` if another owner held the lock throughout.
+    /// Enters again, or blocks until `instant`; [`Busy`] if another owner held the lock throughout.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.mutex.try_lock_until(instant))
     }
 

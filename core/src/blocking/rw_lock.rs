@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -20,12 +21,12 @@ use crate::options::LockOptions;
 /// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
 ///
 /// let (one, other) = (lock.read()?, lock.read()?);
-/// assert!(lock.try_write()?.is_none());
+/// assert!(lock.try_write()?.is_err());
 /// one.release()?;
 /// other.release()?;
 ///
 /// let reader = lock.write()?.downgrade()?;
-/// assert!(lock.try_read()?.is_some());
+/// assert!(lock.try_read()?.is_ok());
 /// # drop(reader);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -72,30 +73,30 @@ impl RwLock {
         self.background.lock(self.lock.read())
     }
 
-    /// Makes one attempt to read; `None` if a writer has the lock, or waits for it.
+    /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read(&self) -> Result<Option<Guard>, Error> {
+    pub fn try_read(&self) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.lock.try_read())
     }
 
-    /// Blocks until we may read, for at most `wait`; `None` if there was no way in.
+    /// Blocks until we may read, for at most `wait`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read_for(&self, wait: Duration) -> Result<Option<Guard>, Error> {
+    pub fn try_read_for(&self, wait: Duration) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.lock.try_read_for(wait))
     }
 
-    /// Blocks until we may read, at most until `instant`; `None` if there was no way in.
+    /// Blocks until we may read, at most until `instant`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
     /// As [`read`](Self::read), without `Timeout`.
-    pub fn try_read_until(&self, instant: Instant) -> Result<Option<Guard>, Error> {
+    pub fn try_read_until(&self, instant: Instant) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.lock.try_read_until(instant))
     }
 
@@ -110,30 +111,30 @@ impl RwLock {
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to write; `None` if anybody has the lock, or waits for it.
+    /// Makes one attempt to write; [`Busy`] if anybody has the lock, or waits for it.
     ///
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write(&self) -> Result<Option<WriteGuard>, Error> {
+    pub fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
         self.writer(self.lock.try_write())
     }
 
-    /// Blocks until we may write, for at most `wait`; `None` if there was no way in.
+    /// Blocks until we may write, for at most `wait`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write_for(&self, wait: Duration) -> Result<Option<WriteGuard>, Error> {
+    pub fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
         self.writer(self.lock.try_write_for(wait))
     }
 
-    /// Blocks until we may write, at most until `instant`; `None` if there was no way in.
+    /// Blocks until we may write, at most until `instant`; [`Busy`] if there was no way in.
     ///
     /// # Errors
     ///
     /// As [`write`](Self::write), without `Timeout`.
-    pub fn try_write_until(&self, instant: Instant) -> Result<Option<WriteGuard>, Error> {
+    pub fn try_write_until(&self, instant: Instant) -> Result<Result<WriteGuard, Busy>, Error> {
         self.writer(self.lock.try_write_until(instant))
     }
 
@@ -149,8 +150,8 @@ impl RwLock {
 
     fn writer(
         &self,
-        call: impl Future<Output = Result<Option<crate::WriteGuard>, Error>>,
-    ) -> Result<Option<WriteGuard>, Error> {
+        call: impl Future<Output = Result<Result<crate::WriteGuard, Busy>, Error>>,
+    ) -> Result<Result<WriteGuard, Busy>, Error> {
         let call = async { Ok(call.await?.map(crate::WriteGuard::into_guard)) };
         Ok(self.background.try_lock(call)?.map(WriteGuard))
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -18,7 +19,7 @@ use crate::options::LockOptions;
 /// let connections = LockClient::new(MemoryBackend::new())?.semaphore("connections", 3)?;
 ///
 /// let two = connections.acquire(2)?;
-/// assert!(connections.try_acquire(2)?.is_none());
+/// assert!(connections.try_acquire(2)?.is_err());
 /// assert_eq!(connections.available()?, 1);
 /// two.release()?;
 /// # Ok::<(), leasehold_core::Error>(())
@@ -63,25 +64,29 @@ impl Semaphore {
         self.background.lock(self.semaphore.acquire(permits))
     }
 
-    /// Makes one attempt; `None` if so many `permits` are not free. Blocks until the store has answered.
+    /// Makes one attempt; [`Busy`] if so many `permits` are not free. Blocks until the store has answered.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout`.
-    pub fn try_acquire(&self, permits: u32) -> Result<Option<Guard>, Error> {
+    pub fn try_acquire(&self, permits: u32) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.semaphore.try_acquire(permits))
     }
 
-    /// Blocks for at most `wait`; `None` if so many `permits` were not free.
+    /// Blocks for at most `wait`; [`Busy`] if so many `permits` were not free.
     ///
     /// # Errors
     ///
     /// As [`acquire`](Self::acquire), without `Timeout`.
-    pub fn try_acquire_for(&self, permits: u32, wait: Duration) -> Result<Option<Guard>, Error> {
+    pub fn try_acquire_for(
+        &self,
+        permits: u32,
+        wait: Duration,
+    ) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.semaphore.try_acquire_for(permits, wait))
     }
 
-    /// Blocks until `instant` at most; `None` if so many `permits` were not free.
+    /// Blocks until `instant` at most; [`Busy`] if so many `permits` were not free.
     ///
     /// # Errors
     ///
@@ -90,7 +95,7 @@ impl Semaphore {
         &self,
         permits: u32,
         instant: Instant,
-    ) -> Result<Option<Guard>, Error> {
+    ) -> Result<Result<Guard, Busy>, Error> {
         self.background.try_lock(self.semaphore.try_acquire_until(permits, instant))
     }
 

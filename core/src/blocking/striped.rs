@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::background::Background;
 use super::guard::Guard;
+use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -21,7 +22,7 @@ use crate::options::LockOptions;
 ///
 /// let (one, other) = (stock.lock()?, stock.lock()?);
 /// assert_ne!(one.segment(), other.segment());
-/// assert!(stock.try_lock()?.is_none());
+/// assert!(stock.try_lock()?.is_err());
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -65,33 +66,33 @@ impl Striped {
         Ok(self.guard(guard))
     }
 
-    /// Makes one attempt for each segment, until one is free; `None` if all are held. Blocks until the store
+    /// Makes one attempt for each segment, until one is free; [`Busy`] if all are held. Blocks until the store
     /// has answered.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
-    pub fn try_lock(&self) -> Result<Option<StripedGuard>, Error> {
+    pub fn try_lock(&self) -> Result<Result<StripedGuard, Busy>, Error> {
         let guard = self.background.block_on(self.striped.try_lock())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Blocks until any segment is ours, for at most `wait`; `None` if none was to be had in that time.
+    /// Blocks until any segment is ours, for at most `wait`; [`Busy`] if none was to be had in that time.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_for(&self, wait: Duration) -> Result<Option<StripedGuard>, Error> {
+    pub fn try_lock_for(&self, wait: Duration) -> Result<Result<StripedGuard, Busy>, Error> {
         let guard = self.background.block_on(self.striped.try_lock_for(wait))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// Blocks until any segment is ours, at most until `instant`; `None` if none was to be had by then.
+    /// Blocks until any segment is ours, at most until `instant`; [`Busy`] if none was to be had by then.
     ///
     /// # Errors
     ///
     /// As [`lock`](Self::lock), without `Timeout`.
-    pub fn try_lock_until(&self, instant: Instant) -> Result<Option<StripedGuard>, Error> {
+    pub fn try_lock_until(&self, instant: Instant) -> Result<Result<StripedGuard, Busy>, Error> {
         let guard = self.background.block_on(self.striped.try_lock_until(instant))?;
         Ok(guard.map(|guard| self.guard(guard)))
     }

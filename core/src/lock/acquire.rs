@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use self::asked::Asked;
 use crate::backend::{Attempt, AttemptAll, CalledBy, Contention, Grant, LockBackend};
+use crate::busy::Busy;
 use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -17,7 +18,7 @@ use crate::lock::hold::Granted;
 use crate::lock::queue::Asker;
 use crate::lock::reaper::{Debt, Reaper};
 use crate::lock::upkeep::Upkeep;
-use crate::lock::{Held, Wait, closed};
+use crate::lock::{Wait, closed};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 use crate::watch::KeyWatch;
@@ -40,7 +41,7 @@ pub(crate) enum Acquired {
     /// The leases are ours, in the order of the claims.
     Granted(Vec<Owed>),
     /// Others hold a key. If it is the only one, the wait or the attempts are used up.
-    Held(Held),
+    Held(Busy),
 }
 
 /// A lease that was granted, and its release, which is owed until the lease is among those that are held.
@@ -108,7 +109,7 @@ struct Acquisition<'a> {
     watch: KeyWatch,
     asked: Vec<Asked<'a>>,
     /// The last attempt was refused.
-    refused: Option<Held>,
+    refused: Option<Busy>,
     /// The store keeps a place for the claim, and calls it up from there.
     is_called: bool,
     /// The store may have something of ours: an earlier attempt that was granted without our knowing, or
@@ -144,7 +145,7 @@ enum Attempted {
 
 /// The store's answer that others hold a key.
 struct Refusal {
-    held: Held,
+    held: Busy,
     retry_after: Option<Duration>,
 }
 
@@ -192,7 +193,7 @@ impl Acquisition<'_> {
     fn report(&mut self, refusal: &Result<Refusal, Error>) {
         for asker in self.askers {
             match refusal {
-                Ok(_) => asker.refused(),
+                Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
                 Err(error) => {
                     // An outage that this caller has waited through in line counts, too.
                     let since = asker.failed(self.answered_at, error);
@@ -204,7 +205,7 @@ impl Acquisition<'_> {
 
     /// Gives up the place in the store's queue before the caller is told that the key is held: a caller that comes next must not
     /// meet it. The reaper goes on with a request that the store is slow to confirm.
-    async fn leave(self, held: Held) -> Acquired {
+    async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;
             let asked = self.asked.into_iter();
@@ -241,7 +242,7 @@ impl Acquisition<'_> {
                 self.outage_pauses = Retry::default().pauses();
                 let retry_after = contention.retry_after();
                 return Attempted::Refused(Refusal {
-                    held: Held::as_told(key, &contention),
+                    held: Busy::as_told(key, &contention),
                     retry_after,
                 });
             }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::Holder;
 use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::lock::queue::{Turn, Waiter};
@@ -248,6 +249,18 @@ impl Hold {
     /// What it says, or will say by its next renewal.
     pub(crate) fn description(&self) -> Option<Description> {
         self.wanted(&lock(&self.state)).description().cloned()
+    }
+
+    /// Its holder, as others may see it.
+    pub(crate) fn holder(&self, now: Instant) -> Holder {
+        let state = lock(&self.state);
+        let lease = self.wanted(&state);
+        let remaining = state.deadline.since(now) + self.options.lock_delay;
+        Holder::new(lease.id().fingerprint())
+            .with_description(lease.description().cloned())
+            .with_remaining(Some(remaining))
+            .with_share(lease.share())
+            .with_token(Some(self.token + u64::from(state.term.0)))
     }
 
     /// Whether its holder of this term was asked to finish early.

@@ -17,11 +17,8 @@ pub(crate) mod upkeep;
 
 use std::time::Duration;
 
-use crate::backend::Contention;
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind};
-use crate::holder::Holder;
-use crate::key::LockKey;
 
 /// How long a call may wait: one budget for all stages.
 #[derive(Clone, Copy, Debug)]
@@ -33,28 +30,9 @@ pub(crate) struct Wait {
     once: bool,
 }
 
-/// Others hold a key that was asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct Held {
-    pub(crate) key: LockKey,
-    /// One of them, if the store told.
-    pub(crate) holder: Option<Holder>,
-}
-
 /// The error of whoever calls, or still waits, when the client is shut down.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was shut down")
-}
-
-impl Held {
-    /// The store tells nothing of them, or was not asked.
-    pub(crate) fn by_somebody(key: &LockKey) -> Self {
-        Self { key: key.clone(), holder: None }
-    }
-
-    pub(crate) fn as_told(key: LockKey, contention: &Contention) -> Self {
-        Self { key, holder: contention.holder().cloned() }
-    }
 }
 
 impl Wait {

@@ -14,18 +14,21 @@ mod tests;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Weak};
 
 pub(crate) use self::asker::{Asker, Return, Turn};
 use self::asker::{Beside, Ticket};
 use self::line::{Joined, LetIn, Line, Stand};
 pub(crate) use self::line::{Waiter, Wish};
 use self::waiting::Waiting;
-use crate::clock::Clock;
+use crate::clock::{Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
+use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
+use crate::lock::hold::Hold;
 use crate::sync::{Mutex, lock};
 
 /// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
@@ -40,10 +43,28 @@ pub(crate) struct LocalQueue {
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// `None` stands for a key that one caller holds as a whole and no other wants: the only line that most keys have for
-    /// longer than a round trip.
-    by_key: HashMap<LockKey, Option<Box<Line>>>,
+    by_key: HashMap<LockKey, Slot>,
     next_ticket: u64,
+}
+
+/// The line of one key.
+#[derive(Debug)]
+enum Slot {
+    /// One caller holds the whole key and no other wants it: the only line that most keys have for longer than a round trip.
+    HeldAlone(Weak<Hold>),
+    Line(Box<Line>),
+}
+
+impl Slot {
+    fn as_line(&mut self) -> &mut Line {
+        if let Self::HeldAlone(hold) = self {
+            *self = Self::Line(Box::new(Line::held(mem::take(hold))));
+        }
+        match self {
+            Self::Line(line) => line,
+            Self::HeldAlone(_) => unreachable!("it was made a line just now"),
+        }
+    }
 }
 
 /// The answer to a caller that came for a key.
@@ -53,8 +74,8 @@ pub(crate) enum Next {
     Ask(Asker),
     /// The lease of the holder before, and with it the turn.
     Guard(LockGuard),
-    /// Others hold the key.
-    Held,
+    /// Others hold the key: one of them, if that is known.
+    Held(Option<Holder>),
 }
 
 /// The outcome of coming for a key.
@@ -94,7 +115,7 @@ impl LocalQueue {
             // Beside a caller that waits for many units there may be some for a smaller request: the store knows.
             return Ok(Next::Ask(Asker::Alone));
         }
-        match self.join(key, wish, back, wait)? {
+        match self.join(key, wish, back, wait, clock)? {
             Joining::Done(next) => Ok(next),
             Joining::Line(waiting) => waiting.wait(wish.options.outage_wait, wait, clock).await,
         }
@@ -107,6 +128,7 @@ impl LocalQueue {
         wish: &Wish,
         back: Option<Return>,
         wait: Wait,
+        clock: &dyn Clock,
     ) -> Result<Joining<'a>, Error> {
         let max = self.max_waiters;
         let (ticket, joined) = self.at(key, |line, next_ticket| {
@@ -117,7 +139,9 @@ impl LocalQueue {
         let beside =
             |once| Asker::Beside(Beside { queue: Arc::clone(self), key: key.clone(), once });
         let asker = match joined {
-            Joined::Held => return Ok(Joining::Done(Next::Held)),
+            Joined::Held(known) => {
+                return Ok(Joining::Done(Next::Held(known.holder(clock.now()))));
+            }
             Joined::Line(next, outage) => {
                 return Ok(Joining::Line(Waiting { queue: self, key, ticket, next, outage }));
             }
@@ -135,12 +159,17 @@ impl LocalQueue {
         Ok(Joining::Done(Next::Ask(asker)))
     }
 
-    /// The error of the store that does not answer the caller with the turn, if there is such a caller.
-    pub(crate) fn outage(&self, key: &LockKey) -> Option<Error> {
-        self.at(key, |line, _| match &line.stand {
-            Stand::Out(outage) => Some(outage.error.repeated()),
-            Stand::Free | Stand::Asking | Stand::Refused | Stand::Held => None,
-        })
+    /// The holder of `key`, as far as the caller with the turn knows.
+    ///
+    /// # Errors
+    ///
+    /// That of the store that does not answer the caller with the turn, if there is such a caller.
+    pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
+        let known = self.at(key, |line, _| match &line.stand {
+            Stand::Out(outage) => Err(outage.error.repeated()),
+            _ => Ok(line.known()),
+        })?;
+        Ok(known.holder(now))
     }
 
     /// Passes the turn on to the first in line, and lets so many more ask beside it.
@@ -180,17 +209,17 @@ impl LocalQueue {
                 let mut line = Line::default();
                 let result = work(&mut line, next_ticket);
                 if !line.is_unused() {
-                    place.insert(Some(Box::new(line)));
+                    place.insert(Slot::Line(Box::new(line)));
                 }
                 result
             }
             Entry::Occupied(mut place) => {
-                let line = place.get_mut().get_or_insert_with(|| Box::new(Line::held()));
+                let line = place.get_mut().as_line();
                 let result = work(line, next_ticket);
                 if line.is_unused() {
                     place.remove();
-                } else if line.is_held_alone() {
-                    *place.get_mut() = None;
+                } else if let Some(hold) = line.held_alone() {
+                    *place.get_mut() = Slot::HeldAlone(Weak::clone(hold));
                 }
                 result
             }

@@ -135,6 +135,6 @@ async fn turn(queue: Arc<LocalQueue>) -> Asker {
     let next = queue.turn(&key(), &wish, None, wait, &Stopped).await;
     match next.expect("there is room, and no outage") {
         Next::Ask(asker) => asker,
-        Next::Guard(_) | Next::Held => unreachable!("no caller holds a lease"),
+        Next::Guard(_) | Next::Held(_) => unreachable!("no caller holds a lease"),
     }
 }

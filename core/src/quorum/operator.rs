@@ -3,11 +3,27 @@
 use std::collections::BTreeMap;
 
 use super::Quorum;
+use super::members::no_answer;
 use crate::backend::{ForcedRelease, LockBackend, Revocation};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::{Holder, Inspection, MemberView};
+use crate::holder::Holder;
+use crate::inspection::{Inspection, MemberView};
 use crate::key::LockKey;
+use crate::listing::KeyPage;
 use crate::membership::Enlistment;
+
+type Progress = (usize, usize, Option<String>);
+
+fn read_progress(after: &str) -> Result<Progress, Error> {
+    let read = || {
+        let mut parts = after.splitn(3, ' ');
+        let (number, told) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let inner = parts.next()?;
+        Some((number, told, (!inner.is_empty()).then(|| inner.to_owned())))
+    };
+    read().ok_or_else(|| Error::new(ErrorKind::Invalid, "no page of the list says so"))
+}
 
 impl<B: LockBackend> Quorum<B> {
     /// Tells of the leases that a majority has, as far as the members that answer tell, and of each member's view.
@@ -29,6 +45,40 @@ impl<B: LockBackend> Quorum<B> {
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
     }
 
+    /// Lists the keys of so many members as make a majority, one after the other: what a majority has, each of them or another of them has.
+    /// `after`: the member to ask, how many have told all before it, and what it said last.
+    pub(super) async fn list_of_majority(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<KeyPage, Error> {
+        let (mut number, told, mut inner) = match after {
+            Some(after) => read_progress(after)?,
+            None => (0, 0, None),
+        };
+        let members = &self.members;
+        loop {
+            let ends = members.clock.now() + members.member_timeout;
+            let page = members.member(number).store.list(prefix, inner.as_deref());
+            let page = clock::until(&*members.clock, ends, page).await;
+            let error = match page.unwrap_or_else(|| Err(no_answer())) {
+                Ok(page) => {
+                    let next = match page.next() {
+                        Some(inner) => Some(format!("{number} {told} {inner}")),
+                        None if told + 1 == members.majority() => None,
+                        None => Some(format!("{} {} ", number + 1, told + 1)),
+                    };
+                    return Ok(page.with_next(next));
+                }
+                Err(error) => error,
+            };
+            (number, inner) = (number + 1, None);
+            if members.len() - number < members.majority() - told {
+                return Err(error);
+            }
+        }
+    }
+
     fn by_majority(&self, answers: &[Inspection]) -> Inspection {
         let last_token = answers.iter().filter_map(Inspection::last_token).max();
         let unheard = self.members.len() - answers.len();
@@ -40,7 +90,8 @@ impl<B: LockBackend> Quorum<B> {
             views.sort_by_key(|view| std::cmp::Reverse(view.remaining()));
             let last_of_majority = views.len().min(self.members.majority()) - 1;
             let is_enough = views.len() + unheard >= self.members.majority();
-            is_enough.then(|| views[last_of_majority].clone())
+            // The token of a member's grant is not that of the quorum's.
+            is_enough.then(|| views[last_of_majority].clone().with_token(None))
         });
         let inspection = may_hold.fold(Inspection::free(), Inspection::with_holder);
         inspection.with_last_token(last_token)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
-use super::round::Answer;
+use super::round::{Answer, Round};
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::claim::Claim;
 use crate::error::{Error, Operation};
@@ -39,6 +39,8 @@ impl<B: LockBackend> Quorum<B> {
                 // A client that only renews takes members back that were restarted, too: they are repaired next time.
                 self.look_beside(limit);
                 self.repair(lease, votes);
+            } else if votes.is_decided(majority) {
+                self.give_back(lease);
             }
         }
         votes.into_iter().map(|votes| votes.outcome(majority)).collect()
@@ -87,13 +89,32 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(lease, round);
     }
 
+    /// Releases what a minority has of a lost lease, or grants to a repair that is under way: its caller releases no lease that is lost.
+    fn give_back(&self, lease: &Lease) {
+        self.claims.forget(lease.id());
+        self.settle_late(lease, self.releases(lease));
+    }
+
+    fn releases(&self, lease: &Lease) -> Round<Release> {
+        self.members.round(0..self.members.len(), |store: Arc<B>| {
+            let lease = lease.clone();
+            async move { store.release(&lease).await }
+        })
+    }
+
+    /// Leaves releases to a task.
+    fn settle_late(&self, lease: &Lease, mut releases: Round<Release>) {
+        let (members, gives_up) =
+            (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
+        self.late.drive(async move {
+            while releases.next(&*members.clock, gives_up).await.is_some() {}
+        });
+    }
+
     /// Releases on all members, also on those that never answered.
     pub(super) async fn release_everywhere(&self, lease: &Lease) -> Result<Release, Error> {
         let majority = self.members.majority();
-        let mut round = self.members.round(0..self.members.len(), |store: Arc<B>| {
-            let lease = lease.clone();
-            async move { store.release(&lease).await }
-        });
+        let mut round = self.releases(lease);
         let (mut released, mut not_held, mut failures) = (0, 0, Vec::new());
         let note = |(number, release): Answer<Release>| {
             match release {
@@ -105,17 +126,14 @@ impl<B: LockBackend> Quorum<B> {
         };
         let ends = self.members.clock.now() + self.members.limit(lease.ttl());
         self.members.collect(&mut round, ends, note).await;
-        let (members, gives_up) =
-            (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
-        self.late
-            .drive(async move { while round.next(&*members.clock, gives_up).await.is_some() {} });
+        let unheard = round.unheard().len();
+        self.settle_late(lease, round);
         if not_held >= majority {
             return Ok(Release::NotHeld);
         }
         if released + not_held >= majority {
             return Ok(Release::Released);
         }
-        let unheard = self.members.len() - released - not_held - failures.len();
         let is_unknown = unheard + released > 0;
         Err(no_majority(released + not_held, majority, &failures, is_unknown)
             .with_operation(Operation::Release)

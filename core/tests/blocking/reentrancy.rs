@@ -17,12 +17,12 @@ fn is_the_threads() {
 
     assert!(inner.iter().all(|inner| inner.token() == outer.token()));
     assert_eq!(inside, outer.token().number());
-    assert!(elsewhere(|| mutex.try_lock().unwrap().is_none()));
-    assert!(elsewhere(|| mutex.try_lock_for(SHORT).unwrap().is_none()));
+    assert!(elsewhere(|| mutex.try_lock().unwrap().is_err()));
+    assert!(elsewhere(|| mutex.try_lock_for(SHORT).unwrap().is_err()));
     drop(inner);
     assert!(outer.is_held() && mutex.is_locked().unwrap());
     elsewhere(|| outer.release()).unwrap();
-    assert!(elsewhere(|| mutex.try_lock().unwrap().is_some()));
+    assert!(elsewhere(|| mutex.try_lock().unwrap().is_ok()));
 }
 
 #[test]
@@ -34,8 +34,8 @@ fn is_shared_by_the_threads_of_a_scope_and_by_no_others() {
 
     let inner = elsewhere(|| owner.sync_scope(|| mutex.try_lock().unwrap().unwrap()));
     assert_eq!(inner.token(), outer.token());
-    assert!(mutex.try_lock().unwrap().is_none());
-    assert!(OwnerId::new().sync_scope(|| mutex.try_lock().unwrap().is_none()));
+    assert!(mutex.try_lock().unwrap().is_err());
+    assert!(OwnerId::new().sync_scope(|| mutex.try_lock().unwrap().is_err()));
 }
 
 #[test]

@@ -12,16 +12,16 @@ fn lets_readers_share_and_a_writer_be_alone() {
         elsewhere(|| lock.try_read_for(LONG).unwrap().unwrap()),
         lock.try_read_until(Instant::now() + LONG).unwrap().unwrap(),
     ];
-    assert!(lock.try_write().unwrap().is_none());
-    assert!(lock.try_write_for(SHORT).unwrap().is_none());
-    assert!(lock.try_write_until(Instant::now() + SHORT).unwrap().is_none());
+    assert!(lock.try_write().unwrap().is_err());
+    assert!(lock.try_write_for(SHORT).unwrap().is_err());
+    assert!(lock.try_write_until(Instant::now() + SHORT).unwrap().is_err());
     for reader in readers {
         reader.release().unwrap();
     }
 
     let writer = lock.write().unwrap();
-    assert!(lock.try_read().unwrap().is_none());
-    assert!(lock.try_read_for(SHORT).unwrap().is_none());
+    assert!(lock.try_read().unwrap().is_err());
+    assert!(lock.try_read_for(SHORT).unwrap().is_err());
     writer.release().unwrap();
     lock.try_write().unwrap().unwrap().release().unwrap();
     lock.try_write_for(LONG).unwrap().unwrap().release().unwrap();
@@ -39,8 +39,8 @@ fn lets_a_writer_become_a_reader() {
     let reader = writer.downgrade().unwrap();
 
     assert_eq!(*reader.token(), token);
-    assert!(elsewhere(|| lock.try_read().unwrap().is_some()));
-    assert!(lock.try_write().unwrap().is_none());
+    assert!(elsewhere(|| lock.try_read().unwrap().is_ok()));
+    assert!(lock.try_write().unwrap().is_err());
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn that_is_reentrant_lets_the_thread_in_again_and_never_a_reader_write() {
 
     let writer = lock.write().unwrap();
     lock.read().unwrap().release().unwrap();
-    assert!(elsewhere(|| lock.try_read().unwrap().is_none()));
+    assert!(elsewhere(|| lock.try_read().unwrap().is_err()));
     writer.release().unwrap();
 
     let _reader = lock.read().unwrap();

@@ -131,13 +131,13 @@ async fn that_do_not_wait_pass_nobody_who_does() {
     let (one, other) =
         (world.client().election("k").unwrap(), world.client().election("k").unwrap());
     let term = one.campaign("first").await.unwrap();
-    assert!(other.try_campaign("impatient").await.unwrap().is_none());
+    assert!(other.try_campaign("impatient").await.unwrap().is_err());
     let waiting = tokio::spawn(async move { other.campaign("patient").await.unwrap() });
     pass(ms(1)).await;
 
     term.resign().await.unwrap();
 
-    assert!(one.try_campaign("impatient").await.unwrap().is_none());
+    assert!(one.try_campaign("impatient").await.unwrap().is_err());
     assert_eq!(waiting.await.unwrap().value().as_str(), "patient");
 }
 
@@ -149,12 +149,12 @@ async fn wait_as_long_as_they_were_told_and_not_longer() {
     let election = world.process_with(options).0.election("k").unwrap();
 
     let asked_at = world.clock.now();
-    assert!(election.try_campaign_for("v", ms(1_000)).await.unwrap().is_none());
+    assert!(election.try_campaign_for("v", ms(1_000)).await.unwrap().is_err());
     assert_eq!(world.clock.now(), asked_at + ms(1_000));
     assert_eq!(election.campaign("v").await.unwrap_err().kind(), ErrorKind::Timeout);
     assert_eq!(world.clock.now(), asked_at + ms(3_000));
     let past = std::time::Instant::now();
-    assert!(election.try_campaign_until("v", past).await.unwrap().is_none());
+    assert!(election.try_campaign_until("v", past).await.unwrap().is_err());
     assert_eq!(world.clock.now(), asked_at + ms(3_000));
 }
 

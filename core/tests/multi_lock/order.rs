@@ -30,7 +30,7 @@ async fn is_kept_when_the_last_part_is_not_to_be_had() {
     let scene = Scene::new();
     let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
 
-    assert!(three(&scene).try_lock().await.unwrap().is_none());
+    assert!(three(&scene).try_lock().await.unwrap().is_err());
 
     assert_eq!(scene.left().await, 1);
     assert_eq!(scene.story(), ["+a", "+b", "-b", "-a"]);

@@ -8,7 +8,7 @@ async fn there_must_be_some() {
     let nothing = scene.client.multi_lock().mutexes([""; 0]).unwrap();
 
     for refused in [
-        nothing.lock().await.map(Some),
+        nothing.lock().await.map(Ok),
         nothing.try_lock().await,
         nothing.try_lock_for(ms(10)).await,
         nothing.run(async |_| unreachable!()).await,
@@ -63,7 +63,7 @@ async fn that_the_store_cannot_do_are_refused() {
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unsupported);
     }
-    assert!(client.multi_lock().mutex("a").unwrap().try_lock().await.unwrap().is_some());
+    assert!(client.multi_lock().mutex("a").unwrap().try_lock().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,14 +91,14 @@ async fn are_the_locks_that_are_had_one_by_one() {
 
     let guard = whole.lock().await.unwrap();
 
-    assert!(other.mutex("mutex").unwrap().try_lock().await.unwrap().is_none());
+    assert!(other.mutex("mutex").unwrap().try_lock().await.unwrap().is_err());
     let semaphore = other.semaphore("permits", 3).unwrap();
     assert_eq!(semaphore.available().await.unwrap(), 1);
-    assert!(semaphore.try_acquire(2).await.unwrap().is_none());
+    assert!(semaphore.try_acquire(2).await.unwrap().is_err());
     let reader = other.rw_lock("reader").unwrap();
-    assert!(reader.try_read().await.unwrap().is_some());
-    assert!(reader.try_write().await.unwrap().is_none());
-    assert!(other.rw_lock("writer").unwrap().try_read().await.unwrap().is_none());
+    assert!(reader.try_read().await.unwrap().is_ok());
+    assert!(reader.try_write().await.unwrap().is_err());
+    assert!(other.rw_lock("writer").unwrap().try_read().await.unwrap().is_err());
     assert_eq!(guard.get("permits").unwrap().units(), 2);
     guard.release().await.unwrap();
     assert_eq!(scene.left().await, 0);

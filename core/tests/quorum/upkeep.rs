@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{ErrorKind, Lease, LockBackend, Release, Renewal};
+use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, Release, Renewal};
 use tokio::time::sleep;
 
 use crate::servers::{MAX_TTL, Servers, State, TTL, key, lock_once};
@@ -50,7 +50,7 @@ async fn lock_outlives_the_loss_of_all_data_one_member_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repair_grants_no_lease_that_a_majority_lost() {
+async fn lease_that_a_majority_lost_is_given_back_by_the_others() {
     let servers = Servers::found(3).await;
     let (client, quorum) = (servers.client(), servers.quorum());
     let guard = client.mutex(key()).unwrap().lock().await.unwrap();
@@ -60,15 +60,36 @@ async fn repair_grants_no_lease_that_a_majority_lost() {
 
     assert_eq!(quorum.renew(guard.lease()).await.unwrap(), Renewal::Vanished);
 
-    assert_eq!(servers.holding(&key()).await, 1);
+    quorum.close().await;
+    assert_eq!(servers.holding(&key()).await, 0);
     assert_eq!(quorum.release(guard.lease()).await.unwrap(), Release::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn repair_under_way_is_given_back_when_the_lease_is_lost() {
+    let servers = Servers::found(3).await;
+    let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
+    quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    servers.0[0].store.force_release(&key()).await.unwrap();
+    assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
+    servers.0[0].set(State::Slow(Duration::from_millis(50)));
+    sleep(Duration::from_millis(1)).await;
+    servers.0[0].set(State::Up);
+    for server in &servers.0[1..] {
+        server.store.force_release(&key()).await.unwrap();
+    }
+
+    assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Vanished);
+
+    quorum.close().await;
+    assert_eq!(servers.holding(&key()).await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn renewal_without_a_majority_stays_unknown() {
     let servers = Servers::found(3).await;
     let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
-    quorum.try_acquire(&leasehold_core::Claim::new(lease.clone())).await.unwrap();
+    quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
     servers.0[..2].iter().for_each(|server| server.set(State::Silent));
 
     let renewal = quorum.renew(&lease).await.unwrap_err();

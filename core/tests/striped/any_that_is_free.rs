@@ -15,8 +15,8 @@ async fn is_taken_until_all_are_held() {
     assert!(held.into_iter().eq(0..5));
 
     let asked_at = scene.clock.now();
-    assert!(striped.try_lock().await.unwrap().is_none());
-    assert!(striped.try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    assert!(striped.try_lock().await.unwrap().is_err());
+    assert!(striped.try_lock_for(Duration::ZERO).await.unwrap().is_err());
     assert_eq!(scene.clock.now(), asked_at);
     drop(guards);
     assert_eq!(scene.left().await, 0);

@@ -40,7 +40,7 @@ async fn at_first_and_was_held_at_last_is_held() {
     let _held = hold_all(&scene, &striped).await;
     scene.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 2);
 
-    assert!(striped.try_lock_for(ms(2_000)).await.unwrap().is_none());
+    assert!(striped.try_lock_for(ms(2_000)).await.unwrap().is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,8 +45,8 @@ async fn are_mutexes_of_their_own() {
     let name = format!("stock/{}", guard.segment());
     assert_eq!(guard.key(), &key(&name));
     assert_eq!(guard.token().key(), &key(&name));
-    assert!(scene.other.mutex(name).unwrap().try_lock().await.unwrap().is_none());
-    assert!(scene.other.mutex("stock").unwrap().try_lock().await.unwrap().is_some());
+    assert!(scene.other.mutex(name).unwrap().try_lock().await.unwrap().is_err());
+    assert!(scene.other.mutex("stock").unwrap().try_lock().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

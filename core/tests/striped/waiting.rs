@@ -95,7 +95,7 @@ async fn ends_with_the_wait() {
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key("stock"))));
         assert_eq!(scene.clock.now(), asked_at + ms(2_000));
-        assert!(striped.try_lock_for(ms(500)).await.unwrap().is_none());
+        assert!(striped.try_lock_for(ms(500)).await.unwrap().is_err());
         assert_eq!(scene.clock.now(), asked_at + ms(2_500));
         assert_eq!(scene.left().await, count as usize);
         assert_eq!(scene.story(), [""; 0]);
@@ -111,7 +111,7 @@ async fn may_end_at_an_instant() {
     // The standard library's clock goes on while tokio's is paused: little enough to be told apart.
     let asked_at = scene.clock.now();
     let soon = std::time::Instant::now() + ms(60_000);
-    assert!(striped.try_lock_until(soon).await.unwrap().is_none());
+    assert!(striped.try_lock_until(soon).await.unwrap().is_err());
 
     let waited = scene.clock.now().since(asked_at);
     assert!(waited > ms(30_000) && waited <= ms(60_000), "{waited:?}");
@@ -139,7 +139,7 @@ async fn that_ends_before_the_round_does_is_over_all_the_same() {
     scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(400)), 1_000);
 
     let asked_at = scene.clock.now();
-    assert!(striped.try_lock_for(ms(1_000)).await.unwrap().is_none());
+    assert!(striped.try_lock_for(ms(1_000)).await.unwrap().is_err());
 
     assert_eq!(scene.clock.now(), asked_at + ms(1_000));
     assert_eq!(scene.faults.calls(Operation::Acquire), 3);
@@ -199,7 +199,7 @@ async fn may_be_dropped_at_any_point() {
         drop(locked.map(Result::unwrap));
         assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
         for _ in 0..3 {
-            assert!(striped.try_lock().await.unwrap().is_some(), "a turn was kept");
+            assert!(striped.try_lock().await.unwrap().is_ok(), "a turn was kept");
         }
         if done {
             assert!(polls > 6, "{polls}");

@@ -450,7 +450,7 @@ mod tls {
         redis.failover().await;
         let mutex = client.mutex("job").unwrap();
         until("it goes on", async || match mutex.try_lock().await {
-            Ok(guard) => guard.is_some(),
+            Ok(guard) => guard.is_ok(),
             Err(error) => !error.is_retryable(),
         })
         .await;

@@ -71,10 +71,10 @@ async fn a_multi_lock_that_is_held_is_refused_by_one_request() {
         (LockClient::new(backend(&redis).await), LockClient::new(backend(&redis).await));
     let _held = other.mutex("c").unwrap().lock().await.unwrap();
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
-    assert!(whole.try_lock().await.unwrap().is_none());
+    assert!(whole.try_lock().await.unwrap().is_err());
     let before = scripts_run(&redis).await;
 
-    assert!(whole.try_lock().await.unwrap().is_none());
+    assert!(whole.try_lock().await.unwrap().is_err());
 
     assert_eq!(scripts_run(&redis).await - before, 1);
     assert_eq!(names(&redis).await, ["lock:c"]);

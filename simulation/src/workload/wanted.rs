@@ -37,8 +37,9 @@ macro_rules! ask {
         match $patience {
             Patience::Once => $lock.$once($($with)?).await?,
             Patience::For(wait) => $lock.$within($($with,)? wait).await?,
-            Patience::Unlimited => Some($lock.$unlimited($($with)?).await?),
+            Patience::Unlimited => Ok($lock.$unlimited($($with)?).await?),
         }
+        .ok()
     };
 }
 

@@ -188,10 +188,18 @@ SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
 ";
 
 pub(super) const INSPECT: &str =
-    "SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease}
+    "SELECT 'holder', fingerprint, description, units, ends - @now, whole, capacity, token FROM {lease}
   WHERE `key` = :key AND place IS NULL AND ends > @now ORDER BY ends LIMIT :listed;
+SELECT 'waiter', fingerprint, description, units, ends - @now, whole, capacity, NULL FROM {lease}
+  WHERE `key` = :key AND place IS NOT NULL AND ends > @now ORDER BY place LIMIT :listed;
+SELECT 'waiting', COUNT(*) FROM {lease} WHERE `key` = :key AND place IS NOT NULL AND ends > @now;
+SELECT 'clock', @now;
 SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND ends > @now;
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
+";
+
+pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
+  WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
 ";
 
 /// Gives the member's row an identity if it has none, or is one of another incarnation.

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::LocalQueue;
-use super::line::{Stand, Waiter};
+use super::line::{Stand, Told, Waiter};
 use crate::clock::Instant;
 use crate::error::Error;
+use crate::holder::Holder;
 use crate::key::LockKey;
+use crate::lock::hold::Hold;
 use crate::options::LockOptions;
 use crate::share::Share;
 
@@ -55,10 +57,11 @@ impl Asker {
         }
     }
 
-    /// Tells the callers behind that others hold the key.
-    pub(crate) fn refused(&self) {
+    /// Tells the callers behind that others hold the key, one of which the store named `at` that time.
+    pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((queue, key)) = self.turn() {
-            queue.at(key, |line, _| line.stand = Stand::Refused);
+            let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
+            queue.at(key, |line, _| line.stand = Stand::Refused(told));
         }
     }
 
@@ -73,17 +76,24 @@ impl Asker {
         since
     }
 
-    /// Gives up the caller's part in the line, after a grant of `share`; back the turn, which an exclusive lease keeps until it ends.
+    /// Gives up the caller's part in the line, after a grant of `share`, and files the lease. An exclusive one keeps the turn until it ends.
     ///
     /// Where others may come in beside the lease, it is their turn now. Each grant lets two of those in line ask, so that a
     /// crowd that finds room is served in a few round trips, and a crowd that finds none costs one request more than it must.
-    pub(crate) fn granted(self, share: Share) -> Option<Turn> {
+    pub(crate) fn granted(
+        self,
+        share: Share,
+        file: impl FnOnce(Option<Turn>) -> Arc<Hold>,
+    ) -> Arc<Hold> {
         match self {
             Self::Turn(turn) if share.is_exclusive() => {
-                if let Some((queue, key)) = &turn.0 {
-                    queue.at(key, |line, _| line.stand = Stand::Held);
+                let line = turn.0.clone();
+                let hold = file(Some(turn));
+                if let Some((queue, key)) = line {
+                    let held = Stand::Held(Arc::downgrade(&hold));
+                    queue.at(&key, |line, _| line.stand = held);
                 }
-                return Some(turn);
+                return hold;
             }
             Self::Turn(mut turn) => {
                 if let Some((queue, key)) = turn.0.take() {
@@ -96,7 +106,7 @@ impl Asker {
                 queue.tell(key, queue.at(key, |line, _| line.let_in(2)));
             }
         }
-        None
+        file(None)
     }
 
     fn turn(&self) -> Option<&(Arc<LocalQueue>, LockKey)> {

@@ -1,15 +1,17 @@
 //! The line for one key: the caller with the turn, and the callers behind it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
 use super::{Next, Return};
 use crate::clock::Instant;
 use crate::error::Error;
+use crate::holder::Holder;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
+use crate::lock::hold::Hold;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -42,11 +44,26 @@ pub(super) enum Stand {
     /// The store has not answered yet.
     Asking,
     /// Others hold it, and the caller with the turn waits for them.
-    Refused,
+    Refused(Option<Box<Told>>),
     /// The store does not answer.
     Out(Box<Outage>),
     /// The caller with the turn holds it, alone.
-    Held,
+    Held(Weak<Hold>),
+}
+
+/// The holder that the store named in a refusal.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) holder: Holder,
+    pub(super) at: Instant,
+}
+
+/// The holder of a key, as far as this process knows.
+#[derive(Clone, Debug)]
+pub(super) enum Known {
+    Nothing,
+    Here(Weak<Hold>),
+    There(Box<Told>),
 }
 
 /// A store that does not answer.
@@ -80,7 +97,7 @@ pub(super) enum Joined {
     Once,
     Beside,
     Alone,
-    Held,
+    Held(Known),
     /// It waits, and hears when an outage begins.
     Line(oneshot::Receiver<Next>, Arc<Notify>),
     TooMany,
@@ -91,13 +108,16 @@ pub(super) type LetIn = Vec<(u64, Waiter)>;
 
 impl Line {
     /// That of a caller that holds the whole key.
-    pub(super) fn held() -> Self {
-        Self { stand: Stand::Held, ..Self::default() }
+    pub(super) fn held(hold: Weak<Hold>) -> Self {
+        Self { stand: Stand::Held(hold), ..Self::default() }
     }
 
-    /// Whether it is that of a caller that holds the whole key, and of no other.
-    pub(super) fn is_held_alone(&self) -> bool {
-        matches!(self.stand, Stand::Held) && self.share.is_whole() && self.is_deserted()
+    /// The lease, if it is the line of a caller that holds the whole key, and of no other.
+    pub(super) fn held_alone(&self) -> Option<&Weak<Hold>> {
+        match &self.stand {
+            Stand::Held(hold) if self.share.is_whole() && self.is_deserted() => Some(hold),
+            _ => None,
+        }
     }
 
     pub(super) fn is_unused(&self) -> bool {
@@ -120,7 +140,7 @@ impl Line {
         if wait.is_once() {
             return match self.stand {
                 Stand::Free => self.give_turn(wish.share),
-                Stand::Held | Stand::Refused if !is_other_kind => Joined::Held,
+                Stand::Held(_) | Stand::Refused(_) if !is_other_kind => Joined::Held(self.known()),
                 _ => Joined::Alone,
             };
         }
@@ -161,7 +181,7 @@ impl Line {
 
     /// How many callers ask for the key, or wait.
     fn callers(&self) -> usize {
-        let asks = matches!(self.stand, Stand::Asking | Stand::Refused | Stand::Out(_));
+        let asks = matches!(self.stand, Stand::Asking | Stand::Refused(_) | Stand::Out(_));
         usize::from(asks) + self.beside + self.waiters.len()
     }
 
@@ -174,7 +194,7 @@ impl Line {
 
     /// Takes the turn from the caller that has it, for the first in line.
     pub(super) fn pass_on(&mut self) -> Option<Waiter> {
-        if matches!(self.stand, Stand::Held | Stand::Refused) {
+        if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
             self.seen_held = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
             self.stand = Stand::Asking;
         }
@@ -219,14 +239,23 @@ impl Line {
     pub(super) fn outage_since(&self) -> Option<Instant> {
         match &self.stand {
             Stand::Out(outage) => Some(outage.since),
-            Stand::Free | Stand::Asking | Stand::Refused | Stand::Held => None,
+            Stand::Free | Stand::Asking | Stand::Refused(_) | Stand::Held(_) => None,
+        }
+    }
+
+    /// The holder, as far as the caller with the turn knows.
+    pub(super) fn known(&self) -> Known {
+        match &self.stand {
+            Stand::Held(hold) => Known::Here(Weak::clone(hold)),
+            Stand::Refused(Some(told)) => Known::There(told.clone()),
+            Stand::Free | Stand::Asking | Stand::Refused(None) | Stand::Out(_) => Known::Nothing,
         }
     }
 
     /// Whether the key was held at some time while this waiter was in line, and is for all that is known.
     pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
         match self.stand {
-            Stand::Held | Stand::Refused => true,
+            Stand::Held(_) | Stand::Refused(_) => true,
             Stand::Free | Stand::Asking => ticket < self.seen_held,
             Stand::Out(_) => false,
         }
@@ -246,6 +275,21 @@ impl Default for Line {
     }
 }
 
+impl Known {
+    /// The holder at `now`. Not to be called while the lines are locked, since it looks into the hold.
+    pub(super) fn holder(self, now: Instant) -> Option<Holder> {
+        match self {
+            Self::Nothing => None,
+            Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
+            Self::There(told) => {
+                let Told { holder, at } = *told;
+                let remaining = holder.remaining().map(|time| time.saturating_sub(now.since(at)));
+                Some(holder.with_remaining(remaining))
+            }
+        }
+    }
+}
+
 impl Waiter {
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         self.wish.owner
@@ -255,7 +299,7 @@ impl Waiter {
     pub(crate) fn give(self, guard: LockGuard) -> Result<(), LockGuard> {
         match self.sender.send(Next::Guard(guard)) {
             Err(Next::Guard(refused)) => Err(refused),
-            Ok(()) | Err(Next::Ask(_) | Next::Held) => Ok(()),
+            Ok(()) | Err(Next::Ask(_) | Next::Held(_)) => Ok(()),
         }
     }
 

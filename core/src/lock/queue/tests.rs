@@ -6,9 +6,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::clock::{Instant, TokioClock};
+use crate::clock::TokioClock;
+use crate::lease::{Fingerprint, Lease};
+use crate::lock::hold::Granted;
 use crate::options::LockOptions;
 use crate::share::Share;
+use crate::watch::KeyWatch;
 
 const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,6 +48,30 @@ async fn turn(queue: &Arc<LocalQueue>, key: &LockKey, clock: &dyn Clock) -> Aske
         Next::Ask(asker @ Asker::Turn(_)) => asker,
         other => panic!("not the turn: {other:?}"),
     }
+}
+
+fn holder(answer: Result<Next, Error>) -> Holder {
+    match answer {
+        Ok(Next::Held(Some(holder))) => holder,
+        other => panic!("no holder: {other:?}"),
+    }
+}
+
+/// Puts a lease in force that lasts for as long as clients have them by default.
+fn granted(asker: Asker, share: Share, clock: &dyn Clock) -> Arc<Hold> {
+    let ttl = LockOptions::DEFAULT_TTL;
+    let granted = Granted {
+        lease: Lease::new(&LockKey::new("k").unwrap(), ttl).with_share(share),
+        token: 1,
+        spare_tokens: 0,
+        sent_at: clock.now(),
+        ttl,
+        unanswered: None,
+        has_news: true,
+        watch: KeyWatch::silent(),
+    };
+    let options = Arc::default();
+    asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,14 +117,30 @@ async fn a_waiter_is_told_held_when_its_wait_ends_behind_a_holder() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
     let first = turn(&queue, &key, &clock).await;
-    let _held = first.granted(Share::Whole);
+    let hold = granted(first, Share::Whole, &clock);
 
     let at_once = next(&queue, &key, Share::Whole, Wait::once(clock.now()), &clock).await;
-    assert!(matches!(at_once, Ok(Next::Held)));
+    assert_eq!(holder(at_once), hold.holder(ZERO));
     let wait = Wait::lasting(Some(SECOND), clock.now());
     let later = next(&queue, &key, Share::Whole, wait, &clock).await;
-    assert!(matches!(later, Ok(Next::Held)));
+    assert_eq!(holder(later), hold.holder(ZERO + SECOND));
     assert_eq!(clock.now(), wait.end());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_holder_to_all_callers_behind() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let asking = turn(&queue, &key, &clock).await;
+    let other = Holder::new(Fingerprint::of(b"other")).with_remaining(Some(SECOND * 9));
+    asking.refused(Some(&other), ZERO);
+
+    let wait = Wait::lasting(Some(SECOND), clock.now());
+    let later = next(&queue, &key, Share::Whole, wait, &clock).await;
+
+    let left = other.clone().with_remaining(Some(SECOND * 8));
+    assert_eq!(holder(later), left);
+    assert_eq!(queue.last_known(&key, clock.now()).unwrap(), Some(left));
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +153,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
     // Only a waiter that met the holder knows of a holder that has left.
-    let holds = asking.granted(Share::Whole);
+    let holds = granted(asking, Share::Whole, &clock);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());
     let mut met = Box::pin(next(&queue, &key, Share::Whole, wait(), &clock));
@@ -120,7 +163,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     let late = next(&queue, &key, Share::Whole, wait(), &clock);
     let (met, late) = tokio::join!(met, late);
 
-    assert!(matches!(met, Ok(Next::Held)));
+    assert!(matches!(met, Ok(Next::Held(_))));
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 
@@ -162,7 +205,7 @@ async fn an_outage_that_ends_is_told_to_none() {
     asking.failed(ZERO, &outage());
     assert!((&mut waits).now_or_never().is_none());
 
-    asking.refused();
+    asking.refused(None, ZERO);
 
     clock.sleep_until(ZERO + SECOND * 100).await;
     assert!((&mut waits).now_or_never().is_none());
@@ -178,7 +221,7 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
         let once = Wait::once(clock.now());
         match next(&queue, &key, Share::Whole, once, &clock).await.unwrap() {
             Next::Ask(Asker::Alone) => true,
-            Next::Held => false,
+            Next::Held(_) => false,
             other => panic!("{other:?}"),
         }
     };
@@ -187,9 +230,9 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
     assert!(asks().await);
     asking.failed(ZERO, &outage());
     assert!(asks().await);
-    asking.refused();
+    asking.refused(None, ZERO);
     assert!(!asks().await);
-    let _turn = asking.granted(Share::Whole);
+    let _held = granted(asking, Share::Whole, &clock);
     assert!(!asks().await);
 }
 
@@ -197,7 +240,7 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
 async fn a_caller_of_another_kind_asks_the_store() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
-    let _turn = turn(&queue, &key, &clock).await.granted(Share::Whole);
+    let _held = granted(turn(&queue, &key, &clock).await, Share::Whole, &clock);
 
     for wait in [for_ever(), Wait::once(ZERO)] {
         let other = next(&queue, &key, Share::READER, wait, &clock).await.unwrap();
@@ -220,14 +263,14 @@ async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
     drop(writer);
 
     // Its grant lets another ask, and its refusal does not.
-    assert!(second.granted(Share::READER).is_none());
+    granted(second, Share::READER, &clock);
     let Next::Ask(third) = third.await.unwrap() else { panic!() };
-    first.refused();
+    first.refused(None, ZERO);
     let mut fourth = Box::pin(reader());
     assert!((&mut fourth).now_or_never().is_none());
-    third.granted(Share::READER);
+    granted(third, Share::READER, &clock);
     assert!((&mut fourth).now_or_never().is_none());
-    first.granted(Share::READER);
+    granted(first, Share::READER, &clock);
     assert!(matches!(fourth.await.unwrap(), Next::Ask(Asker::Turn(_))));
     assert_eq!(queue.len(), 0);
 }
@@ -243,7 +286,7 @@ async fn a_caller_that_was_refused_has_its_place_again() {
     let Next::Ask(first) = reader(None).await.unwrap() else { panic!() };
     let Next::Ask(second) = reader(None).await.unwrap() else { panic!() };
     let ticket = second.once().unwrap();
-    first.refused();
+    first.refused(None, ZERO);
     let mut third = Box::pin(reader(None));
     assert!((&mut third).now_or_never().is_none());
 
@@ -278,7 +321,7 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     drop(alone);
     let again = queue.turn(&key, &fair, None, for_ever(), &clock).await.unwrap();
     // A holder does not wait.
-    let _turn = asking.granted(Share::Whole);
+    let _held = granted(asking, Share::Whole, &clock);
     let more = queue.turn(&key, &fair, None, for_ever(), &clock).await.unwrap();
     drop((again, more));
 }

@@ -51,11 +51,11 @@ impl Waiting<'_> {
                 None => None,
             };
             match next {
-                Some(next @ (Next::Guard(_) | Next::Held)) => return Ok(next),
+                Some(next @ (Next::Guard(_) | Next::Held(_))) => return Ok(next),
                 // A runtime that was stalled may tell of the turn before it tells that the time is over.
                 Some(next) if now < wait.end() => return Ok(next),
                 late => {
-                    let verdict = self.verdict(now >= wait.end());
+                    let verdict = self.verdict(now >= wait.end(), now);
                     drop(late);
                     if let Some(verdict) = verdict {
                         return verdict;
@@ -66,13 +66,14 @@ impl Waiting<'_> {
     }
 
     /// The answer to a caller whose wait is over, or whose patience with an outage.
-    fn verdict(&self, is_over: bool) -> Option<Result<Next, Error>> {
-        self.queue.at(self.key, |line, _| match &line.stand {
+    fn verdict(&self, is_over: bool, now: Instant) -> Option<Result<Next, Error>> {
+        let known = self.queue.at(self.key, |line, _| match &line.stand {
             Stand::Out(outage) => Some(Err(outage.error.repeated())),
             _ if !is_over => None,
-            _ if line.was_seen_held_by(self.ticket) => Some(Ok(Next::Held)),
+            _ if line.was_seen_held_by(self.ticket) => Some(Ok(line.known())),
             _ => Some(Err(unanswered(self.key))),
-        })
+        })?;
+        Some(known.map(|known| Next::Held(known.holder(now))))
     }
 }
 

@@ -8,7 +8,7 @@ async fn refuses_one_attempt_by_one_request() {
         let scene = scene();
         let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
 
-        assert!(three(&scene).try_lock().await.unwrap().is_none());
+        assert!(three(&scene).try_lock().await.unwrap().is_err());
 
         assert_eq!(scene.faults.calls(Operation::Acquire), 1);
         assert_eq!(scene.faults.calls(Operation::Release), 0);
@@ -68,7 +68,7 @@ async fn in_this_process_is_no_request_for_one_attempt() {
         let held = scene.client.mutex(held).unwrap().lock().await.unwrap();
 
         let asked_at = scene.clock.now();
-        assert!(three(&scene).try_lock().await.unwrap().is_none());
+        assert!(three(&scene).try_lock().await.unwrap().is_err());
         assert_eq!(scene.clock.now(), asked_at);
 
         assert_eq!(scene.faults.calls(Operation::Acquire), 1, "that of the holder");
@@ -110,7 +110,7 @@ async fn passes_nobody_who_queues_in_the_store() {
     scene.store.try_acquire(&waiting).await.unwrap();
     scene.store.release(&holder).await.unwrap();
 
-    assert!(three(&scene).try_lock().await.unwrap().is_none());
+    assert!(three(&scene).try_lock().await.unwrap().is_err());
     assert_eq!(scene.story(), [""; 0]);
     let asked_at = scene.clock.now();
     let guard = three(&scene).lock().await.unwrap();

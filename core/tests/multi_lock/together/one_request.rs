@@ -76,8 +76,8 @@ async fn that_the_store_does_not_know_is_no_error() {
     let client = LockClient::new(Plain { store, capabilities });
     let whole = client.multi_lock().mutexes(KEYS).unwrap();
 
-    for guard in [Some(whole.lock().await.unwrap()), whole.try_lock().await.unwrap()] {
-        let Some(guard) = guard else { continue };
+    for guard in [Ok(whole.lock().await.unwrap()), whole.try_lock().await.unwrap()] {
+        let Ok(guard) = guard else { continue };
         assert_eq!(guard.guards().len(), 3);
         guard.release().await.unwrap();
     }

@@ -1,0 +1,212 @@
+//! The view of operators.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use leasehold_core::{
+    Attempt, Claim, Description, Error, Lease, LockBackend, LockClient, LockKey, LockKind,
+    Patience, Share, Waiter,
+};
+
+use super::grant;
+use crate::harness::Time;
+use crate::scene::Scene;
+
+pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
+    let backend = scene.backend().await;
+    let permits = Share::Units { units: 2, limit: 3 };
+    for (share, kind) in [
+        (Share::Whole, LockKind::Mutex),
+        (permits, LockKind::Permits),
+        (Share::Units { units: 1, limit: 1 }, LockKind::Permits),
+        (Share::READER, LockKind::Reader),
+        (Share::WRITER, LockKind::Writer),
+    ] {
+        let lease = scene.lease(&scene.key()).with_share(share);
+        assert_eq!(backend.inspect(lease.key()).await.unwrap().kind(), None);
+        grant(&backend, &lease).await;
+
+        let held = backend.inspect(lease.key()).await.unwrap();
+        backend.renew(&lease).await.unwrap();
+        let renewed = backend.inspect(lease.key()).await.unwrap();
+
+        for seen in [held, renewed] {
+            assert_eq!((seen.kind(), seen.holders().len()), (Some(kind), 1), "{seen:?}");
+            assert_eq!(seen.holders()[0].units(), share.units());
+        }
+        backend.release(&lease).await.unwrap();
+    }
+}
+
+pub(crate) async fn a_downgrade_is_seen(scene: &Scene) {
+    let (key, client) = (scene.key(), scene.client().await);
+    let writer = client.rw_lock(&key).unwrap().write().await.unwrap();
+
+    let reader = writer.downgrade().await.unwrap();
+
+    let seen = client.admin().inspect(&key).await.unwrap();
+    assert_eq!(seen.kind(), Some(LockKind::Reader), "{seen:?}");
+    assert_eq!(seen.waiting(), Some(0));
+    reader.release().await.unwrap();
+}
+
+pub(crate) async fn a_holder_has_the_token_of_its_guard(scene: &Scene) {
+    let (mutex, permit) = (scene.key(), scene.key());
+    let client = scene.client().await;
+    let mutex = client.mutex(&mutex).unwrap().lock().await.unwrap();
+    let permit = client.semaphore(&permit, 3).unwrap().acquire(2).await.unwrap();
+
+    // Redis does not keep that of a mutex.
+    for (guard, is_known) in [(&mutex, false), (&permit, true)] {
+        let seen = client.admin().inspect(guard.key()).await.unwrap();
+        let token = seen.holders()[0].token();
+        assert!(!is_known || token.is_some(), "{seen:?}");
+        assert!(token.is_none_or(|token| token == guard.token().number()), "{seen:?}");
+    }
+    mutex.release().await.unwrap();
+    permit.release().await.unwrap();
+}
+
+pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
+    // So exactly does a token tell the time.
+    const NEARLY: Duration = Duration::from_millis(100);
+
+    let (key, client) = (scene.key(), scene.client().await);
+    let semaphore = client.semaphore(&key, 2).unwrap();
+    let (asked_at, began) = (scene.now(), Instant::now());
+    let guard = semaphore.acquire(1).await.unwrap();
+    let granted_at = scene.now();
+    scene.pass(scene.ttl() / 2).await;
+
+    let passed = scene.now().since(granted_at);
+    let seen = client.admin().inspect(&key).await.unwrap();
+    let at_most = scene.now().since(asked_at).max(began.elapsed());
+
+    if let Some(time) = seen.holders()[0].held_for() {
+        assert!(time <= at_most + NEARLY, "{time:?} in {at_most:?}");
+        // In driven time, not every store's wall clock goes along.
+        let at_least = if scene.time() == Time::Driven { Duration::ZERO } else { passed };
+        assert!(time + NEARLY >= at_least, "{time:?} in {at_least:?}");
+    }
+    guard.release().await.unwrap();
+}
+
+pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
+    let key = scene.key();
+    let (backend, other) = (scene.backend().await, scene.backend().await);
+    let (long, who) = (scene.ttl() * 20, |name: &str| Some(Description::new(name).unwrap()));
+    let lease = |name| scene.lease(&key).with_ttl(long).with_description(who(name));
+    let (holder, first, second) = (lease("holder"), lease("first"), lease("second"));
+    grant(&backend, &holder).await;
+    for (lease, patience) in [(&first, Patience::Queues(long)), (&second, Patience::Waits)] {
+        let claim = Claim::new(lease.clone()).with_patience(patience);
+        let refused = other.try_acquire(&claim).await.unwrap();
+        assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
+    }
+
+    let seen = backend.inspect(&key).await.unwrap();
+
+    let fingerprint = |lease: &Lease| lease.id().fingerprint();
+    let waiting: Vec<_> = seen.queue().iter().map(Waiter::fingerprint).collect();
+    assert_eq!(waiting, [&first, &second].map(fingerprint));
+    assert_eq!(seen.waiting(), Some(2));
+    assert!(seen.queue().iter().all(|waiter| waiter.kind() == LockKind::Mutex), "{seen:?}");
+    let described = |number: usize| seen.queue()[number].description().cloned();
+    assert!(described(0).is_none_or(|it| Some(it) == who("first")), "{seen:?}");
+    assert_eq!(described(1), who("second"));
+
+    for (lease, left) in [(&first, 1), (&second, 0)] {
+        other.release(lease).await.unwrap();
+        assert_eq!(backend.inspect(&key).await.unwrap().waiting(), Some(left));
+    }
+    backend.release(&holder).await.unwrap();
+}
+
+/// The keys in use that begin with `prefix`, and how often each of them is listed.
+async fn listed<B: LockBackend>(
+    client: &LockClient<B>,
+    prefix: &str,
+) -> Result<BTreeMap<LockKey, usize>, Error> {
+    let mut keys = client.admin().list(prefix)?;
+    let mut found = BTreeMap::new();
+    while let Some(page) = keys.next_page().await? {
+        assert!(!page.is_empty());
+        for key in page {
+            *found.entry(key).or_default() += 1;
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) async fn keys_in_use_are_listed_and_no_others(scene: &Scene) {
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let base = scene.key().as_str().to_owned();
+    let name = |rest: &str| format!("{base}{rest}");
+    let held = ["/a", "/a/b", "/%7E{*}", "-"].map(name);
+    let mut guards = Vec::new();
+    for name in &held {
+        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    }
+    let released = client.mutex(name("/gone")).unwrap().lock().await.unwrap();
+    released.release().await.unwrap();
+
+    let all = listed(&client, &base).await.unwrap();
+    let some = listed(&client, &name("/")).await.unwrap();
+    let none = listed(&client, &name("/a/b/c")).await.unwrap();
+
+    let keys = |names: &[String]| names.iter().map(|name| LockKey::new(name).unwrap()).collect();
+    let (mut expected, mut below): (Vec<LockKey>, Vec<LockKey>) = (keys(&held), keys(&held[..3]));
+    expected.sort();
+    below.sort();
+    assert_eq!(all.into_keys().collect::<Vec<_>>(), expected);
+    assert_eq!(some.into_keys().collect::<Vec<_>>(), below);
+    assert!(none.is_empty(), "{none:?}");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
+    let (permit, writer, queued) = (scene.key(), scene.key(), scene.key());
+    let (client, backend) = (scene.client().await, scene.backend().await);
+    let permits = client.semaphore(&permit, 3).unwrap().acquire(2).await.unwrap();
+    let writes = client.rw_lock(&writer).unwrap().write().await.unwrap();
+    let (holder, waiter) = (scene.lease(&queued), scene.lease(&queued).with_ttl(scene.ttl() * 20));
+    grant(&backend, &holder).await;
+    let claim = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    backend.try_acquire(&claim).await.unwrap();
+    backend.release(&holder).await.unwrap();
+
+    for key in [&permit, &writer, &queued] {
+        let found = listed(&client, key.as_str()).await.unwrap();
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [key.clone()]);
+    }
+
+    backend.release(&waiter).await.unwrap();
+    permits.release().await.unwrap();
+    writes.release().await.unwrap();
+}
+
+pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
+    // Less than the least page times its number, and more than the largest page has.
+    const KEYS: usize = 600;
+
+    let (backend, client) = (scene.backend().await, scene.client().await);
+    let base = scene.key().as_str().to_owned();
+    let ttl = scene.ttl() * 20;
+    let lease = |n: usize| Lease::new(&LockKey::new(format!("{base}/{n}")).unwrap(), ttl);
+    let leases: Vec<Lease> = (0..KEYS).map(lease).collect();
+    for lease in &leases {
+        grant(&backend, lease).await;
+    }
+
+    let mut keys = client.admin().list(&base).unwrap();
+    let first = keys.next_page().await.unwrap().expect("there are some");
+    let all = listed(&client, &base).await.unwrap();
+
+    assert!(first.len() < KEYS, "all in one page");
+    assert_eq!(all.len(), KEYS);
+    for lease in &leases {
+        backend.release(lease).await.unwrap();
+    }
+}

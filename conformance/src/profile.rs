@@ -1,0 +1,148 @@
+//! A harness without its type, so that the cases are compiled once for all stores.
+
+use std::env;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::case::{Need, Subject};
+use crate::harness::{Disturbance, Groups, Harness, Time, Timing};
+
+type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
+
+/// The constants of a harness, and the way to start its store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile {
+    pub(crate) name: &'static str,
+    pub(crate) time: Time,
+    pub(crate) groups: Groups,
+    pub(crate) subjects: &'static [Subject],
+    pub(crate) lacks: &'static [Need],
+    hooks: &'static [Need],
+    start: fn() -> Starting,
+}
+
+impl Profile {
+    pub(crate) fn of<H: Harness>() -> Self {
+        Self {
+            name: H::NAME,
+            time: H::TIME,
+            groups: H::GROUPS,
+            subjects: H::SUBJECTS,
+            lacks: H::LACKS,
+            hooks: H::HOOKS,
+            start: || Box::pin(async { Arc::new(H::start().await) as Arc<dyn AnyHarness> }),
+        }
+    }
+
+    /// Starts the store, or finds it.
+    pub(crate) async fn start(&self) -> Arc<dyn AnyHarness> {
+        (self.start)().await
+    }
+
+    /// A runtime for one case.
+    pub(crate) fn runtime(&self) -> Runtime {
+        let mut builder = match self.time {
+            Time::Real => Builder::new_multi_thread(),
+            Time::Driven | Time::Virtual => Builder::new_current_thread(),
+        };
+        builder.worker_threads(2).enable_all().start_paused(self.time == Time::Virtual);
+        builder.build().expect("a runtime can be made")
+    }
+
+    /// The share of the rounds of a long case that this store runs: all where they take no time, and a fifth where each takes round trips.
+    /// The next run draws other rounds.
+    pub(crate) fn rounds(&self, all: usize) -> usize {
+        if runs_everything() || self.time == Time::Virtual { all } else { all / 5 }
+    }
+
+    /// Names the reason for which the harness skips a case, as far as its constants tell.
+    pub(crate) fn skips(&self, group: &str, subject: Subject, needs: &[Need]) -> Option<Need> {
+        if !runs_everything() && !self.groups.contains(group) {
+            return Some(Need::Selection);
+        }
+        if !runs_everything() && !self.subjects.contains(&subject) {
+            return Some(match subject {
+                Subject::Layers => Need::VirtualTime,
+                _ => Need::Selection,
+            });
+        }
+        let has = |need: &Need| match need.feature() {
+            Some(_) => !self.lacks.contains(need),
+            None => self.offers(*need),
+        };
+        needs.iter().copied().find(|need| !has(need))
+    }
+
+    /// Whether the harness has this hook.
+    pub(crate) fn offers(&self, hook: Need) -> bool {
+        self.hooks.contains(&hook) || (hook == Need::Advance && self.time == Time::Driven)
+    }
+}
+
+/// Whether all groups run on all harnesses, and the cases of the layers in real time, too.
+fn runs_everything() -> bool {
+    env::var_os("LEASEHOLD_CONFORMANCE_ALL").is_some()
+}
+
+/// [`Harness`], for objects.
+#[async_trait]
+pub(crate) trait AnyHarness: Send + Sync {
+    async fn connect(&self) -> Arc<dyn LockBackend>;
+    async fn connect_patiently(&self) -> Arc<dyn LockBackend>;
+    async fn witness(&self, key: &LockKey) -> Option<Holder>;
+    fn timing(&self) -> Timing;
+    fn options(&self) -> LockOptions;
+    async fn disturb(&self, disturbance: Disturbance);
+    async fn advance_store(&self, by: Duration);
+    async fn flush_news(&self);
+    fn pulse(&self) -> Box<dyn FnMut() + Send>;
+    async fn advance(&self, keys: &[LockKey], time: Duration);
+}
+
+#[async_trait]
+impl<H: Harness> AnyHarness for H {
+    async fn connect(&self) -> Arc<dyn LockBackend> {
+        Arc::new(Harness::connect(self).await)
+    }
+
+    async fn connect_patiently(&self) -> Arc<dyn LockBackend> {
+        Arc::new(Harness::connect_patiently(self).await)
+    }
+
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        Harness::witness(self, key).await
+    }
+
+    fn timing(&self) -> Timing {
+        Harness::timing(self)
+    }
+
+    fn options(&self) -> LockOptions {
+        Harness::options(self)
+    }
+
+    async fn disturb(&self, disturbance: Disturbance) {
+        Harness::disturb(self, disturbance).await;
+    }
+
+    async fn advance_store(&self, by: Duration) {
+        Harness::advance_store(self, by).await;
+    }
+
+    async fn flush_news(&self) {
+        Harness::flush_news(self).await;
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Harness::pulse(self)
+    }
+
+    async fn advance(&self, keys: &[LockKey], time: Duration) {
+        Harness::advance(self, keys, time).await;
+    }
+}
