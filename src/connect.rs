@@ -58,8 +58,8 @@ pub async fn connect(url: &str) -> Result<LockClient, Error> {
 ///
 /// As [`connect`].
 pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    let Some((scheme, _)) = url.split_once(':') else {
-        return Err(invalid("the URL has no scheme: it begins like redis:// or memory:"));
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(invalid(NO_SCHEME));
     };
     match scheme {
         "memory" => Ok(Arc::new(MemoryBackend::new())),
@@ -69,11 +69,21 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
         "sqlite" => sqlite(url).await,
         _ if redlock::is_redlock(scheme) => redlock::connect(url).await,
         _ if is_redis(scheme) => redis(url).await,
+        _ if is_port(rest) => Err(invalid(NO_SCHEME)),
         _ => Err(invalid(
             "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
              redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
         )),
     }
+}
+
+const NO_SCHEME: &str =
+    "the URL has no scheme: write redis://host:port, or another that says which store it is";
+
+/// Whether it is what follows a host, where the scheme was left out.
+fn is_port(rest: &str) -> bool {
+    let port = rest.split('/').next().unwrap_or_default();
+    !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether it is one of Redis, and so for `redis` or `fred` to read.
@@ -246,6 +256,14 @@ mod tests {
             let error = refusal(url).await;
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(!format!("{error:?}").contains("S3CR3T"));
+        }
+    }
+
+    #[tokio::test]
+    async fn scheme_that_was_left_out_is_asked_for() {
+        for url in ["localhost:6379", "db.example:6379/3", "localhost"] {
+            let error = refusal(url).await;
+            assert!(error.to_string().contains("write redis://host:port"), "{url}: {error}");
         }
     }
 

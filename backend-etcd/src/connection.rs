@@ -207,7 +207,9 @@ impl Connection {
         };
         // Those who wait while another connects wait no longer than it does.
         let connected = timeout(self.config.timeout, connecting).await;
-        connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)))?
+        let connected =
+            connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)));
+        connected.flatten().map_err(|failure| failure.at(&member.endpoint))
     }
 
     /// Connects to a member, and makes sure that it is one of our cluster.

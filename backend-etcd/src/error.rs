@@ -1,10 +1,12 @@
 //! What etcd's and the client crate's errors mean, one by one.
 
 use std::error::Error as StdError;
+use std::io;
 use std::iter;
 
 use etcd_client::Error as EtcdError;
 use leasehold_core::{Error, ErrorKind};
+use tokio::time::error::Elapsed;
 use tonic::{Code, ConnectError, Status};
 
 /// How errors and logs name this backend.
@@ -33,6 +35,17 @@ impl Failure {
             | Self::Unknown(error)
             | Self::LeaseGone(error)
             | Self::Final(error) => error,
+        }
+    }
+
+    /// Says which member it is of, which its text does not.
+    pub(crate) fn at(self, endpoint: &str) -> Self {
+        let (_, address) = endpoint.split_once("://").unwrap_or(("", endpoint));
+        let named = |error: Error| Error::new(error.kind(), format!("{address}: {error}"));
+        match self {
+            Self::MemberDown(error) => Self::MemberDown(named(error)),
+            Self::Final(error) => Self::Final(named(error)),
+            failure => failure,
         }
     }
 
@@ -95,12 +108,29 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 }
 
 /// Of a member that is not there.
-pub(crate) fn unreachable(source: impl StdError + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, "the server cannot be reached").with_source(source)
+pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
+    let io = causes(&cause).find_map(|cause| cause.downcast_ref::<io::Error>());
+    let is_lookup = || causes(&cause).any(|cause| cause.to_string().contains("failed to lookup"));
+    let reason = match io.map(io::Error::kind) {
+        Some(io::ErrorKind::ConnectionRefused) => "connection refused",
+        Some(io::ErrorKind::HostUnreachable) => "host unreachable",
+        Some(io::ErrorKind::NetworkUnreachable) => "network unreachable",
+        _ if is_lookup() => "no such host",
+        _ if causes(&cause).any(|cause| cause.is::<Elapsed>()) => "no answer in time",
+        _ => "the server cannot be reached",
+    };
+    Error::new(ErrorKind::Unavailable, reason)
 }
 
-fn untrusted(source: impl StdError + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Denied, "no TLS connection that both sides trust").with_source(source)
+fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
+    // Those before it wrap the same text, in the words of `Debug`.
+    let cause = causes(&error).last().map(ToString::to_string).unwrap_or_default();
+    Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
+}
+
+/// The server's own words. A status says more of itself, in the words of `Debug`.
+fn words(status: &Status) -> String {
+    status.message().to_owned()
 }
 
 /// Texts are etcd's own (`api/v3rpc/rpctypes/error.go`): codes alone do not tell its errors apart.
@@ -117,40 +147,42 @@ fn of_status(status: Status) -> Failure {
         // Not "server stopped", which is also said of what was proposed to the others already.
         Code::Unavailable if is("no leader") || is("not capable") => {
             let message = "the cluster has no leader at the moment, or the member is not ready";
-            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(status))
+            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         Code::Unauthenticated => {
             let message = "the server does not accept the user or the password";
-            Failure::TokenExpired(error(ErrorKind::Denied, message).with_source(status))
+            Failure::TokenExpired(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("revision of auth store is old") => {
             let message = "the rights were changed at this moment";
-            Failure::TokenExpired(error(ErrorKind::Unavailable, message).with_source(status))
+            Failure::TokenExpired(
+                error(ErrorKind::Unavailable, message).with_source(words(&status)),
+            )
         }
         Code::PermissionDenied => {
             let message =
                 "the user may not do that: it needs to read and write all keys with the prefix";
-            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+            Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::InvalidArgument if is("authentication failed") || is("user name is empty") => {
             let message = "the server does not accept the user or the password";
-            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+            Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::FailedPrecondition if is("authentication is not enabled") => {
             let message = "a user was given, but the server's authentication is not enabled";
-            Failure::Final(error(ErrorKind::Denied, message).with_source(status))
+            Failure::Final(error(ErrorKind::Denied, message).with_source(words(&status)))
         }
         Code::NotFound if is("lease not found") => Failure::LeaseGone(
-            error(ErrorKind::Unavailable, "etcd's lease has ended").with_source(status),
+            error(ErrorKind::Unavailable, "etcd's lease has ended").with_source(words(&status)),
         ),
         Code::ResourceExhausted if is("database space exceeded") => {
             let message = "the server's disk quota is used up: it takes no writes until an operator \
                            compacts, defragments and disarms the alarm";
-            Failure::Final(error(ErrorKind::Refused, message).with_source(status))
+            Failure::Final(error(ErrorKind::Refused, message).with_source(words(&status)))
         }
         Code::ResourceExhausted if is("too many requests") => {
             let message = "the server is overloaded";
-            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(status))
+            Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
         }
         Code::Unavailable
         | Code::DeadlineExceeded
@@ -159,11 +191,11 @@ fn of_status(status: Status) -> Failure {
         | Code::Internal
         | Code::Aborted => {
             let message = "no answer from the cluster, outcome unknown";
-            Failure::Unknown(error(ErrorKind::Indeterminate, message).with_source(status))
+            Failure::Unknown(error(ErrorKind::Indeterminate, message).with_source(words(&status)))
         }
         _ => {
             let message = "the server answered something unexpected";
-            Failure::Final(error(ErrorKind::Unexpected, message).with_source(status))
+            Failure::Final(error(ErrorKind::Unexpected, message).with_source(words(&status)))
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use fred::error::{Error as FredError, ErrorKind as FredKind};
 use leasehold_core::{Error, ErrorKind};
-use leasehold_redis_support::ServerError;
+use leasehold_redis_support::{ServerError, unreachable};
 
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "fred";
@@ -33,7 +33,8 @@ pub(crate) fn connect(error: FredError) -> Error {
         FredKind::Config | FredKind::Url => {
             (ErrorKind::Invalid, "the server's address is not usable")
         }
-        _ => (ErrorKind::Unavailable, "the server cannot be reached"),
+        // fred keeps of its causes nothing but what `Debug` says of them.
+        _ => return unreachable(error.details()),
     };
     Error::new(kind, message).with_source(error)
 }

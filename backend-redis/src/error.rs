@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use leasehold_core::{Error, ErrorKind};
-use leasehold_redis_support::ServerError;
+use leasehold_redis_support::{ServerError, unreachable};
 use redis::{ErrorKind as RedisKind, RedisError};
 
 /// How errors and logs name this backend.
@@ -38,7 +38,7 @@ pub(crate) fn connect(error: RedisError) -> Error {
         RedisKind::InvalidClientConfig => {
             (ErrorKind::Invalid, "the server's address is not usable")
         }
-        _ => (ErrorKind::Unavailable, "the server cannot be reached"),
+        _ => return unreachable(&format!("{:?} {error:?}", io(&error))),
     };
     Error::new(kind, message).with_source(error)
 }
@@ -64,10 +64,12 @@ pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
 
 /// Whether one side did not like what the other said of itself.
 fn is_tls(error: &RedisError) -> bool {
+    io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
+}
+
+/// The failure of the system that is the cause, if it is one.
+fn io(error: &RedisError) -> Option<&io::Error> {
     // The client crate shares its causes, and so hides their types one level deeper.
-    let cause = error
-        .source()
-        .and_then(|source| source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>());
-    let io = cause.and_then(|cause| cause.downcast_ref::<io::Error>());
-    io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
+    let cause = error.source()?.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>();
+    cause?.downcast_ref::<io::Error>()
 }

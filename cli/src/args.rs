@@ -1,74 +1,153 @@
-//! The command line.
+//! The command line, and what its verbs have in common.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use leasehold::{Description, Error, LockClient, LockOptions};
+
+use crate::exit::{self, Failure};
+use crate::key::Key;
+use crate::{cmd, time};
 
 /// Runs commands under distributed locks.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100)]
+#[command(
+    name = "leasehold",
+    version,
+    max_term_width = 100,
+    after_help = "`leasehold --help` also shows the URLs of stores, the environment and examples.",
+    after_long_help = format!("{STORES}\n\n{ENVIRONMENT}\n\n{EXAMPLES}\n\n{}", exit::HELP),
+)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) style: Style,
+
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Run),
-    Status(Status),
-    Release(Release),
-    #[command(hide = true)]
-    Exec(Exec),
+    Run(cmd::run::Args),
+    Hold(cmd::hold::Args),
+    Elect(cmd::elect::Args),
+    Status(cmd::status::Args),
+    List(cmd::list::Args),
+    Watch(cmd::watch::Args),
+    Release(cmd::release::Args),
+    Doctor(cmd::doctor::Args),
+    Acl(cmd::acl::Args),
+    #[cfg(feature = "verify")]
+    Verify(cmd::verify::Args),
+    Completions(cmd::completions::Args),
+    Man(cmd::man::Args),
+}
+
+/// How the command speaks.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub(crate) struct Style {
+    /// Print results as lines of JSON, on stdout, and failures as such, on stderr.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    /// Say nothing about a lock that is busy, and log nothing.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Log what happens, on stderr; twice: all of it. Without it, warnings, or as RUST_LOG says.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 /// Where the locks are.
-#[derive(ClapArgs, Debug)]
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Store")]
 pub(crate) struct Backend {
-    /// The store. Without one: a file in this user's state folder, for locks on this machine.
+    /// The store, like `redis://127.0.0.1`. Without one: a file in this user's state folder, for locks on this machine.
     ///
-    /// `sqlite:/path/to/locks.db`, `redis://[user:password@]host[:port][/database]`, `unix:///socket`,
-    /// `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master`,
-    /// `redis-cluster://[user:password@]host[:port][,host[:port]…]` (with TLS `rediss`),
-    /// `etcd://[user:password@]host[:port][,host[:port]…]` or `etcds://…`,
-    /// `postgres://[user[:password]@]host[:port][/database]`,
-    /// `mysql://user[:password]@host[:port]/database` or `mariadb://…`.
-    ///
-    /// Rather set the environment variable if it holds a password: command lines are visible to all.
+    /// `leasehold --help` lists the URLs. Set the environment variable instead if the URL holds a password: command lines are visible to
+    /// all.
     #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND", hide_env_values = true)]
     pub(crate) url: Option<String>,
+
+    /// Put this before the names of all locks in the store, instead of the store's usual prefix.
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
+    pub(crate) prefix: Option<String>,
 }
 
-/// Runs a command while holding a lock.
-///
-/// The lock is a mutex unless another kind is named; all that name a key must mean the same kind.
-///
-/// The lock is renewed for as long as the command runs, and released when it ends. The command finds
-/// the key in `LEASEHOLD_KEY` and the fencing token in `LEASEHOLD_TOKEN`: whatever it writes to
-/// should refuse a token that is smaller than one it has seen. Signals are passed on to it, and
-/// where the system can, it is killed if this process is; what it has started itself is not.
-///
-/// Exit status: that of the command (128 and the signal's number if one ended it, 126 or 127 if it
-/// cannot be started); 75 if the lock was not obtained in time; 69 if the store cannot be reached;
-/// 76 if the lease was lost; 64 if the command line makes no sense.
-#[derive(ClapArgs, Debug)]
-pub(crate) struct Run {
-    #[command(flatten)]
-    pub(crate) backend: Backend,
-
-    /// How long the store keeps the lock if this process dies.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
-    pub(crate) ttl: Duration,
-
-    /// How long to wait for the lock. Without it: as long as it takes.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "no_wait")]
+/// How long to wait for a lock.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+#[command(next_help_heading = "Lock")]
+pub(crate) struct WaitArgs {
+    /// How long to wait for the lock, and for a store that is down. Without it: for the lock as long as it takes, for the store 10 s.
+    ///
+    /// A TIME is a number of seconds, or like 500ms, 30s, 5m, 1h 30m, 1d.
+    #[arg(long, short, value_name = "TIME", value_parser = time::parse, conflicts_with = "no_wait", env = "LEASEHOLD_WAIT")]
     pub(crate) wait: Option<Duration>,
 
-    /// Give up at once if somebody else holds the lock.
-    #[arg(long)]
+    /// Give up at once if the lock is busy.
+    #[arg(long, short)]
     pub(crate) no_wait: bool,
+}
 
-    /// Hold one of so many permits: this many commands may run at once, on all machines.
+/// What a lease is to be like.
+#[derive(ClapArgs, Clone, Copy, Debug)]
+#[command(next_help_heading = "Lock")]
+pub(crate) struct LeaseArgs {
+    /// How long the store keeps the lock if this process dies. It is renewed until then.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time::parse, env = "LEASEHOLD_TTL")]
+    pub(crate) ttl: Duration,
+
+    /// Stand in one queue with all others that wait, on all machines: first come, first served.
+    #[arg(long)]
+    pub(crate) fair: bool,
+
+    /// How long the lock stays closed after it was obtained, however soon it is released.
+    ///
+    /// With `--no-wait`, a job that cron starts on many machines runs once: take more than their clocks differ by.
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) min_hold: Option<Duration>,
+
+    /// How long the lock is held at most: a command that takes longer is stopped.
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub(crate) max_hold: Option<Duration>,
+
+    /// How long the lock stays closed beyond the TTL if this process dies or is cut off.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = time::parse)]
+    pub(crate) lock_delay: Duration,
+}
+
+impl LeaseArgs {
+    pub(crate) fn options(&self, client: &LockClient, wait: &WaitArgs) -> LockOptions {
+        let mut options =
+            client.options().ttl(self.ttl).fair(self.fair).lock_delay(self.lock_delay);
+        if let Some(time) = self.min_hold {
+            options = options.min_hold(time);
+        }
+        if let Some(limit) = self.max_hold {
+            options = options.max_hold(limit);
+        }
+        if let Some(wait) = wait.wait {
+            // A store that is down is waited for like a lock.
+            options = options.outage_wait(wait);
+        }
+        options
+    }
+}
+
+/// The lock that is wanted.
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Lock")]
+pub(crate) struct LockArgs {
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+
+    #[command(flatten)]
+    pub(crate) lease: LeaseArgs,
+
+    /// Hold one of so many permits: this many commands may run at once, on all machines. All should name the same number.
     #[arg(long, value_name = "N", conflicts_with_all = ["read", "write"])]
     pub(crate) permits: Option<u32>,
 
@@ -80,111 +159,74 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Stand in one queue with all others that wait, on all machines: first come, first served.
-    #[arg(long)]
-    pub(crate) fair: bool,
+    /// Who holds the lock, in words, for `status` and for those who wait. Without it: host and process id.
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_DESCRIPTION")]
+    pub(crate) description: Option<String>,
 
-    /// How long the lock stays closed after it was obtained, however soon the command ends.
-    ///
-    /// With `--no-wait`, a job that cron starts on many machines runs once: take more than their clocks differ by.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) min_hold: Option<Duration>,
-
-    /// How long the lock stays closed beyond the TTL if this process dies or is cut off.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
-    pub(crate) lock_delay: Duration,
-
-    /// What to do with the command if the lease is lost, or about to be.
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
-    pub(crate) on_lost: OnLost,
-
-    /// What to do with the command if somebody asks for the lock: `leasehold release --ask`.
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Ignore)]
-    pub(crate) on_asked: OnAsked,
-
-    /// How long the command has to end after it was asked to, before it is killed.
-    ///
-    /// It is asked early enough that this is over before the lease is.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
-    pub(crate) kill_after: Duration,
-
-    /// The lock's name.
-    pub(crate) key: OsString,
-
-    /// The command and its arguments.
-    #[arg(last = true, required = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
+    /// Hold this lock too, at the same time; may be repeated. All or none are held, whatever the order.
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) also: Vec<OsString>,
 }
 
-/// What to do with the command if the lease is lost.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum OnLost {
-    /// Ask it to end (SIGTERM), then kill it, all before somebody else can get the lock.
-    Term,
-    /// Let it run on, unprotected.
-    Ignore,
+impl LockArgs {
+    pub(crate) fn options(&self, client: &LockClient) -> Result<LockOptions, Error> {
+        let options = self.lease.options(client, &self.wait);
+        Ok(match &self.description {
+            Some(text) => options.description(Description::new(text.clone())?),
+            None => options,
+        })
+    }
+
+    /// `key`, and all others that are to be held with it.
+    pub(crate) fn keys(&self, key: &OsString) -> Result<Vec<Key>, Failure> {
+        let names = [key].into_iter().chain(&self.also);
+        Ok(names.map(|name| Key::new(name)).collect::<Result<_, _>>()?)
+    }
 }
 
-/// What to do with the command if somebody asks for the lock.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum OnAsked {
-    /// Ask it to end (SIGTERM), and leave it all the time it needs.
-    Term,
-    /// Let it run on.
-    Ignore,
-}
+const STORES: &str = "\
+Stores, as --backend or LEASEHOLD_BACKEND name them:
+  sqlite:/path/to/locks.db                                     the processes of this machine
+  redis://[user:password@]host[:port][/database]               one Redis or Valkey server
+  unix:///path/to/socket                                       the same
+  redis-sentinel://[user:password@]host[:port][,…]/master      the server that Sentinel names
+  redis-cluster://[user:password@]host[:port][,…]              a cluster
+  redlock+redis://[user:password@]host[:port],host,host[,…]    a quorum of 3, 5, 7 or 9 servers
+  etcd://[user:password@]host[:port][,…]                       an etcd cluster
+  postgres://[user[:password]@]host[:port][/database]          tables in PostgreSQL
+  mysql://user[:password]@host[:port]/database                 tables in MySQL; mariadb:// too
+With TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://, etcds://;
+?sslmode=verify-full for PostgreSQL, ?ssl-mode=verify_identity for MySQL.
 
-/// Shows who holds a lock.
-///
-/// Exit status: 0 if it is held, 1 if it is free, 69 if the store cannot be reached, 64 if the
-/// command line makes no sense.
-#[derive(ClapArgs, Debug)]
-pub(crate) struct Status {
-    #[command(flatten)]
-    pub(crate) backend: Backend,
+Parameters, after ? and between &:
+  prefix=TEXT        before the names of all locks (lock: on Redis, lock/ on etcd)
+  timeout-ms=N       for a connection, and for each request
+  wait-replicas=N    Redis: a lock counts once so many replicas have it, or the majority
+  push=off           Redis: poll instead of being told
+  client=fred        Redis: with the other client crate
+  ca=, cert=, key=   TLS: paths of PEM files
+  docs/operating.md lists them all.";
 
-    /// Print one line of JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+const ENVIRONMENT: &str = "\
+Environment:
+  LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT, LEASEHOLD_DESCRIPTION
+                     stand for the options of these names
+  LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, with what backend, prefix, ttl, wait, min-hold, max-hold,
+                     lock-delay, kill-after, on-lost, on-asked and description are otherwise
+                     (~/.config/leasehold/config)
+  RUST_LOG           what to log, like leasehold_core=debug,warn
+A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment.";
 
-    /// The lock's name.
-    pub(crate) key: OsString,
-}
-
-/// Ends somebody else's lease, as an operator, or asks for it.
-///
-/// With `--force`, its holder learns of it soon, and may go on until then: have whatever it writes to
-/// refuse the tokens below the one that is printed. With `--ask`, it learns of it too, and does what it likes.
-///
-/// Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free, 69 if the store cannot be reached,
-/// 64 if the command line makes no sense.
-#[derive(ClapArgs, Debug)]
-pub(crate) struct Release {
-    #[command(flatten)]
-    pub(crate) backend: Backend,
-
-    /// End it. Yes, it is somebody else's.
-    #[arg(long, required_unless_present = "ask")]
-    pub(crate) force: bool,
-
-    /// Ask its holder to finish early, and leave it to them.
-    #[arg(long, conflicts_with = "force")]
-    pub(crate) ask: bool,
-
-    /// The lock's name.
-    pub(crate) key: OsString,
-}
-
-/// Becomes a command that dies with the process that supervises it. For `run` itself.
-#[derive(ClapArgs, Debug)]
-pub(crate) struct Exec {
-    /// The process that supervises.
-    pub(crate) supervisor: i32,
-
-    /// The command and its arguments.
-    #[arg(last = true, required = true)]
-    pub(crate) command: Vec<OsString>,
-}
+const EXAMPLES: &str = "\
+Examples:
+  leasehold run nightly ./report.sh                     one at a time
+  leasehold run --no-wait --min-hold 1m nightly -- ./report.sh
+                                                        once, from the crontabs of many machines
+  leasehold run --permits 3 import ./import.sh          three at a time
+  leasehold status nightly                              who holds it, and who waits
+  leasehold list                                        all locks in use
+  leasehold release --ask nightly                       asks the holder to finish early
+  leasehold release --force nightly                     ends its lease";
 
 #[cfg(test)]
 mod tests {

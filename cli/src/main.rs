@@ -1,42 +1,65 @@
 //! The `leasehold` command: runs commands under distributed locks.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the command `leasehold` supervises commands by means of Linux; the library runs elsewhere too"
+);
+
 mod args;
 mod cmd;
+mod config;
 mod exit;
+mod held;
+mod key;
+mod log;
+mod obtain;
+mod out;
+mod place;
+mod signals;
 mod store;
 mod supervised;
+mod time;
+mod tree;
+mod work;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(usage) => return exit::usage(&usage),
-    };
-    match run(args) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
-    }
+    run().unwrap_or_else(Failure::report)
 }
 
 /// One thread: the supervised command dies with the thread that started it.
-fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Command::Exec(exec) = args.command {
-        return Err(supervised::exec(exec));
-    }
+fn run() -> Result<ExitCode, Failure> {
+    cmd::exec::run()?;
+    let matches = config::apply(Args::command())?.try_get_matches();
+    let args = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
+        Ok(args) => args,
+        Err(usage) => return Ok(exit::usage(&usage)),
+    };
+    out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
+    log::start(args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
     runtime.block_on(async {
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
+            Command::Hold(hold) => cmd::hold::run(hold).await,
+            Command::Elect(elect) => cmd::elect::run(elect).await,
             Command::Status(status) => cmd::status::run(status).await,
+            Command::List(list) => cmd::list::run(list).await,
+            Command::Watch(watch) => cmd::watch::run(watch).await,
             Command::Release(release) => cmd::release::run(release).await,
-            Command::Exec(_) => unreachable!("handled before there was a runtime"),
+            Command::Doctor(doctor) => cmd::doctor::run(doctor).await,
+            #[cfg(feature = "verify")]
+            Command::Verify(verify) => cmd::verify::run(verify).await,
+            Command::Acl(acl) => cmd::acl::run(&acl),
+            Command::Completions(shell) => cmd::completions::run(&shell),
+            Command::Man(man) => cmd::man::run(&man),
         }
     })
 }

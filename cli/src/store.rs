@@ -2,48 +2,129 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use leasehold::LockClient;
+use leasehold::{LockClient, LockOptions};
+use tokio::time::{Instant, sleep};
 
 use crate::args::Backend;
-use crate::exit::{self, Failure};
+use crate::exit::Failure;
 
-impl Backend {
-    /// Connects to the named store, or opens the file in the user's state folder.
-    pub(crate) async fn connect(&self) -> Result<LockClient, Failure> {
-        match self.url.as_deref() {
-            None => open(&default_file()?).await,
-            Some("") => Err(usage(
-                "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
-            )),
-            Some(url) if url.starts_with("memory:") => Err(usage(
-                "a memory: store excludes no other command: leave --backend out for locks on this machine, or name a server",
-            )),
-            Some(url) => Ok(leasehold::connect(url).await?),
+/// Between two attempts to connect: short beside the start of a server, long beside the attempt.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// How long to wait for a store that is down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    None,
+    /// As long as any caller that waits for a lock.
+    Usual,
+    For(Duration),
+}
+
+impl Patience {
+    fn limit(self) -> Duration {
+        match self {
+            Self::None => Duration::ZERO,
+            Self::Usual => LockOptions::DEFAULT_OUTAGE_WAIT,
+            Self::For(wait) => wait,
         }
     }
 }
 
-#[cfg(feature = "sqlite")]
-async fn open(file: &Path) -> Result<LockClient, Failure> {
-    use std::io::{IsTerminal, stderr};
-
-    use leasehold::sqlite::{SqliteBackend, SqliteConfig};
-
-    let is_new = !file.exists();
-    let backend = SqliteBackend::connect_with(SqliteConfig::new(file)?).await?;
-    if is_new && stderr().is_terminal() {
-        eprintln!(
-            "leasehold: locks of this user on this machine are in {}; for others, name a store by --backend",
-            file.display()
-        );
+impl Backend {
+    /// Connects as soon as the store is up, and says once that it waits for it.
+    pub(crate) async fn connect_patiently(
+        &self,
+        patience: Patience,
+    ) -> Result<LockClient, Failure> {
+        let began = Instant::now();
+        loop {
+            let failure = match self.connect().await {
+                Ok(client) => return Ok(client),
+                Err(failure) => failure,
+            };
+            let left = patience.limit().saturating_sub(began.elapsed());
+            if !failure.passes() || left.is_zero() {
+                return Err(failure);
+            }
+            tracing::info!("waiting for the store: {}", failure.message());
+            sleep(PAUSE.min(left)).await;
+        }
     }
-    Ok(LockClient::new(backend).erase())
+
+    /// Connects to the named store, or opens the file in the user's state folder.
+    pub(crate) async fn connect(&self) -> Result<LockClient, Failure> {
+        match self.url.as_deref() {
+            None => self.open(&default_file()?).await,
+            Some("") => Err(Failure::usage(
+                "the backend is empty: name a store, or unset LEASEHOLD_BACKEND for locks on this machine",
+            )),
+            Some(url) if url.starts_with("memory:") => Err(Failure::usage(
+                "a memory: store excludes no other command: leave --backend out for locks on this machine, or name a server",
+            )),
+            Some(url) => Ok(leasehold::connect(&self.with_prefix(url)?).await?),
+        }
+    }
+
+    /// The URL of the store, with the prefix: `named`, or that of `--backend`, or that of this user's file.
+    pub(crate) fn url_or(&self, named: Option<&str>) -> Result<String, Failure> {
+        match named.or(self.url.as_deref()) {
+            Some("") => Err(Failure::usage("the backend is empty: name a store")),
+            Some(url) => self.with_prefix(url),
+            None => self.with_prefix(&format!("sqlite:{}", default_file()?.display())),
+        }
+    }
+
+    /// The URL with the parameter for the prefix, if one is wanted.
+    fn with_prefix(&self, url: &str) -> Result<String, Failure> {
+        let Some(prefix) = &self.prefix else { return Ok(url.to_owned()) };
+        let query = url.split_once('?').map(|(_, query)| query);
+        if query.is_some_and(|query| query.split('&').any(|pair| pair.starts_with("prefix="))) {
+            return Err(Failure::usage("the prefix is given twice: by --prefix and in the URL"));
+        }
+        let encoded: String = prefix.bytes().map(encode).collect();
+        let mark = if query.is_some() { '&' } else { '?' };
+        Ok(format!("{url}{mark}prefix={encoded}"))
+    }
+
+    #[cfg(feature = "sqlite")]
+    async fn open(&self, file: &Path) -> Result<LockClient, Failure> {
+        use std::io::{IsTerminal, stderr};
+
+        use leasehold::sqlite::{SqliteBackend, SqliteConfig};
+
+        let is_new = !file.exists();
+        let mut config = SqliteConfig::new(file)?;
+        if let Some(prefix) = &self.prefix {
+            config = config.prefix(prefix)?;
+        }
+        let backend = SqliteBackend::connect_with(config).await?;
+        if is_new && stderr().is_terminal() {
+            crate::out::note(format!(
+                "locks of this user on this machine are in {}; for others, name a store by --backend",
+                file.display()
+            ));
+        }
+        Ok(LockClient::new(backend).erase())
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    async fn open(&self, _file: &Path) -> Result<LockClient, Failure> {
+        Err(Failure::usage(
+            "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
+        ))
+    }
 }
 
-#[cfg(not(feature = "sqlite"))]
-async fn open(_file: &Path) -> Result<LockClient, Failure> {
-    Err(usage("no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1"))
+/// A byte of a parameter. Not all stores decode these, and none needs more than the plain ones.
+fn encode(byte: u8) -> String {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b':' | b'/' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    }
 }
 
 /// `leasehold/locks.db` in the folder where programs keep the state of a user.
@@ -51,7 +132,9 @@ fn default_file() -> Result<PathBuf, Failure> {
     let folder = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local/state")))
         .ok_or_else(|| {
-            usage("no backend, and no HOME for a file of locks: name a store by --backend or LEASEHOLD_BACKEND")
+            Failure::usage(
+                "no backend, and no HOME for a file of locks: name a store by --backend or LEASEHOLD_BACKEND",
+            )
         })?;
     Ok(folder.join("leasehold").join("locks.db"))
 }
@@ -59,8 +142,4 @@ fn default_file() -> Result<PathBuf, Failure> {
 /// The path in an environment variable. The XDG specification ignores relative ones.
 fn absolute(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
-}
-
-fn usage(message: &str) -> Failure {
-    Failure::new(exit::USAGE, message)
 }

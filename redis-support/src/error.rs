@@ -91,6 +91,10 @@ impl ServerError {
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
         let Self { code, detail } = self;
+        if code == "NOAUTH" {
+            // The server explains its protocol here, to whom that is of no use.
+            return Error::new(kind, format!("{advice} ({code})"));
+        }
         let dash = if advice.is_empty() { "" } else { "; " };
         Error::new(kind, format!("{code} {}{dash}{advice}", detail.trim_end()))
     }
@@ -121,7 +125,10 @@ impl ServerError {
             ),
             "NOPROTO" => (ErrorKind::Unsupported, ""),
 
-            "WRONGTYPE" => (ErrorKind::WrongType, "something else lies under the key"),
+            "WRONGTYPE" if self.detail.contains("it is held") => {
+                (ErrorKind::WrongType, "each kind of lock needs a key of its own")
+            }
+            "WRONGTYPE" => (ErrorKind::WrongType, "something that is no lock lies under the key"),
             "ERR" => self.classify_by_text(),
             _ => (ErrorKind::Unexpected, ""),
         }
@@ -131,7 +138,7 @@ impl ServerError {
         if self.detail.contains("'select'") {
             "a database other than 0 takes the right +select"
         } else {
-            "see the ACL rules in the documentation"
+            "see the ACL rule in docs/operating.md"
         }
     }
 
@@ -150,12 +157,38 @@ impl ServerError {
             (ErrorKind::Invalid, "")
         } else if has("cluster support disabled") {
             (ErrorKind::Unsupported, "redis:// connects to a single server")
+        } else if has("unknown command 'SENTINEL'") {
+            (ErrorKind::Unsupported, "this is no Sentinel: redis:// connects to a single server")
         } else if has("unknown command") || has("unknown subcommand") {
             (ErrorKind::Unsupported, "the server lacks a command: Redis 6.2 or newer is needed")
         } else {
             (ErrorKind::Unexpected, "")
         }
     }
+}
+
+/// Why a server cannot be reached, in plain words. `cause` is what `Debug` says of the cause: some client crates keep no more of it.
+pub fn unreachable(cause: &str) -> Error {
+    const REASONS: [(&str, &str); 8] = [
+        ("failed to lookup address", "no such host"),
+        ("No address associated", "no such host"),
+        ("ConnectionRefused", "connection refused"),
+        ("NotFound", "no such socket"),
+        ("PermissionDenied", "permission denied"),
+        ("HostUnreachable", "host unreachable"),
+        ("NetworkUnreachable", "network unreachable"),
+        ("TimedOut", "no answer in time"),
+    ];
+    let closed = ["ConnectionReset", "BrokenPipe", "UnexpectedEof", "unexpected end of file"];
+    let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
+    let reason = reason.unwrap_or_else(|| {
+        if closed.iter().any(|sign| cause.contains(sign)) {
+            "the server closed the connection at once: is it Redis, and with TLS exactly if the URL says so?"
+        } else {
+            "the server cannot be reached"
+        }
+    });
+    Error::new(ErrorKind::Unavailable, reason)
 }
 
 /// What a command inside a script failed with, which up to Redis 6.2 is wrapped in an error of the script:
@@ -240,6 +273,24 @@ mod tests {
 
         assert!(error.to_string().contains("unknown command 'AUTH'"), "{error}");
         assert!(!format!("{error} {error:?}").contains("S3CR3T"));
+    }
+
+    #[test]
+    fn reason_why_a_server_cannot_be_reached_is_in_plain_words() {
+        for (cause, reason) in [
+            ("Os { code: 111, kind: ConnectionRefused, message: \"…\" }", "connection refused"),
+            (
+                "Custom { kind: Uncategorized, error: \"failed to lookup address information: …\" }",
+                "no such host",
+            ),
+            ("Os { code: 2, kind: NotFound, message: \"…\" }", "no such socket"),
+            ("Kind(UnexpectedEof)", "is it Redis"),
+            ("something new", "cannot be reached"),
+        ] {
+            let error = unreachable(cause);
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
     }
 
     #[test]

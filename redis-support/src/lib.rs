@@ -68,7 +68,7 @@ pub use client::{
     Access, Client, KeepAlive, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
 };
 pub use config::{Config, Replicas, Topology};
-pub use error::ServerError;
+pub use error::{ServerError, unreachable};
 pub use layout::Layout;
 pub use reply::Reply;
 pub use script::Script;

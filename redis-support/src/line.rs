@@ -226,7 +226,7 @@ impl<C: Client> Line<C> {
             () = tell.closed() => return,
             connected = timeout(self.shared.timeout, self.connect_anew()) => connected,
         };
-        let connected = connected.unwrap_or_else(|_elapsed| Err(self.shared.no_connection()));
+        let connected = connected.unwrap_or_else(|_elapsed| Err(self.too_late()));
         let connected = connected.and_then(|current| self.keep(current));
         if let Err(error) = &connected {
             tracing::debug!(address = %self.address, %error, "no connection");
@@ -289,12 +289,21 @@ impl<C: Client> Line<C> {
 
     fn failure(&self, no_link: NoLink) -> Error {
         match no_link {
-            NoLink::Failed(error) => error,
+            // Nothing but the text is lost: no connection, no key, no operation of its own.
+            NoLink::Failed(error) => Error::new(error.kind(), format!("{}: {error}", self.address)),
             NoLink::Protocol => {
                 let message = format!("{} speaks no protocol that we know", self.address);
                 Error::new(ErrorKind::Unsupported, message)
             }
         }
+    }
+
+    fn too_late(&self) -> Error {
+        let hint =
+            if self.shared.client.is_encrypted() { "; does the server speak TLS?" } else { "" };
+        let message =
+            format!("{}: no connection within {:?}{hint}", self.address, self.shared.timeout);
+        Error::new(ErrorKind::Unavailable, message)
     }
 
     async fn connect_with(

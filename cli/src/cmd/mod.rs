@@ -1,15 +1,16 @@
 //! The verbs.
 
+pub(crate) mod acl;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod elect;
+pub(crate) mod exec;
+pub(crate) mod hold;
+pub(crate) mod list;
+pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
-
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-
-use leasehold::{Error, LockKey};
-
-/// The key that a command line names, in whatever bytes.
-fn key(name: &OsStr) -> Result<LockKey, Error> {
-    LockKey::new(name.as_bytes())
-}
+#[cfg(feature = "verify")]
+pub(crate) mod verify;
+pub(crate) mod watch;

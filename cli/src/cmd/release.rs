@@ -1,41 +1,115 @@
 //! `leasehold release`
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::{LockClient, LockKey, Revocation};
+use leasehold::{Holder, LockClient, Revocation};
+use serde_json::json;
 
-use crate::args::Release;
+use crate::args::Backend;
 use crate::exit::Failure;
+use crate::key::Key;
+use crate::obtain::holders_to_json;
+use crate::out::{self, Report};
 
-pub(crate) async fn run(args: Release) -> Result<ExitCode, Failure> {
-    let key = super::key(&args.key)?;
-    let client = args.backend.connect().await?;
-    if args.ask {
-        return ask(&client, &key).await;
-    }
-    let forced = client.admin().force_release(&key, "leasehold release --force").await?;
-    if forced.ended().is_empty() {
-        println!("{key}: was free");
-        return Ok(ExitCode::FAILURE);
-    }
-    for holder in forced.ended() {
-        println!("{key}: ended the lease of {holder}");
-    }
-    if let Some(token) = forced.min_token() {
-        println!("{key}: tokens below {token} are stale from now on");
-    }
-    Ok(ExitCode::SUCCESS)
+/// Ends the lease of another holder, as an operator, or asks for it.
+///
+/// With `--ask`, a command under `leasehold run` gets a SIGTERM, unless it runs with `--on-asked ignore`; a program that uses the library
+/// does what it likes; other programs do not hear of it.
+///
+/// With `--force`, the holder learns of it soon, and may go on until then: have what it writes to refuse the tokens below the one that is
+/// printed.
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    #[command(flatten)]
+    how: How,
+
+    /// The lock's name. One that begins with `-` follows `--`.
+    key: OsString,
 }
 
-async fn ask(client: &LockClient, key: &LockKey) -> Result<ExitCode, Failure> {
-    match client.request_revocation(key).await? {
-        Revocation::Requested => {
-            println!("{key}: asked its holders to finish");
-            Ok(ExitCode::SUCCESS)
-        }
-        Revocation::NotHeld => {
-            println!("{key}: was free");
-            Ok(ExitCode::FAILURE)
-        }
+#[derive(clap::Args, Debug)]
+#[group(required = true, multiple = false)]
+struct How {
+    /// Ask its holder to finish early, and leave it to them.
+    #[arg(long)]
+    ask: bool,
+
+    /// End it, though it is another's.
+    #[arg(long)]
+    force: bool,
+}
+
+const HELP: &str = "\
+Exit status: 0 if a lease was ended or its holder asked, 1 if the lock was free, 69 if the store
+cannot be reached, 77 if it refuses the user, the password or the rights, 64 if the command line
+makes no sense.";
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let key = Key::new(&args.key)?;
+    let client = args.backend.connect().await?;
+    if args.how.ask { ask(&client, &key).await } else { force(&client, &key).await }
+}
+
+async fn force(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
+    let admin = client.admin();
+    let forced = admin.force_release(key.as_lock_key(), "leasehold release --force").await?;
+    let (ended, min_token) = (forced.ended(), forced.min_token());
+    if out::style().json {
+        let mut told = out::json_of(key);
+        told["ended"] = holders_to_json(ended);
+        told["min_token"] = json!(min_token);
+        out::print_json(&told)?;
+        return Ok(success_if(!ended.is_empty()));
     }
+    let mut report = Report::new(key);
+    if ended.is_empty() {
+        report.say("was free");
+    }
+    for holder in ended {
+        report.say(format_args!("ended the lease of {}", had(holder)));
+    }
+    if let Some(token) = min_token.filter(|_| !ended.is_empty()) {
+        report.say(format_args!("tokens below {token} are stale from now on"));
+    }
+    report.print()?;
+    Ok(success_if(!ended.is_empty()))
+}
+
+/// A holder that was one: who it was, and what was left of its lease.
+fn had(holder: &Holder) -> String {
+    let who = match holder.description() {
+        Some(description) => format!("{description} ({})", holder.fingerprint()),
+        None => holder.fingerprint().to_string(),
+    };
+    match holder.remaining() {
+        Some(left) => format!("{who}, which had {:.1}s left", left.as_secs_f64()),
+        None => who,
+    }
+}
+
+async fn ask(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
+    let asked = client.request_revocation(key.as_lock_key()).await? == Revocation::Requested;
+    if out::style().json {
+        let mut told = out::json_of(key);
+        told["asked"] = json!(asked);
+        out::print_json(&told)?;
+        return Ok(success_if(asked));
+    }
+    let mut report = Report::new(key);
+    if asked {
+        report.say("asked to finish early; holders under `run --on-asked ignore`, and those that are not Leasehold's, go on");
+    } else {
+        report.say("was free");
+    }
+    report.print()?;
+    Ok(success_if(asked))
+}
+
+fn success_if(done: bool) -> ExitCode {
+    if done { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,70 +1,112 @@
 //! `leasehold status`
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::{Holder, Inspection, LockKey, MemberView};
+use leasehold::{Inspection, LockKind, MemberView, Waiter};
 use serde_json::{Value, json};
 
-use crate::args::Status;
+use crate::args::Backend;
 use crate::exit::Failure;
+use crate::key::Key;
+use crate::obtain::{describe, holders_to_json, who};
+use crate::out::{self, Report};
 
-pub(crate) async fn run(args: Status) -> Result<ExitCode, Failure> {
-    let key = super::key(&args.key)?;
+/// Shows who holds a lock, since when, and who waits for it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    /// The lock's name. One that begins with `-` follows `--`.
+    key: OsString,
+}
+
+const HELP: &str = "\
+Exit status: 0 if it is held, 1 if it is free, 69 if the store cannot be reached, 77 if it refuses
+the user, the password or the rights, 74 if the result cannot be written, 64 if the command line
+makes no sense.";
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let key = Key::new(&args.key)?;
     let client = args.backend.connect().await?;
-    let inspection = client.admin().inspect(&key).await?;
-    if args.json {
-        println!("{}", to_json(&key, &inspection));
+    let inspection = client.admin().inspect(key.as_lock_key()).await?;
+    if out::style().json {
+        out::print_json(&to_json(&key, &inspection))?;
     } else {
-        print(&key, &inspection);
+        report(&key, &inspection).print()?;
     }
     Ok(ExitCode::from(u8::from(!inspection.is_held())))
 }
 
-fn print(key: &LockKey, inspection: &Inspection) {
+fn report(key: &Key, inspection: &Inspection) -> Report {
+    let mut report = Report::new(key);
     if !inspection.is_held() {
-        println!("{key}: free");
+        report.say("free");
     }
     for holder in inspection.holders() {
-        println!("{key}: held by {holder}");
+        report.say(format_args!("held by {}", describe(holder)));
     }
     let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
     if inspection.units() > listed {
-        println!("{key}: and by others, {} units in all", inspection.units());
+        report.say(format_args!("and by others, {} units in all", inspection.units()));
     }
-    if let Some(token) = inspection.last_token() {
-        println!("{key}: no token so far is above {token}");
+    for waiter in inspection.queue() {
+        let who = who(waiter.description(), waiter.fingerprint());
+        report.say(format_args!("waited for by {who}"));
+    }
+    let unnamed = inspection.waiting().unwrap_or(0).saturating_sub(inspection.queue().len() as u64);
+    if unnamed > 0 {
+        report.say(format_args!("waited for by {unnamed} more"));
+    }
+    // A holder that has a token of its own says more.
+    let is_told = inspection.holders().iter().any(|holder| holder.token().is_some());
+    if let Some(token) = inspection.last_token().filter(|_| !is_told) {
+        report.say(format_args!("last token: at most {token}"));
     }
     for member in inspection.members() {
-        print_member(key, member);
+        report_member(&mut report, member);
     }
+    report
 }
 
-/// Prints a line for each lease on a member of a quorum, and one for a member without any.
-fn print_member(key: &LockKey, member: &MemberView) {
+/// A line for each lease on a member of a quorum, and one for a member without any.
+fn report_member(report: &mut Report, member: &MemberView) {
     let (name, vote) = (member.name(), if member.has_vote() { "" } else { ", has no vote" });
     match member.inspection() {
         Ok(inspection) if inspection.is_held() => {
             for holder in inspection.holders() {
-                println!("{key}: on {name}{vote}: held by {holder}");
+                report.say(format_args!("on {name}{vote}: held by {}", describe(holder)));
             }
         }
-        Ok(_) => println!("{key}: on {name}{vote}: free"),
-        Err(failure) => println!("{key}: on {name}: {failure}"),
+        Ok(_) => report.say(format_args!("on {name}{vote}: free")),
+        Err(failure) => report.say(format_args!("on {name}: {failure}")),
     }
 }
 
-fn to_json(key: &LockKey, inspection: &Inspection) -> Value {
-    let mut shown = json!({
-        "key": key.as_str(),
-        "held": inspection.is_held(),
-        "units": inspection.units(),
-        "holders": holders_to_json(inspection.holders()),
-        "last_token": inspection.last_token(),
-    });
+pub(crate) fn to_json(key: &Key, inspection: &Inspection) -> Value {
+    let mut shown = out::json_of(key);
+    shown["held"] = inspection.is_held().into();
+    shown["units"] = inspection.units().into();
+    shown["holders"] = holders_to_json(inspection.holders());
+    shown["kind"] = json!(inspection.kind().map(LockKind::name));
+    shown["waiting"] = json!(inspection.waiting());
+    shown["queue"] = inspection.queue().iter().map(waiter_to_json).collect();
+    shown["last_token"] = json!(inspection.last_token());
     if !inspection.members().is_empty() {
         shown["members"] = inspection.members().iter().map(member_to_json).collect();
     }
     shown
+}
+
+fn waiter_to_json(waiter: &Waiter) -> Value {
+    json!({
+        "claim": waiter.fingerprint().to_string(),
+        "description": waiter.description().map(ToString::to_string),
+        "kind": waiter.kind().name(),
+        "units": waiter.units(),
+    })
 }
 
 fn member_to_json(member: &MemberView) -> Value {
@@ -76,16 +118,4 @@ fn member_to_json(member: &MemberView) -> Value {
         "last_token": inspection.and_then(Inspection::last_token),
         "failure": failure,
     })
-}
-
-fn holders_to_json(holders: &[Holder]) -> Value {
-    let holder = |holder: &Holder| {
-        json!({
-            "lease": holder.fingerprint().to_string(),
-            "description": holder.description().map(ToString::to_string),
-            "units": holder.units(),
-            "remaining_ms": holder.remaining().map(|left| u64::try_from(left.as_millis()).ok()),
-        })
-    };
-    holders.iter().map(holder).collect()
 }

@@ -206,8 +206,8 @@ mod status_and_release {
         let held = status(&["job"]);
         assert_eq!(code(&held), 0);
         let said = text(&held.stdout);
-        assert!(said.contains(&format!("/{})", holder.id())), "{said}");
-        assert!(said.contains("for another 29") || said.contains("for another 30"), "{said}");
+        assert!(said.contains(&format!("/{} (lease ", holder.id())), "{said}");
+        assert!(said.contains(" 29.") || said.contains(" 30.0s left"), "{said}");
         assert!(said.contains(&token), "{said}");
 
         let json: serde_json::Value =
@@ -262,9 +262,9 @@ mod getting_in {
     fn servers_that_do_not_serve_us_are_said_so() {
         let unserved = format!("etcd://u:S3CR3T@127.0.0.1:{}", free_port());
         for verb in [&["status", "job"][..], &["release", "--force", "job"]] {
-            fails(leasehold_on(&unserved).args(verb), 69, "cannot be reached");
+            fails(leasehold_on(&unserved).args(verb), 69, "connection refused");
         }
-        fails(&mut run_on(&unserved, &[], "true"), 69, "cannot be reached");
+        fails(&mut run_on(&unserved, &["--no-wait"], "true"), 69, "connection refused");
     }
 
     #[test]
@@ -274,7 +274,8 @@ mod getting_in {
 
         let locker = url("locker:S3CR3T", "");
         assert_eq!(code(&run_on(&locker, &[], "true").output().unwrap()), 0);
-        let mut holder = Running::start(&mut run_on(&locker, &[], "echo in; exec sleep 60"));
+        let options = ["--on-asked", "ignore"];
+        let mut holder = Running::start(&mut run_on(&locker, &options, "echo in; exec sleep 60"));
         assert_eq!(holder.line(), "in");
         for verb in [&["status"][..], &["release", "--ask"], &["release", "--force"]] {
             let output = leasehold_on(&locker).args(verb).arg("job").output().unwrap();
@@ -282,9 +283,9 @@ mod getting_in {
         }
         assert_eq!(holder.end().0, Some(76));
 
-        fails(&mut run(&etcd, &[], "true"), 69, "user");
-        fails(&mut run_on(&url("locker:wrong", ""), &[], "true"), 69, "password");
-        fails(&mut run_on(&url("locker:S3CR3T", "?prefix=app/"), &[], "true"), 69, "prefix");
+        fails(&mut run(&etcd, &[], "true"), 77, "user");
+        fails(&mut run_on(&url("locker:wrong", ""), &[], "true"), 77, "password");
+        fails(&mut run_on(&url("locker:S3CR3T", "?prefix=app/"), &[], "true"), 77, "prefix");
     }
 
     #[test]
@@ -293,6 +294,6 @@ mod getting_in {
         let ours = format!("{}?ca={}", etcd.tls_url(), etcd.certificates().authority().display());
 
         assert_eq!(code(&run_on(&ours, &[], "true").output().unwrap()), 0);
-        fails(&mut run_on(&etcd.tls_url(), &[], "true"), 69, "TLS");
+        fails(&mut run_on(&etcd.tls_url(), &[], "true"), 77, "TLS");
     }
 }

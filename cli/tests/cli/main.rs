@@ -1,8 +1,13 @@
 //! The command, as its users run it, on real stores.
 
 mod etcd;
+mod jobs;
+mod keys;
+mod more_verbs;
 mod operator;
+mod output;
 mod redis;
 mod redlock;
 mod support;
+mod terminal;
 mod this_machine;

@@ -8,12 +8,12 @@ pub(crate) fn asks_for_the_lock(url: &str) {
     assert_eq!(code(&ask_for_it()), 1, "it is free");
     let deaf = "trap \"exit 3\" TERM; echo in; while true; do sleep 0.01; done";
 
-    let mut holder = Running::start(&mut run_on(url, &["--on-asked", "term"], deaf));
+    let mut holder = Running::start(&mut run_on(url, &[], deaf));
     assert_eq!(holder.line(), "in");
     assert_eq!(code(&ask_for_it()), 0);
     assert_eq!(holder.end().0, Some(3));
 
-    let mut holder = Running::start(&mut run_on(url, &[], deaf));
+    let mut holder = Running::start(&mut run_on(url, &["--on-asked", "ignore"], deaf));
     assert_eq!(holder.line(), "in");
     assert_eq!(code(&ask_for_it()), 0);
     holder.signal("TERM");
@@ -41,4 +41,5 @@ pub(crate) fn forces_a_release(url: &str) {
     assert_eq!((code(&again), text(&again.stdout).trim()), (1, "job: was free"));
     let careless = leasehold_on(url).args(["release", "job"]).output().unwrap();
     assert_eq!(code(&careless), 64);
+    assert!(text(&careless.stderr).contains("--ask"), "force is not the only way");
 }

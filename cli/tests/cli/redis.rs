@@ -3,6 +3,7 @@
 mod bad_usage;
 mod kinds;
 mod on_a_terminal;
+mod operators_tools;
 mod run_verb;
 mod status_and_release;
 mod topologies_and_clients;

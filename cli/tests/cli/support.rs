@@ -1,7 +1,7 @@
 //! The tools of all tests of the command.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::mpsc;
@@ -38,6 +38,45 @@ pub(crate) fn run_on(url: &str, options: &[&str], script: &str) -> Command {
     let mut command = leasehold_on(url);
     command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
     command
+}
+
+/// The home folder of a user without any locks yet.
+pub(crate) struct Home(pub(crate) TempDir);
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn leasehold(&self) -> Command {
+        self.on_path(env!("CARGO_BIN_EXE_leasehold"))
+    }
+
+    /// Another program of this user's, which finds `leasehold`.
+    pub(crate) fn on_path(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let bin = Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap();
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        command.env("HOME", self.0.path()).env("PATH", path).stdin(Stdio::null());
+        command.env_remove("LEASEHOLD_BACKEND").env_remove("XDG_STATE_HOME");
+        command.env_remove("XDG_CONFIG_HOME");
+        command
+    }
+
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.leasehold();
+        command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
+        command
+    }
+
+    /// Another verb about the lock of [`run`](Self::run).
+    pub(crate) fn verb(&self, verb: &[&str]) -> Output {
+        self.leasehold().args(verb).arg("job").output().unwrap()
+    }
+
+    pub(crate) fn locks(&self) -> PathBuf {
+        self.0.path().join(".local/state/leasehold/locks.db")
+    }
 }
 
 pub(crate) fn code(output: &Output) -> i32 {
@@ -116,6 +155,12 @@ pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
         assert!(Instant::now() < give_up, "it does not come: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether a process has ended, though its parent may not know yet.
+pub(crate) fn is_gone(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
 pub(crate) fn file(folder: &TempDir, name: &str) -> PathBuf {

@@ -2,39 +2,12 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::Stalls;
 use tempfile::TempDir;
 
-use crate::support::{PROMPT, Running, code, fails, file, measured, text};
-
-/// The home folder of a user without any locks yet.
-struct Home(TempDir);
-
-impl Home {
-    fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    fn leasehold(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
-        command.env_remove("LEASEHOLD_BACKEND").env_remove("XDG_STATE_HOME");
-        command.env("HOME", self.0.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, options: &[&str], script: &str) -> Command {
-        let mut command = self.leasehold();
-        command.arg("run").args(options).args(["job", "--", "sh", "-c", script]);
-        command
-    }
-
-    fn locks(&self) -> PathBuf {
-        self.0.path().join(".local/state/leasehold/locks.db")
-    }
-}
+use crate::support::{Home, PROMPT, Running, code, fails, file, measured, text};
 
 #[test]
 fn the_first_command_creates_a_file_for_its_user_alone() {

@@ -17,7 +17,8 @@ fn a_mistake_is_told_to_the_user() {
     fails(bare().args(["run", "--backend", "", "job", "--", "true"]), 64, "LEASEHOLD_BACKEND");
     fails(bare().args(["run", "--backend", "memory:", "job", "--", "true"]), 64, "memory");
     fails(leasehold(&redis).args(["run", "job"]), 64, "COMMAND");
-    fails(leasehold(&redis).args(["run", "--", "true"]), 64, "KEY");
+    fails(leasehold(&redis).args(["run", "--", "true"]), 64, "COMMAND");
+    fails(leasehold(&redis).args(["run"]), 64, "KEY");
     fails(leasehold(&redis).args(["run", "", "--", "true"]), 64, "empty");
     fails(leasehold(&redis).args(["run", &"x".repeat(513), "--", "true"]), 64, "512");
     fails(&mut run(&redis, &["--ttl", "soon"], "true"), 64, "--ttl");
@@ -35,16 +36,58 @@ fn stores_that_do_not_serve_us_are_said_so() {
     let unserved = format!("redis://:S3CR3T@127.0.0.1:{}", free_port());
     for verb in [&["status"][..], &["release", "--force"], &["run"]] {
         let mut command = bare();
-        command.args(verb).args(["--backend", &unserved, "job"]);
-        if verb == ["run"] {
-            command.args(["--", "true"]);
-        }
-        fails(&mut command, 69, "cannot be reached");
+        command.args(verb).args(["--backend", &unserved]);
+        match verb {
+            ["run"] => command.args(["--no-wait", "job", "--", "true"]),
+            _ => command.arg("job"),
+        };
+        fails(&mut command, 69, "connection refused");
     }
     ask(&redis, &["CONFIG", "SET", "requirepass", "S3CR3T"]);
-    fails(&mut run(&redis, &[], "true"), 69, "NOAUTH");
+    fails(&mut run(&redis, &[], "true"), 77, "NOAUTH");
     let wrong = format!("redis://:wrong@{}", redis.address());
-    fails(bare().args(["status", "--backend", &wrong, "job"]), 69, "WRONGPASS");
+    fails(bare().args(["status", "--backend", &wrong, "job"]), 77, "WRONGPASS");
+}
+
+#[test]
+fn servers_that_cannot_be_reached_are_named_with_the_cause() {
+    let port = free_port();
+    let refused = format!("127.0.0.1:{port}: connection refused");
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    for (url, says) in [
+        (format!("redis://127.0.0.1:{port}"), refused.as_str()),
+        (format!("redis://127.0.0.1:{port}?client=fred"), &refused),
+        (format!("etcd://127.0.0.1:{port}"), &refused),
+        ("redis://nohost.invalid".to_owned(), "nohost.invalid:6379: no such host"),
+        ("redis://nohost.invalid?client=fred".to_owned(), "nohost.invalid:6379: no such host"),
+        ("etcd://nohost.invalid".to_owned(), "nohost.invalid:2379: no such host"),
+        ("unix:///no/such/socket".to_owned(), "/no/such/socket: no such socket"),
+        (format!("rediss://{silent}?timeout-ms=100"), "does the server speak TLS?"),
+    ] {
+        let output = bare().args(["status", "--backend", &url, "job"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(code(&output), 69, "{url}: {said}");
+        assert!(said.contains(says), "{url}: {said}");
+        for debug in ["Os {", "kind:", "source:"] {
+            assert!(!said.contains(debug), "{url}: {said}");
+        }
+        assert!(said.matches("refused").count() <= 1, "{url}: {said}");
+    }
+}
+
+#[test]
+fn servers_of_another_kind_are_said_so() {
+    let redis = redis();
+    let (plain, etcd) = (redis.address(), block_on(leasehold_testbed::Etcd::start()));
+    let etcd = etcd.url().replace("etcd://", "redis://");
+    let sentinel = format!("redis-sentinel://{plain}/master");
+    for (url, exit, says) in [(etcd, 69, "is it Redis"), (sentinel, 64, "this is no Sentinel")] {
+        fails(bare().args(["status", "--backend", &url, "job"]), exit, says);
+    }
+    fails(bare().args(["status", "--backend", &plain, "job"]), 64, "write redis://host:port");
+    ask(&redis, &["LPUSH", "lock:job", "x"]);
+    fails(&mut run(&redis, &["--no-wait"], "true"), 64, "no lock lies under the key");
 }
 
 #[test]

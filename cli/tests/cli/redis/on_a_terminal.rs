@@ -25,7 +25,7 @@ fn waiting_shows_the_holder_of_the_lock() {
     let mut screen = waiting.stdout.take().unwrap();
     let mut shown = String::new();
 
-    let pid = format!("/{})", holder.id());
+    let pid = format!("/{} (lease ", holder.id());
     while !(shown.contains("held by") && shown.contains(&pid)) {
         let mut more = [0; 256];
         let len = screen.read(&mut more).unwrap();

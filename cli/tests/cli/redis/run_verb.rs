@@ -106,10 +106,27 @@ fn millis() -> u128 {
 }
 
 #[test]
-fn a_command_that_does_not_want_to_end_is_killed() {
+fn command_that_does_not_want_to_end_is_killed_before_the_deadline() {
+    let redis = redis();
+    let options = ["--ttl", "4s", "--kill-after", "200ms"];
+    let script = "trap 'echo asked' TERM; echo in; while true; do sleep 0.01; done";
+    let mut running = Running::start(&mut run(&redis, &options, script));
+    assert_eq!(running.line(), "in");
+
+    redis.pause();
+
+    assert_eq!(running.line(), "asked");
+    let (exit, complaint) = running.end();
+    redis.resume();
+    assert_eq!(exit, Some(76), "{complaint}");
+    assert!(complaint.contains("the command was stopped"), "{complaint}");
+}
+
+#[test]
+fn lock_that_another_has_taken_has_the_command_killed_at_once() {
     measured(|| {
         let redis = redis();
-        let options = ["--ttl", "15s", "--kill-after", "200ms"];
+        let options = ["--ttl", "30s", "--kill-after", "9s"];
         let script = "trap 'echo asked' TERM; echo in; while true; do sleep 0.01; done";
         let mut running = Running::start(&mut run(&redis, &options, script));
         assert_eq!(running.line(), "in");
@@ -117,13 +134,32 @@ fn a_command_that_does_not_want_to_end_is_killed() {
         let (stalls, start) = (Stalls::watch(), Instant::now());
         ask(&redis, &["SET", "lock:job", "theirs"]);
 
-        assert_eq!(running.line(), "asked");
+        assert_eq!(running.line(), "", "there is no time to ask");
         let (exit, complaint) = running.end();
-        let took = start.elapsed();
         assert_eq!(exit, Some(76), "{complaint}");
-        stalls.in_time("the end", took, Duration::from_millis(200) + PROMPT)?;
+        stalls.in_time("the end", start.elapsed(), PROMPT)?;
         assert!(ask(&redis, &["GET", "lock:job"]).ends_with("theirs"), "their lock was touched");
         Ok(())
+    });
+}
+
+#[test]
+fn end_of_a_lost_lock_waits_for_no_release() {
+    measured(|| {
+        let redis = redis();
+        let script = "trap 'echo asked; exit' TERM; echo in; while true; do sleep 0.01; done";
+        let mut running = Running::start(&mut run(&redis, &["--ttl", "3s"], script));
+        assert_eq!(running.line(), "in");
+
+        redis.pause();
+        assert_eq!(running.line(), "asked");
+        let (stalls, start) = (Stalls::watch(), Instant::now());
+        let (exit, complaint) = running.end();
+        let took = start.elapsed();
+        redis.resume();
+
+        assert_eq!(exit, Some(76), "{complaint}");
+        stalls.in_time("the end", took, PROMPT)
     });
 }
 
@@ -140,7 +176,7 @@ fn a_command_may_run_on_without_its_lock_if_told_so() {
     assert_eq!(running.line(), "out");
     let (exit, complaint) = running.end();
     assert_eq!(exit, Some(3));
-    assert!(complaint.contains("ran on without the lock"), "{complaint}");
+    assert!(complaint.contains("ran on without it"), "{complaint}");
 }
 
 #[test]

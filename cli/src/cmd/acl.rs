@@ -1,0 +1,146 @@
+//! `leasehold acl`
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::args::Backend;
+use crate::exit::Failure;
+use crate::out;
+use crate::place::{Place, Store};
+
+/// The user that a rule is for, unless the URL or the command line names one.
+const USER: &str = "locker";
+
+/// Prints the commands that give a user the rights that locks take, and no others.
+///
+/// Each line is for a shell; an administrator runs it. Nothing is connected to. The URL decides: a prefix, a database, a cluster, Sentinel,
+/// replicas to wait for or a quorum take rights of their own. PASSWORD is to be replaced.
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    /// The user. Without it: the one in the URL, or `locker`.
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
+    #[arg(value_name = "URL")]
+    store: Option<String>,
+}
+
+const HELP: &str = "\
+Examples:
+  leasehold acl redis://127.0.0.1
+  leasehold acl --user jobs 'redis-cluster://a,b?prefix=jobs:&wait-replicas=1'";
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let url = args.backend.url_or(args.store.as_deref())?;
+    let place = Place::of(&url)?;
+    let user = args.user.as_deref().or(place.user.as_deref()).unwrap_or(USER);
+    let lines = lines(&place, user)?;
+    if out::style().json {
+        out::print_json(&json!({ "user": user, "commands": lines }))?;
+    } else {
+        out::print((lines.join("\n") + "\n").as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lines(place: &Place, user: &str) -> Result<Vec<String>, Failure> {
+    Ok(match place.store {
+        Store::Redis | Store::RedisCluster | Store::Redlock => vec![redis(place, user)],
+        Store::RedisSentinel => vec![
+            redis(place, user),
+            redis_cli(user, "resetkeys resetchannels -@all", &["&+switch-master"], SENTINELS),
+        ],
+        Store::Etcd => vec![etcd(place, user)],
+        Store::Postgres => sql(place, '"', &quote(user, '"')),
+        Store::Mysql => sql(place, '`', &quote(user, '\'')),
+        Store::Sqlite => {
+            return Err(Failure::usage(
+                "a file has no users: whoever may write to it and to its folder may lock",
+            ));
+        }
+    })
+}
+
+/// What locks of all kinds take on one server.
+const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time \
+     +client|tracking +client|caching +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
+
+/// What a client asks sentinels.
+const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";
+
+fn redis(place: &Place, user: &str) -> String {
+    let mut commands = COMMANDS.to_owned();
+    if place.database() != "0" {
+        commands += " +select";
+    }
+    if place.store == Store::RedisCluster {
+        commands += " +cluster|slots +cluster|nodes +asking";
+    }
+    if place.store == Store::Redlock {
+        commands += " +info +getex +config|get +acl|dryrun";
+    }
+    if place.parameter("wait-replicas").is_some_and(|replicas| replicas != "0") {
+        commands += " +wait";
+    }
+    let prefix = place.prefix();
+    let patterns = [format!("~{prefix}*"), format!("&{prefix}*")];
+    redis_cli(user, "resetkeys resetchannels -@all", &patterns, &commands)
+}
+
+/// `ACL SETUSER` for a shell, to which some of its words would mean something.
+fn redis_cli(user: &str, reset: &str, patterns: &[impl AsRef<str>], commands: &str) -> String {
+    let words = ["on", ">PASSWORD"].into_iter().chain(reset.split(' '));
+    let words = words.chain(patterns.iter().map(AsRef::as_ref)).chain(commands.split(' '));
+    let words: Vec<String> = [user].into_iter().chain(words).map(shell_word).collect();
+    format!("redis-cli ACL SETUSER {}", words.join(" "))
+}
+
+fn etcd(place: &Place, user: &str) -> String {
+    let (user, prefix) = (shell_word(user), shell_word(place.prefix()));
+    format!(
+        "etcdctl role add {user} && etcdctl role grant-permission {user} --prefix=true readwrite {prefix} && \
+         etcdctl user add {user}:PASSWORD && etcdctl user grant-role {user} {user}"
+    )
+}
+
+/// Statements for an administrator of the database, in which the tables are.
+fn sql(place: &Place, mark: char, user: &str) -> Vec<String> {
+    let schema = place.parameter("schema").map(|it| quote(it, mark) + ".").unwrap_or_default();
+    let table = |name: &str| format!("{schema}{}{name}", place.prefix());
+    let mut statements = vec![
+        format!("GRANT SELECT, UPDATE ON {} TO {user};", table("stripe")),
+        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {user};", table("lease")),
+        format!("GRANT SELECT, UPDATE ON {} TO {user};", table("member")),
+    ];
+    if place.store == Store::Postgres {
+        let schema = place.parameter("schema").unwrap_or("public");
+        statements.insert(0, format!("GRANT USAGE ON SCHEMA {} TO {user};", quote(schema, mark)));
+    }
+    statements
+}
+
+/// A name in SQL, quoted where it is no plain one.
+fn quote(name: &str, mark: char) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if name.bytes().all(is_plain) && mark != '\'' {
+        return name.to_owned();
+    }
+    let doubled = name.replace(mark, &format!("{mark}{mark}"));
+    format!("{mark}{doubled}{mark}")
+}
+
+/// A word for a shell, quoted if it is no plain one.
+fn shell_word(word: impl AsRef<str>) -> String {
+    let word = word.as_ref();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_.:/@".contains(&byte);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

@@ -1,0 +1,101 @@
+//! `leasehold hold`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use leasehold::LossReason;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::args::{Backend, LockArgs};
+use crate::exit::{self, Failure};
+use crate::held::{Held, Wanted};
+use crate::key::Key;
+use crate::obtain::{GOODBYE, Seeker};
+use crate::out::{self, Report};
+use crate::signals::Signals;
+
+/// Holds a lock until it is told to end, by Ctrl-C or a SIGTERM.
+///
+/// Once the lock is held, a line with the fencing token is printed; the script that reads it goes on from there. `leasehold release --ask`
+/// ends it too.
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    #[command(flatten)]
+    lock: LockArgs,
+
+    /// The lock's name. One that begins with `-` follows `--`.
+    key: OsString,
+}
+
+const HELP: &str = "\
+Exit status: 0 if it was told to end, and the lock is released; 75 if the lock was not obtained in
+time; 76 if the lease was lost; 69, 74, 77 and 64 as `leasehold --help` says.
+
+Examples:
+  leasehold hold deploy                      # in one terminal, while you work in another
+  leasehold hold deploy > token & HOLDER=$!  # in a script
+  until [ -s token ]; do sleep 0.1; done; ./deploy.sh; kill $HOLDER";
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let keys = args.lock.keys(&args.key)?;
+    let mut signals = Signals::catch()?;
+    let seeker = Seeker::new(args.lock.wait, &keys);
+    let client = seeker.connect(&args.backend, &mut signals).await?;
+    let wanted = Wanted::of(&client, &keys, &args.lock)?;
+    let held = seeker.obtain(&client, &mut signals, wanted.obtain(seeker.wait())).await?;
+
+    let told = tell(&keys, &held);
+    if told.is_ok() {
+        let ended = async {
+            // Nothing runs here that could act upon the others.
+            while matches!(signals.next().await, Signal::USR1 | Signal::USR2) {}
+        };
+        tokio::select! {
+            () = ended => {}
+            () = held.asked() => out::note("asked to finish early"),
+            () = held.lost() => {}
+        }
+    }
+    let lost = held.lost_for();
+    let goodbye = async {
+        let released = held.release().await;
+        drop(client.shutdown(GOODBYE).await);
+        released
+    };
+    let released = match lost {
+        Some(LossReason::Expired) => Ok(()),
+        Some(_) => timeout(GOODBYE, goodbye).await.unwrap_or(Ok(())).or(Ok(())),
+        None => goodbye.await,
+    };
+    told?;
+    if let Some(reason) = lost {
+        let key = &keys[0];
+        let message = format!("{}: lock lost, {reason}", key.escaped());
+        return Err(Failure::new(exit::LOST, message).with_details(out::json_of(key)));
+    }
+    released?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints each key with its token.
+fn tell(keys: &[Key], held: &Held) -> Result<(), Failure> {
+    for key in keys {
+        let token = held.guard_of(key).token();
+        if out::style().json {
+            let mut told = out::json_of(key);
+            told["token"] = json!(token.number());
+            out::print_json(&told)?;
+        } else {
+            let mut report = Report::new(key);
+            report.say(format_args!("held, token {token}"));
+            report.print()?;
+        }
+    }
+    Ok(())
+}

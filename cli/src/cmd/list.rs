@@ -1,0 +1,82 @@
+//! `leasehold list`
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+use leasehold::{LockClient, LockKey};
+
+use crate::args::Backend;
+use crate::cmd::status;
+use crate::exit::Failure;
+use crate::key::Key;
+use crate::obtain::describe;
+use crate::out::{self, Report};
+
+/// Lists the locks that are held or waited for, with their holders.
+///
+/// A lock that comes or goes meanwhile may be missed. On Redis this walks through the whole database and takes a right that locks do not take
+/// (docs/operating.md).
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    /// Only locks whose names begin with this.
+    #[arg(value_name = "START", default_value = "", hide_default_value = true)]
+    start: OsString,
+}
+
+const HELP: &str = "\
+Exit status: 0 if any lock is listed, 1 if none is; 69, 74, 77 and 64 as `leasehold --help` says.";
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let client = args.backend.connect().await?;
+    let mut pages = client.admin().list(args.start.as_bytes())?;
+    let mut is_empty = true;
+    while let Some(page) = pages.next_page().await? {
+        for key in page {
+            match show(&client, key).await? {
+                Shown::Listed => is_empty = false,
+                Shown::Gone => {}
+                Shown::Unread => return Ok(ExitCode::SUCCESS),
+            }
+        }
+    }
+    Ok(ExitCode::from(u8::from(is_empty)))
+}
+
+/// What came of one key.
+enum Shown {
+    Listed,
+    /// It is free by now, and no claim waits for it.
+    Gone,
+    /// The reader has gone.
+    Unread,
+}
+
+async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
+    let inspection = client.admin().inspect(&key).await?;
+    let waiting = inspection.waiting().unwrap_or(0);
+    if !inspection.is_held() && waiting == 0 {
+        return Ok(Shown::Gone);
+    }
+    let key = Key::of(key);
+    let line = if out::style().json {
+        format!("{}\n", status::to_json(&key, &inspection)).into_bytes()
+    } else {
+        let waiting = if waiting > 0 { format!("; {waiting} waiting") } else { String::new() };
+        let holders: Vec<_> = inspection.holders().iter().map(describe).collect();
+        let mut report = Report::new(&key);
+        match &holders[..] {
+            [] => report.say(format_args!("free{waiting}")),
+            [holder] => report.say(format_args!("held by {holder}{waiting}")),
+            [holder, rest @ ..] => {
+                report.say(format_args!("held by {holder} and {} more{waiting}", rest.len()));
+            }
+        }
+        report.into_bytes()
+    };
+    Ok(if out::print_on(&line)? { Shown::Listed } else { Shown::Unread })
+}

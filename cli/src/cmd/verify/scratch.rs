@@ -1,0 +1,109 @@
+//! A namespace of its own on the user's store.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use leasehold::{Holder, LockBackend, LockKey};
+use leasehold_conformance::Harness;
+
+use crate::exit::Failure;
+use crate::place::{Place, Store};
+
+/// Where the cases lock. The suite knows a store by its type alone.
+static URL: OnceLock<String> = OnceLock::new();
+
+/// A namespace that no user of the store has.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    url: String,
+    place: Place,
+    /// A file to be removed.
+    file: Option<PathBuf>,
+}
+
+impl Scratch {
+    pub(super) fn of(url: &str) -> Result<Self, Failure> {
+        let place = Place::of(url)?;
+        let id = std::process::id();
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let prefix = match place.store {
+            Store::Sqlite => {
+                let path = base.trim_start_matches("sqlite:");
+                let path = path.strip_prefix("//").unwrap_or(path);
+                let file = PathBuf::from(format!("{path}.verify-{id}"));
+                let url = format!("sqlite:{}", file.display());
+                return Ok(Self { url, place, file: Some(file) });
+            }
+            Store::Etcd => format!("{}verify-{id}/", place.prefix()),
+            Store::Postgres | Store::Mysql => format!("{}verify_{id}_", place.prefix()),
+            _ => format!("{}verify-{id}:", place.prefix()),
+        };
+        let mut url = format!("{base}?prefix={prefix}");
+        let kept = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("prefix="));
+        for pair in kept {
+            url = url + "&" + pair;
+        }
+        Ok(Self { url, place, file: None })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Has all cases run here. A process verifies one store.
+    pub(super) fn choose(&self) {
+        URL.get_or_init(|| self.url.clone());
+    }
+
+    /// Removes what is left, and tells of what it cannot remove.
+    pub(super) fn clean(self) -> Option<String> {
+        if let Some(file) = &self.file {
+            for end in ["", "-wal", "-shm"] {
+                // One that is not there need not be removed.
+                drop(fs::remove_file(format!("{}{end}", file.display())));
+            }
+            return None;
+        }
+        let scratch = Place::of(&self.url).ok()?;
+        let prefix = scratch.prefix();
+        match self.place.store {
+            Store::Postgres | Store::Mysql => Some(format!(
+                "tables of the suite are left: DROP TABLE {prefix}lease, {prefix}stripe, {prefix}member;"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The user's store.
+#[derive(Debug)]
+pub(super) struct Theirs {
+    witness: Arc<dyn LockBackend>,
+}
+
+#[async_trait::async_trait]
+impl Harness for Theirs {
+    type Backend = Arc<dyn LockBackend>;
+
+    const NAME: &str = "this store";
+
+    async fn start() -> Self {
+        Self { witness: connect().await }
+    }
+
+    async fn connect(&self) -> Self::Backend {
+        connect().await
+    }
+
+    /// Through another client of ours: there is no other way that all stores have in common.
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let seen = self.witness.inspect(key).await.expect("the store tells who holds a key");
+        seen.holders().first().cloned()
+    }
+}
+
+async fn connect() -> Arc<dyn LockBackend> {
+    let url = URL.get().expect("the namespace was chosen before the cases run");
+    leasehold::backend(url).await.unwrap_or_else(|error| panic!("{error}"))
+}

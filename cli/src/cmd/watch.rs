@@ -1,0 +1,142 @@
+//! `leasehold watch`
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use leasehold::{Error, Holder, Inspection, KeyWatch, LockClient};
+use tokio::time::{sleep, timeout};
+
+use crate::args::Backend;
+use crate::exit::Failure;
+use crate::key::Key;
+use crate::obtain::{holders_to_json, who};
+use crate::out;
+
+/// How often to look where the store tells no news, or its news are lost.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Between two looks at least: a busy lock costs the store no more than that.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Shows who holds a lock, and each change of that, until it is interrupted.
+///
+/// The first line tells of the present. A change that is followed by another at once may be left out. While the store cannot be reached,
+/// the watch goes on, and says so on stderr.
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    backend: Backend,
+
+    /// End as soon as the lock is free.
+    #[arg(long)]
+    until_free: bool,
+
+    /// End after this long, with 75 if --until-free has not come about.
+    #[arg(long, short, value_name = "TIME", value_parser = crate::time::parse)]
+    wait: Option<Duration>,
+
+    /// The lock's name. One that begins with `-` follows `--`.
+    key: OsString,
+}
+
+const HELP: &str = "\
+Exit status: 0 if its time is over, its reader has gone, or the lock is free with --until-free; 69,
+74, 75, 77 and 64 as `leasehold --help` says.";
+
+pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    let key = Key::new(&args.key)?;
+    let client = args.backend.connect().await?;
+    let watched = Watched { client: &client, key: &key, until_free: args.until_free };
+    let Some(limit) = args.wait else { return watched.follow().await };
+    match timeout(limit, watched.follow()).await {
+        Ok(ended) => ended,
+        Err(_elapsed) if args.until_free => {
+            let within = crate::time::show(limit);
+            let message = format!("{}: not free within {within}", key.escaped());
+            Err(Failure::new(crate::exit::NOT_OBTAINED, message).with_details(out::json_of(&key)))
+        }
+        Err(_elapsed) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+struct Watched<'a> {
+    client: &'a LockClient,
+    key: &'a Key,
+    until_free: bool,
+}
+
+impl Watched<'_> {
+    async fn follow(&self) -> Result<ExitCode, Failure> {
+        let (mut told, mut is_silent) = (None, false);
+        // Before the first look, so that no change falls between the two.
+        let mut news = self.client.backend().watch(self.key.as_lock_key());
+        loop {
+            let seen = match self.look().await {
+                Ok(seen) => {
+                    is_silent = false;
+                    seen
+                }
+                Err(error) if error.is_retryable() => {
+                    if !is_silent {
+                        out::note(crate::exit::with_causes(&error));
+                    }
+                    is_silent = true;
+                    sleep(LOOK).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let line = self.line(&seen);
+            // A line that is the same says that nothing has changed.
+            if told.as_ref() != Some(&line) {
+                if !out::print_on(&line)? {
+                    return Ok(ExitCode::SUCCESS);
+                }
+                told = Some(line);
+            }
+            if self.until_free && !seen.is_held() {
+                return Ok(ExitCode::SUCCESS);
+            }
+            self.changed(&mut news, &seen).await;
+        }
+    }
+
+    async fn look(&self) -> Result<Inspection, Error> {
+        self.client.admin().inspect(self.key.as_lock_key()).await
+    }
+
+    /// Waits for news, for the end of the lease that ends first, or for the next look.
+    async fn changed(&self, news: &mut KeyWatch, seen: &Inspection) {
+        let next_end = seen.holders().iter().filter_map(Holder::remaining).min();
+        let look = next_end.map_or(LOOK, |left| left.min(LOOK)).max(PAUSE);
+        drop(timeout(look, news.changed()).await);
+        sleep(PAUSE).await;
+    }
+
+    /// What is to be told, without what changes by itself, such as the time that is left.
+    fn line(&self, seen: &Inspection) -> Vec<u8> {
+        if out::style().json {
+            let mut told = out::json_of(self.key);
+            told["held"] = seen.is_held().into();
+            told["holders"] = holders_to_json(seen.holders());
+            for holder in told["holders"].as_array_mut().into_iter().flatten() {
+                if let Some(holder) = holder.as_object_mut() {
+                    holder.remove("remaining_ms");
+                    holder.remove("held_for_ms");
+                }
+            }
+            return format!("{told}\n").into_bytes();
+        }
+        let mut report = out::Report::new(self.key);
+        if !seen.is_held() {
+            report.say("free");
+        }
+        for holder in seen.holders() {
+            let who = who(holder.description(), holder.fingerprint());
+            report.say(format_args!("held by {who}"));
+        }
+        report.into_bytes()
+    }
+}

@@ -1,0 +1,40 @@
+//! The log, on stderr.
+
+use std::io::stderr;
+use std::str::FromStr;
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::exit::Failure;
+
+/// Starts the log: warnings, or as `RUST_LOG` says; by `--verbose` more of Leasehold's own, by `--quiet` none.
+pub(crate) fn start(verbose: u8, quiet: bool) -> Result<(), Failure> {
+    let filter = match (quiet, verbose, std::env::var("RUST_LOG")) {
+        (true, ..) => return Ok(()),
+        (false, 0, Ok(directives)) if !directives.is_empty() => Targets::from_str(&directives)
+            .map_err(|error| {
+                Failure::usage(format!("RUST_LOG: {error}; it is like leasehold_core=debug,warn"))
+            })?,
+        // What an operator does by this command, its results say.
+        (false, 0, _) => Targets::new()
+            .with_default(LevelFilter::WARN)
+            .with_target("leasehold_core::admin", LevelFilter::OFF),
+        (false, 1, _) => ours(LevelFilter::DEBUG),
+        (false, ..) => ours(LevelFilter::TRACE),
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(stderr)
+        .with_ansi(false)
+        .log_internal_errors(false);
+    // A second start changes nothing.
+    drop(tracing_subscriber::registry().with(lines).with(filter).try_init());
+    Ok(())
+}
+
+/// What our own crates say from `level` on, and the warnings of all others.
+fn ours(level: LevelFilter) -> Targets {
+    Targets::new().with_target("leasehold", level).with_default(LevelFilter::WARN)
+}

@@ -1,0 +1,123 @@
+//! Output: results on stdout, the rest on stderr. Neither a closed pipe nor a full disk makes it panic.
+
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+
+use crate::exit::{self, Failure};
+use crate::key::Key;
+
+/// How the command speaks to its user.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Style {
+    /// One line of JSON per result, and per failure.
+    pub(crate) json: bool,
+    /// Nothing about a lock that is busy, and no notes.
+    pub(crate) quiet: bool,
+}
+
+static STYLE: OnceLock<Style> = OnceLock::new();
+
+/// Decides for the whole process. Only the first call counts.
+pub(crate) fn set_style(style: Style) {
+    STYLE.get_or_init(|| style);
+}
+
+pub(crate) fn style() -> Style {
+    STYLE.get().copied().unwrap_or_default()
+}
+
+/// Lines about one key, printed together.
+#[derive(Debug)]
+pub(crate) struct Report {
+    name: Vec<u8>,
+    text: Vec<u8>,
+}
+
+impl Report {
+    pub(crate) fn new(key: &Key) -> Self {
+        let name = if stdout().is_terminal() {
+            key.escaped().into_bytes()
+        } else {
+            // A program that reads it gets the name that it may give back.
+            key.name().as_bytes().to_vec()
+        };
+        Self { name, text: Vec::new() }
+    }
+
+    /// Adds `<key>: <said>`.
+    pub(crate) fn say(&mut self, said: impl std::fmt::Display) {
+        self.text.extend_from_slice(&self.name);
+        self.text.extend_from_slice(format!(": {said}\n").as_bytes());
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.text
+    }
+
+    pub(crate) fn print(self) -> Result<(), Failure> {
+        print(&self.text)
+    }
+}
+
+/// Prints a result as one line of JSON.
+pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+    print(format!("{value}\n").as_bytes())
+}
+
+/// Prints a result. A reader that has gone has read enough; any other failure is one of the command.
+pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
+    let mut out = stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
+        _ => Ok(()),
+    }
+}
+
+/// Prints a line of a stream that goes on: `false` once its reader has gone.
+pub(crate) fn print_on(text: &[u8]) -> Result<bool, Failure> {
+    let mut out = stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(not_written(&error)),
+    }
+}
+
+fn not_written(error: &io::Error) -> Failure {
+    Failure::new(exit::NOT_WRITTEN, format!("the result cannot be written: {error}"))
+}
+
+/// Says something beside the results. A user who cannot be told is no reason to stop.
+pub(crate) fn note(said: impl std::fmt::Display) {
+    if !style().quiet {
+        complain(said);
+    }
+}
+
+/// Says something that also a quiet command says.
+pub(crate) fn complain(said: impl std::fmt::Display) {
+    let line = if style().json {
+        format!("{}\n", json!({ "note": said.to_string() }))
+    } else {
+        format!("leasehold: {said}\n")
+    };
+    raw(&line);
+}
+
+/// Writes to stderr, if that is possible.
+pub(crate) fn raw(text: &str) {
+    let mut err = stderr().lock();
+    drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
+}
+
+/// The name of a key in JSON, and its bytes where it is no text.
+pub(crate) fn json_of(key: &Key) -> Value {
+    let name = key.name();
+    match name.to_str() {
+        Some(name) => json!({ "key": name }),
+        None => json!({ "key": name.to_string_lossy(), "key_bytes": name.as_bytes() }),
+    }
+}

@@ -1,0 +1,129 @@
+//! The parts of a store's URL that say more than how to connect.
+
+use std::borrow::Cow;
+
+use crate::exit::Failure;
+
+/// A store, as its URL names it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) user: Option<String>,
+    pub(crate) path: String,
+    parameters: Vec<(String, String)>,
+}
+
+/// The kind of a store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Store {
+    Redis,
+    RedisSentinel,
+    RedisCluster,
+    Redlock,
+    Etcd,
+    Postgres,
+    Mysql,
+    Sqlite,
+}
+
+impl Place {
+    pub(crate) fn of(url: &str) -> Result<Self, Failure> {
+        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        let scheme = scheme.replace("valkey", "redis").replace("rediss", "redis");
+        let store = match &*scheme {
+            "redis" | "unix" | "redis+unix" => Store::Redis,
+            "redis-sentinel" => Store::RedisSentinel,
+            "redis-cluster" => Store::RedisCluster,
+            "redlock+redis" => Store::Redlock,
+            "etcd" | "etcds" => Store::Etcd,
+            "postgres" | "postgresql" => Store::Postgres,
+            "mysql" | "mariadb" => Store::Mysql,
+            "sqlite" => Store::Sqlite,
+            _ => return Err(Failure::usage("the URL has a scheme that is not known here")),
+        };
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let place = place.strip_prefix("//").unwrap_or(place);
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        // That of a socket names no database.
+        let path = if scheme.contains("unix") { "" } else { path };
+        let user = authority.rsplit_once('@').map(|(user, _)| user);
+        let user = user.map(|user| user.split(':').next().unwrap_or_default());
+        let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
+        Ok(Self {
+            store,
+            user: user.filter(|user| !user.is_empty()).map(|user| decode(user).into_owned()),
+            path: path.to_owned(),
+            parameters: parameters
+                .map(|(name, value)| (name.to_owned(), decode(value).into_owned()))
+                .collect(),
+        })
+    }
+
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let found = self.parameters.iter().rev().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// What is before the names of all locks.
+    pub(crate) fn prefix(&self) -> &str {
+        self.parameter("prefix").unwrap_or(match self.store {
+            Store::Redis | Store::RedisSentinel | Store::RedisCluster | Store::Redlock => "lock:",
+            Store::Etcd => "lock/",
+            Store::Postgres | Store::Mysql | Store::Sqlite => "leasehold_",
+        })
+    }
+
+    /// The number of the database, on Redis.
+    pub(crate) fn database(&self) -> &str {
+        let named = match self.store {
+            Store::RedisSentinel => self.path.split_once('/').map(|(_, database)| database),
+            _ => Some(self.path.as_str()),
+        };
+        self.parameter("db").or(named).filter(|it| !it.is_empty()).unwrap_or("0")
+    }
+}
+
+/// A part of a URL without its percent signs.
+fn decode(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return text.into();
+    }
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let code = after.get(..2).and_then(|code| str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(decoded) if *byte == b'%' => {
+                bytes.push(decoded);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_tell_of_user_prefix_and_database() {
+        let place = |url: &str| Place::of(url).unwrap();
+
+        let redis = place("rediss://lo%40ck:S3CR3T@h:1/3?prefix=app%3A&timeout-ms=5");
+        assert_eq!((redis.store, redis.user.as_deref()), (Store::Redis, Some("lo@ck")));
+        assert_eq!((redis.prefix(), redis.database()), ("app:", "3"));
+        let sentinel = place("redis-sentinel://:pw@a,b/master/2");
+        assert_eq!((sentinel.store, sentinel.user.as_deref()), (Store::RedisSentinel, None));
+        assert_eq!((sentinel.prefix(), sentinel.database()), ("lock:", "2"));
+        assert_eq!(place("etcd://h").prefix(), "lock/");
+        assert_eq!(place("redlock+rediss://a,b,c").store, Store::Redlock);
+        assert_eq!(place("unix:///tmp/s?db=4").database(), "4");
+        assert_eq!(place("unix:///tmp/s").database(), "0");
+        assert!(Place::of("localhost:6379").is_err());
+    }
+}
