@@ -48,6 +48,7 @@ pub mod blocking;
 pub mod clock;
 pub mod fault;
 pub mod memory;
+pub mod observe;
 mod quorum;
 
 #[cfg(all(test, shuttle))]

@@ -46,6 +46,11 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
+/// The error of a request that was given up on.
+pub(crate) fn no_reply() -> Error {
+    Error::new(ErrorKind::Indeterminate, "no reply in time")
+}
+
 impl Held {
     /// The store tells nothing of them, or was not asked.
     pub(crate) fn by_somebody(key: &LockKey) -> Self {

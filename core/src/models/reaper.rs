@@ -64,7 +64,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self { reaper: Arc::new(Reaper::new(Arc::new(Stopped))), store: Store::default() }
+        Self {
+            reaper: Arc::new(Reaper::new(Arc::new(Stopped), Events::default())),
+            store: Store::default(),
+        }
     }
 
     fn run(self: &Arc<Self>, part: impl FnOnce(&Self) + Send + 'static) -> thread::JoinHandle<()> {
