@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// A recorder that keeps times as histograms.
-pub fn prometheus() -> Result<PrometheusBuilder, BuildError> {
+pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     let times = Matcher::Suffix("_seconds".to_owned());
     PrometheusBuilder::new().set_buckets_for_metric(times, &BUCKETS)
 }
@@ -55,7 +55,7 @@ async fn work(client: LockClient, worker: u32) -> Result<(), leasehold::Error> {
 }
 
 /// Answers each request with the page of all metrics.
-pub async fn serve(listener: TcpListener, page: PrometheusHandle) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, page: PrometheusHandle) -> std::io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
         let page = page.render();

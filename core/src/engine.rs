@@ -135,7 +135,7 @@ impl Engine {
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
             let enter = upkeep.holds().enter(key, owner, share, limit, wait, clock);
-            match call.queueing(enter).await? {
+            match call.queueing(pin!(enter)).await? {
                 None => {
                     let held = Locked::Held(Held::by_somebody(key));
                     return self.queue.outage(key).map_or(Ok(held), Err);
@@ -152,7 +152,7 @@ impl Engine {
         loop {
             // 2 queue
             let turn = self.queue.turn(key, &wish, back.take(), wait, clock);
-            let asker = match call.queueing(turn).await? {
+            let asker = match call.queueing(pin!(turn)).await? {
                 Next::Held => return Ok(Locked::Held(Held::by_somebody(key))),
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,

@@ -237,7 +237,7 @@ impl Acquisition<'_> {
         let now = self.clock.now();
         let cut_off = reply.is_none() && now >= self.wait.end();
         if !cut_off || now.since(sent_at) >= SILENCE {
-            self.events.heard(Operation::Acquire, reply.as_ref(), now);
+            self.events.heard(Operation::Acquire, reply.as_ref(), self.clock);
         }
         let error = match reply {
             Some(Ok(AttemptAll::Granted(grants))) => match self.granted(&grants, sent_at, now) {

@@ -225,7 +225,7 @@ impl LockGuard {
         let renew = backend.renew(&lease).instrument(observe::renew_span(1));
         let reply = clock::until(clock, give_up, renew).await;
         renewing.settle(reply.as_ref(), clock.now());
-        self.upkeep.events().heard(Operation::Renew, reply.as_ref(), clock.now());
+        self.upkeep.events().heard(Operation::Renew, reply.as_ref(), clock);
         self.upkeep.watchdog().file([&self.hold]);
         if let Some(reason) = self.hold.loss(clock.now()) {
             return Err(self.lost_error(reason, Operation::Renew));

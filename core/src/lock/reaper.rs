@@ -166,7 +166,7 @@ impl Debt {
         loop {
             let release = self.unwanted.end(backend, now);
             let reply = clock::until(clock, give_up, release).await;
-            self.reaper.events.heard(Operation::Release, reply.as_ref(), clock.now());
+            self.reaper.events.heard(Operation::Release, reply.as_ref(), clock);
             let error = match reply {
                 Some(Ok(Release::Released)) => {
                     self.forgive();
@@ -347,7 +347,7 @@ impl Trying<'_> {
         let end = AssertUnwindSafe(self.unwanted.end(backend, clock.now())).catch_unwind();
         let ended = clock::until(clock, self.give_up, end).await;
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
-        self.reaper.events.heard(Operation::Release, ended.as_ref(), clock.now());
+        self.reaper.events.heard(Operation::Release, ended.as_ref(), clock);
         match ended.unwrap_or_else(|| Err(no_reply())) {
             Ok(_) => self.settle(),
             Err(error) if error.is_retryable() => self.pause(&error),

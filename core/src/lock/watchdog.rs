@@ -195,7 +195,7 @@ impl Watchdog {
                 heard = reply.map(|reply| reply.map(drop));
             }
         }
-        self.events.heard(Operation::Renew, heard.as_ref(), now);
+        self.events.heard(Operation::Renew, heard.as_ref(), &*self.clock);
         self.file(batch.iter().map(Renewing::hold));
         of
     }

@@ -1,7 +1,7 @@
 //! One call for a lock, or for several at once, from the request to its outcome.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::slice;
 // Outside of `crate::sync`: a call belongs to one task.
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,8 +67,7 @@ impl<'a> Call<'a> {
     }
 
     /// Runs a stage that is pending only while other callers of this process are served.
-    pub(crate) async fn queueing<T>(&self, stage: impl Future<Output = T>) -> T {
-        let mut stage = pin!(stage);
+    pub(crate) async fn queueing<T>(&self, mut stage: Pin<&mut impl Future<Output = T>>) -> T {
         poll_fn(|cx| {
             let polled = stage.as_mut().poll(cx);
             if polled.is_pending() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::event::{LockKind, Store, StoreChange, StoreError, Subject};
 use super::{Event, Observer, log};
-use crate::clock::Instant;
+use crate::clock::{Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lock::no_reply;
@@ -91,11 +91,11 @@ impl Events {
         &self,
         operation: Operation,
         reply: Option<&Result<T, Error>>,
-        now: Instant,
+        clock: &dyn Clock,
     ) {
         let silence;
         let error = match reply {
-            Some(Ok(_)) => return self.answered(now),
+            Some(Ok(_)) => return self.answered(clock),
             // Nothing was sent.
             Some(Err(error))
                 if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
@@ -109,10 +109,14 @@ impl Events {
             }
         };
         self.emit(Event::StoreError(StoreError { store: self.0.store, operation, error }));
-        if error.is_retryable() { self.missed(operation, error, now) } else { self.answered(now) }
+        if error.is_retryable() {
+            self.missed(operation, error, clock.now());
+        } else {
+            self.answered(clock);
+        }
     }
 
-    fn answered(&self, now: Instant) {
+    fn answered(&self, clock: &dyn Clock) {
         if self.0.is_up.load(Ordering::Relaxed) {
             return;
         }
@@ -123,7 +127,7 @@ impl Events {
         let since = if health.is_down { health.down_since } else { None };
         health.is_down = false;
         drop(health);
-        self.change(StoreChange::Up { after: since.map(|since| now.since(since)) });
+        self.change(StoreChange::Up { after: since.map(|since| clock.now().since(since)) });
     }
 
     fn missed(&self, operation: Operation, error: &Error, now: Instant) {
