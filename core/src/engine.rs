@@ -95,16 +95,14 @@ impl Engine {
         let call = Call::one(self.upkeep.events(), self.clock(), &request);
         let locked = call.run(self.while_open(pin!(self.stages(request, &call)))).await;
         let locked = locked.map_err(|error| self.acquiring(error, key));
-        call.end(&locked);
+        call.end(locked.as_ref());
         locked
     }
 
     /// Takes several locks without owners, with the same options and wait, by requests that are each for all of
-    /// them; `Held` as soon as one of them is held.
+    /// them; `Held` if one of them is held when the wait is over.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`] if the store does not do that. They may then be had one after the other.
+    /// `None` if they may be had one after the other: one is held and there is time to wait, or the store cannot do that.
     ///
     /// # Cancel safety
     ///
@@ -112,18 +110,24 @@ impl Engine {
     pub(crate) async fn lock_all(
         &self,
         requests: &[Request<'_>],
-    ) -> Result<Locked<Vec<LockGuard>>, Error> {
+    ) -> Result<Option<Locked<Vec<LockGuard>>>, Error> {
         let (key, wait) = (requests[0].key, requests[0].wait);
         let call = Call::of(self.upkeep.events(), self.clock(), requests);
-        let locked = call.run(self.while_open(pin!(self.stages_for_all(requests, &call)))).await;
-        let locked = locked.map_err(|error| self.acquiring(error, key));
-        match &locked {
-            // The caller asks for one after the other then.
-            Ok(Locked::Held(_)) if !wait.is_over(self.now()) => call.forget(),
-            Err(error) if error.kind() == ErrorKind::Unsupported => call.forget(),
-            _ => call.end(&locked),
+        match call.run(self.while_open(pin!(self.stages_for_all(requests, &call)))).await {
+            Ok(Locked::Held(_)) if !wait.is_over(self.now()) => {
+                call.forget();
+                Ok(None)
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                call.forget();
+                Ok(None)
+            }
+            locked => {
+                let locked = locked.map_err(|error| self.acquiring(error, key));
+                call.end(locked.as_ref());
+                locked.map(Some)
+            }
         }
-        locked
     }
 
     async fn stages(&self, request: Request<'_>, call: &Call<'_>) -> Result<Locked, Error> {

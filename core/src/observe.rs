@@ -33,6 +33,7 @@ pub(crate) use point::{Events, Settings};
 /// - The client holds no mutex of its own during a call, so a method may use the client. A method that asks for a lock makes events itself.
 /// - Events of several threads may arrive at the same time and in any order, those of one thread arrive in order. A loss that time alone
 ///   causes arrives with the first look at the lease after its deadline.
+/// - An observer that owns a clone of its client keeps that client going for ever.
 /// - A panic in a method ends that call alone. The client logs it and goes on.
 /// - No event carries a lease id, a URL or a password.
 ///

@@ -14,6 +14,7 @@ use crate::claim::Claim;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[test]

@@ -109,7 +109,7 @@ impl<'a> Call<'a> {
     }
 
     /// Tells the outcome, unless it is [acquired](Self::acquired).
-    pub(crate) fn end<G>(&self, outcome: &Result<Locked<G>, Error>) {
+    pub(crate) fn end<G>(&self, outcome: Result<&Locked<G>, &Error>) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
         }
