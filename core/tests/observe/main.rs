@@ -16,8 +16,8 @@ use leasehold_core::observe::{
     Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
 };
 use leasehold_core::{
-    Builder, Error, ErrorKind, Holder, LockClient, LockKey, LockOptions, MemoryBackend, Operation,
-    OwnerId,
+    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, MemoryBackend,
+    Operation, OwnerId,
 };
 
 const TTL: Duration = ms(30_000);

@@ -1,6 +1,9 @@
 //! Observers that misbehave, and several of them.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::FutureExt;
 
 use super::*;
 
@@ -24,21 +27,25 @@ async fn that_panic_stop_neither_the_call_nor_the_others() {
     assert!(story.0.lock().unwrap().contains(&"granted mutex k#1".to_owned()));
 }
 
-/// Uses the client at each event.
+/// Uses the client, and looks at the guard that the event is about.
 #[derive(Clone, Default)]
-struct Curious(Arc<OnceLock<LockClient<MemoryBackend>>>);
+struct Curious {
+    client: Arc<OnceLock<LockClient<MemoryBackend>>>,
+    guard: Arc<OnceLock<LockGuard>>,
+    looks: Arc<AtomicU32>,
+}
 
 impl Curious {
     fn look(&self) {
-        let client = self.0.get().unwrap();
-        let mutex = client.mutex("another").unwrap();
-        drop(futures_util::FutureExt::now_or_never(mutex.try_lock()));
+        let mutex = self.client.get().unwrap().mutex("another").unwrap();
+        drop(mutex.try_lock().now_or_never());
+        let _state = self.guard.get().map(LockGuard::state);
+        self.looks.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 impl Observer for Curious {
-    fn on_lost(&self, it: &Lost<'_>) {
-        assert_eq!(it.lock.key, &LockKey::new("k").unwrap());
+    fn on_handed_over(&self, _: &HandedOver<'_>) {
         self.look();
     }
 
@@ -46,19 +53,19 @@ impl Observer for Curious {
         self.look();
     }
 
-    fn on_handed_over(&self, _: &HandedOver<'_>) {
+    fn on_lost(&self, _: &Lost<'_>) {
         self.look();
     }
 }
 
-/// A mutex that the client holds meanwhile would hang this test.
+/// It would hang if the client held a mutex of its own meanwhile.
 #[tokio::test(start_paused = true)]
 async fn may_use_the_client() {
     let (curious, clock) = (Curious::default(), TokioClock::new());
-    let store = MemoryBackend::with_clock(clock);
-    let client = LockClient::builder(store.clone()).clock(clock).observer(curious.clone());
-    let client = client.options(LockOptions::new().ttl(TTL)).build().unwrap();
-    assert!(curious.0.set(client.clone()).is_ok());
+    let client = LockClient::builder(MemoryBackend::with_clock(clock)).clock(clock);
+    let client = client.options(LockOptions::new().ttl(TTL)).observer(curious.clone());
+    let client = client.build().unwrap();
+    assert!(curious.client.set(client.clone()).is_ok());
     let mutex = client.mutex("k").unwrap();
 
     let first = mutex.lock().await.unwrap();
@@ -69,10 +76,11 @@ async fn may_use_the_client() {
         },
         mutex.lock()
     );
-    let next = next.unwrap();
+    assert!(curious.guard.set(next.unwrap()).is_ok());
     pass(RENEWAL).await;
     client.admin().force_release("k", "to see").await.unwrap();
     pass(ms(100)).await;
 
-    assert!(!next.is_held());
+    assert!(!curious.guard.get().unwrap().is_held());
+    assert_eq!(curious.looks.load(Ordering::Relaxed), 3);
 }
