@@ -3,7 +3,7 @@
 use std::str;
 
 use etcd_client::{Compare, CompareOp, KeyValue};
-use leasehold_core::{Description, Fingerprint, Holder, Lease, Share};
+use leasehold_core::{Description, Fingerprint, Holder, Lease, Share, Waiter};
 
 use crate::layout::tag;
 
@@ -89,7 +89,18 @@ impl Entry {
     pub(crate) fn holder(&self) -> Holder {
         Holder::new(self.fingerprint)
             .with_description(self.description.clone())
-            .with_units(self.share.units())
+            .with_share(self.share)
+            .with_token(self.token())
+    }
+
+    /// The revision of its grant: that of its last change, unless it was changed since, as units may be.
+    fn token(&self) -> Option<u64> {
+        let is_granted_last = self.share.is_whole() || self.created == self.modified;
+        is_granted_last.then_some(self.modified).and_then(|revision| revision.try_into().ok())
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::new(self.fingerprint, self.share).with_description(self.description.clone())
     }
 }
 

@@ -57,6 +57,11 @@ impl Queue {
         self.entries.iter().filter(|entry| entry.state == State::Held)
     }
 
+    /// Those who wait for it.
+    pub(crate) fn waiters(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.state == State::Queued)
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.holders().next().is_some()
     }

@@ -111,7 +111,7 @@ impl Database for Sqlite {
 
     async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
         let inspect = move |store: &mut Store, until| {
-            store.read(until, |tables, now| tables.inspect(&key, now.us))
+            store.read(until, |tables, now| tables.inspect(&key, now))
         };
         self.worker.call(Lane::Then, Vec::new(), inspect).await
     }

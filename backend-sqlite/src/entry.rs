@@ -113,6 +113,11 @@ impl Entry {
         self.holders.iter().map(|row| u64::from(row.units)).sum()
     }
 
+    /// How many places there are in the queue.
+    pub(crate) fn waiting(&self) -> u64 {
+        u64::try_from(self.queue.len()).unwrap_or(u64::MAX)
+    }
+
     /// The places in the queue before that with this tag: all, if there is none.
     fn before(&self, tag: &Uuid) -> impl Iterator<Item = &Row> {
         self.queue.iter().take_while(move |row| row.tag != *tag)

@@ -8,7 +8,7 @@ pub(crate) use self::host::LAYOUT;
 use std::time::Duration;
 
 use leasehold_core::Error;
-use leasehold_sql_support::reply::{HolderRow, Inspected, remaining};
+use leasehold_sql_support::reply::{HolderRow, Inspected, ShownRow, remaining};
 use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros};
 use leasehold_sql_support::{Failure, Layout};
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
@@ -16,6 +16,7 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, pa
 use uuid::Uuid;
 
 use crate::entry::{Entry, Row};
+use crate::host::Now;
 
 /// How many rows that have ended are cleared for each that is written: more than one, so that clearing outruns filling.
 const CLEARED: u32 = 2;
@@ -176,11 +177,39 @@ impl<'a> Tables<'a> {
         rows.collect()
     }
 
-    pub(crate) fn inspect(&self, key: &Key, now: i64) -> Result<Inspected, Stop> {
-        let token = self.token(key.stripe)?;
+    /// Rows of a key that are in force: leases, or places in the queue, in order.
+    fn shown(
+        &self,
+        key: &Key,
+        now: i64,
+        of_which: &str,
+        order: &str,
+    ) -> rusqlite::Result<Vec<ShownRow>> {
+        let limit = i64::try_from(Inspected::LISTED).unwrap_or(i64::MAX);
+        let mut statement = self.prepare(&format!(
+            "SELECT fingerprint, description, units, ends, whole, capacity, token FROM {{lease}} \
+                 WHERE key = ?1 AND {of_which} AND ends > ?2 ORDER BY {order} LIMIT ?3",
+        ))?;
+        let rows = statement.query_map(params![key.name(), now, limit], |row| {
+            let token: Option<i64> = row.get(6)?;
+            Ok(ShownRow {
+                holder: holder_row(row, now)?,
+                whole: row.get(4)?,
+                capacity: row.get(5)?,
+                token: token.and_then(|token| token.try_into().ok()),
+            })
+        })?;
+        rows.collect()
+    }
+
+    pub(crate) fn inspect(&self, key: &Key, now: Now) -> Result<Inspected, Stop> {
+        let (token, entry) = (self.token(key.stripe)?, self.look(key.name(), now.us)?);
         Ok(Inspected {
-            holders: self.holders(key, now, Inspected::LISTED)?,
-            units: self.look(key.name(), now)?.units(),
+            holders: self.shown(key, now.us, "place IS NULL", "ends")?,
+            queue: self.shown(key, now.us, "place IS NOT NULL", "place")?,
+            waiting: entry.waiting(),
+            clock: u64::try_from(now.wall_us).unwrap_or_default(),
+            units: entry.units(),
             last_token: u64::try_from(token).ok().filter(|token| *token > 0),
         })
     }

@@ -287,6 +287,13 @@ cases! { $
         a_place_may_be_given_up_late_and_twice: store [125] needs Queue;
         a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
+    inspection {
+        each_kind_of_lock_is_told: store [] needs Units, Inspect;
+        a_downgrade_is_seen: store [] needs Units, Queue, Inspect;
+        a_holder_has_the_token_of_its_guard: store [] needs Units, Inspect;
+        a_holder_is_seen_to_age: store [] needs Units, Inspect;
+        claims_in_the_queue_are_listed_in_order: store [] needs Queue, Inspect;
+    }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
         a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Inspect;

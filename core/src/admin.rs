@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::backend::ForcedRelease;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 
 /// The operator's handle: looks into keys and ends leases that are not its own.

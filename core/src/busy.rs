@@ -72,7 +72,7 @@ impl Busy {
         self.holder.as_ref()
     }
 
-    /// How long the lease of the [holder](Self::holder) lasts unless it is renewed; `None` if that is not known.
+    /// How long the lease of the [holder](Self::holder) lasts unless it is renewed; `None` if it does for ever, or if that is not known.
     pub fn remaining(&self) -> Option<Duration> {
         self.holder.as_ref().and_then(Holder::remaining)
     }
@@ -106,7 +106,9 @@ struct HeldBy<'a>(Option<&'a Holder>);
 impl fmt::Display for HeldBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(holder) => write!(f, "held by {holder}"),
+            Some(holder) if holder.remaining().is_some() => write!(f, "held by {holder}"),
+            // Not every refusal tells how long the lease lasts.
+            Some(holder) => write!(f, "held by {}", holder.who()),
             None => f.write_str("held by another"),
         }
     }

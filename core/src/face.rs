@@ -10,7 +10,7 @@ use crate::clock;
 use crate::description::Description;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::Error;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;

@@ -15,7 +15,7 @@ use crate::capabilities::Capabilities;
 use crate::claim::Claim;
 use crate::clock::{Clock, TokioClock};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
 use crate::membership::{Enlistment, Standing, StoreId};

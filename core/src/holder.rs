@@ -1,11 +1,11 @@
-//! Who holds a key, as others may see it.
+//! A holder of a key, as others may see it.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::description::Description;
-use crate::error::Error;
 use crate::lease::Fingerprint;
+use crate::share::Share;
 
 /// A lease in force, as anybody may see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,12 +14,59 @@ pub struct Holder {
     description: Option<Description>,
     remaining: Option<Duration>,
     units: u32,
+    kind: Option<LockKind>,
+    token: Option<u64>,
+    held_for: Option<Duration>,
+}
+
+/// The kind of lock that a lease is of, as a store tells it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// The whole key: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a lock of another program.
+    Mutex,
+    /// Permits of a [`Semaphore`](crate::Semaphore). A leader has the only one of its [`Election`](crate::Election).
+    Permits,
+    /// A reader of an [`RwLock`](crate::RwLock).
+    Reader,
+    /// The writer of an [`RwLock`](crate::RwLock).
+    Writer,
+}
+
+impl LockKind {
+    /// The kind that asks for such a share.
+    pub fn of(share: Share) -> Self {
+        match share {
+            Share::Whole => Self::Mutex,
+            Share::Units { units: u32::MAX, .. } => Self::Writer,
+            Share::Units { limit: u32::MAX, .. } => Self::Reader,
+            Share::Units { .. } => Self::Permits,
+        }
+    }
+
+    /// Its name, in one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Permits => "permits",
+            Self::Reader => "read",
+            Self::Writer => "write",
+        }
+    }
 }
 
 impl Holder {
     /// Creates the holder whose lease id has `fingerprint`.
     pub fn new(fingerprint: Fingerprint) -> Self {
-        Self { fingerprint, description: None, remaining: None, units: 1 }
+        Self {
+            fingerprint,
+            description: None,
+            remaining: None,
+            units: 1,
+            kind: None,
+            token: None,
+            held_for: None,
+        }
     }
 
     /// Adds who it is, in words.
@@ -43,6 +90,27 @@ impl Holder {
         self
     }
 
+    /// Says how much of the key it holds: its units, and the kind of lock.
+    #[must_use]
+    pub fn with_share(mut self, share: Share) -> Self {
+        (self.units, self.kind) = (share.units(), Some(LockKind::of(share)));
+        self
+    }
+
+    /// Adds the fencing token of the grant.
+    #[must_use]
+    pub fn with_token(mut self, number: Option<u64>) -> Self {
+        self.token = number;
+        self
+    }
+
+    /// Adds how long ago the lease was granted, by the store's clock.
+    #[must_use]
+    pub fn with_held_for(mut self, time: Option<Duration>) -> Self {
+        self.held_for = time;
+        self
+    }
+
     /// Names its lease.
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
@@ -53,7 +121,7 @@ impl Holder {
         self.description.as_ref()
     }
 
-    /// How long the store keeps its lease without renewal; `None` if for ever.
+    /// How long the store keeps its lease without renewal; `None` if for ever, or if a refusal does not tell.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
@@ -62,129 +130,50 @@ impl Holder {
     pub fn units(&self) -> u32 {
         self.units
     }
+
+    /// The kind of lock, if the store knows.
+    pub fn kind(&self) -> Option<LockKind> {
+        self.kind
+    }
+
+    /// The fencing token with which the lease was granted, if the store keeps it.
+    ///
+    /// A lease that was [handed over](crate::LockOptions::hand_over) within a process since then has a holder with a larger one.
+    pub fn token(&self) -> Option<u64> {
+        self.token
+    }
+
+    /// How long ago the lease was granted, by the store's clock and to a tenth of a second, if the store knows.
+    pub fn held_for(&self) -> Option<Duration> {
+        self.held_for
+    }
+}
+
+impl Holder {
+    /// Its name and description.
+    pub(crate) fn who(&self) -> impl fmt::Display + use<> {
+        match &self.description {
+            Some(description) => format!("{} ({description})", self.fingerprint),
+            None => self.fingerprint.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.description {
-            Some(description) => write!(f, "{} ({description})", self.fingerprint)?,
-            None => write!(f, "{}", self.fingerprint)?,
+        write!(f, "{}", self.who())?;
+        match (self.kind, self.units) {
+            (Some(LockKind::Reader), _) => f.write_str(", reading")?,
+            (_, 1) => {}
+            (_, u32::MAX) => f.write_str(", writing")?,
+            (_, units) => write!(f, ", {units} units")?,
         }
-        match self.units {
-            1 => {}
-            u32::MAX => f.write_str(", writing")?,
-            units => write!(f, ", {units} units")?,
+        if let Some(time) = self.held_for {
+            write!(f, ", for {time:.1?} so far")?;
         }
         match self.remaining {
             Some(remaining) => write!(f, ", for another {remaining:.1?} unless renewed"),
             None => f.write_str(", for ever"),
         }
-    }
-}
-
-/// What the store knows about a key.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Inspection {
-    holders: Vec<Holder>,
-    last_token: Option<u64>,
-    units: u64,
-    members: Vec<MemberView>,
-}
-
-/// The view of a key that one member of a quorum has.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct MemberView {
-    name: String,
-    has_vote: bool,
-    view: Result<Inspection, String>,
-}
-
-impl MemberView {
-    /// Creates the view of the member `name`, or tells why there is none.
-    pub fn new(name: impl Into<String>, has_vote: bool, view: Result<&Inspection, &Error>) -> Self {
-        Self { name: name.into(), has_vote, view: view.cloned().map_err(ToString::to_string) }
-    }
-
-    /// The name by which all clients know the member.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether the member has a vote: one that has lost its data waits until it has one again.
-    pub fn has_vote(&self) -> bool {
-        self.has_vote
-    }
-
-    /// The key as the member has it.
-    ///
-    /// # Errors
-    ///
-    /// Why the member did not tell, in words.
-    pub fn inspection(&self) -> Result<&Inspection, &str> {
-        self.view.as_ref().map_err(String::as_str)
-    }
-}
-
-impl Inspection {
-    /// Creates the inspection of a key that nobody holds.
-    pub fn free() -> Self {
-        Self { holders: Vec::new(), last_token: None, units: 0, members: Vec::new() }
-    }
-
-    /// Adds a lease in force, and its units to those in use.
-    #[must_use]
-    pub fn with_holder(mut self, holder: Holder) -> Self {
-        self.units += u64::from(holder.units());
-        self.holders.push(holder);
-        self
-    }
-
-    /// Says how many units are in use, where not all holders are listed.
-    #[must_use]
-    pub fn with_units(mut self, units: u64) -> Self {
-        self.units = units;
-        self
-    }
-
-    /// Adds a token that no earlier grant of the key exceeds.
-    #[must_use]
-    pub fn with_last_token(mut self, number: Option<u64>) -> Self {
-        self.last_token = number;
-        self
-    }
-
-    /// Adds the view of a member, where the store is a quorum of several.
-    #[must_use]
-    pub fn with_member(mut self, view: MemberView) -> Self {
-        self.members.push(view);
-        self
-    }
-
-    /// Whether any lease is in force.
-    pub fn is_held(&self) -> bool {
-        !self.holders.is_empty()
-    }
-
-    /// The leases in force, those that end first before the others. A store may leave out the rest of a long list.
-    pub fn holders(&self) -> &[Holder] {
-        &self.holders
-    }
-
-    /// How many units are in use, by all who hold the key.
-    pub fn units(&self) -> u64 {
-        self.units
-    }
-
-    /// A number that the token of no grant so far exceeds, where the store keeps one.
-    ///
-    /// While the key is held by a mutex, it is the holder's token, or close above it where several
-    /// keys share a counter.
-    pub fn last_token(&self) -> Option<u64> {
-        self.last_token
-    }
-
-    /// The view of each member, where the store is a quorum of several; else none.
-    pub fn members(&self) -> &[MemberView] {
-        &self.members
     }
 }

@@ -16,7 +16,7 @@ use crate::capabilities::{Capabilities, Feature, Fencing};
 use crate::claim::Claim;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::membership::{Enlistment, Standing, StoreId};

@@ -29,7 +29,7 @@ use crate::capabilities::Capabilities;
 use crate::claim::{Claim, Patience};
 use crate::clock;
 use crate::error::Error;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::sync::atomic::AtomicBool;

@@ -169,7 +169,15 @@ impl Call {
 
     /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
-        let keys = [Place::Lock, Place::Fence, Place::Held, Place::Units, Place::News];
+        let keys = [
+            Place::Lock,
+            Place::Fence,
+            Place::Held,
+            Place::Units,
+            Place::News,
+            Place::Queue,
+            Place::Places,
+        ];
         Self::on(layout, key, &keys, Script::Inspect)
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     Attempt, AttemptAll, CalledBy, Charter, Claim, Contention, Description, Error, ErrorKind,
-    Fingerprint, ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation, Standing,
-    StoreId,
+    Fingerprint, ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation, Share,
+    Standing, StoreId, Waiter,
 };
 
 use crate::client::Received;
@@ -244,9 +244,30 @@ fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
 ///
 /// As [`decode_attempt`].
 pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error> {
-    let Held { token, units, holders } = decode_held(received)?;
-    let inspection = Inspection::free().with_last_token(token);
-    let inspection = holders.into_iter().fold(inspection, Inspection::with_holder);
+    let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
+    let [held, clock, waiting, places @ ..] = parts.as_slice() else {
+        return Err(unexpected());
+    };
+    let (clock, waiting) = number(clock).zip(number(waiting)).ok_or_else(unexpected)?;
+    let Held { token, units, holders } = decode_held(Ok(held.clone()))?;
+    let places = places.chunks(2).map(|place| match place {
+        [Reply::Bytes(id), Reply::Bytes(known)] => Some(waiter(id, known, clock, units.is_none())),
+        _ => None,
+    });
+    let places = places.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
+    let unlisted = waiting.saturating_sub(places.len() as u64);
+    let queue: Vec<Waiter> = places.into_iter().flatten().collect();
+    let waiting = unlisted + queue.len() as u64;
+    let holders = holders.into_iter().map(|holder| {
+        // A token is a time of the server's clock, unless many grants or a wish have pushed it beyond.
+        let granted_at = holder.token().map(|token| token.min(clock));
+        let held_for = granted_at.map(|at| Duration::from_micros(clock - at));
+        holder.with_held_for(held_for)
+    });
+    let inspection = Inspection::free().with_last_token(token).with_queue(waiting, queue);
+    let inspection = holders.fold(inspection, Inspection::with_holder);
     Ok(match units {
         Some(units) => inspection.with_units(units),
         None => inspection,
@@ -358,15 +379,39 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     }
 }
 
-/// The holder of units, from its id and its record: `<units> <description>`.
+/// The holder of units, from its id and its record: `<units>/<limit>/<token> <description>`, or without limit and token.
 fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
     let known = str::from_utf8(known).unwrap_or_default();
-    let (units, description) = known.split_once(' ').unwrap_or((known, ""));
+    let (granted, description) = known.split_once(' ').unwrap_or((known, ""));
+    let mut granted = granted.split('/');
+    let units = granted.next().and_then(|units| units.parse().ok()).unwrap_or(1);
+    let limit = granted.next().and_then(|limit| limit.parse().ok());
+    let token = granted.next().and_then(|token| token.parse().ok());
     let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or_default());
-    Holder::new(Fingerprint::of(id))
-        .with_units(units.parse().unwrap_or(1))
-        .with_description(Description::new(description).ok())
-        .with_remaining(Some(remaining))
+    let holder = Holder::new(Fingerprint::of(id)).with_units(units).with_token(token);
+    let holder = match limit {
+        Some(limit) => holder.with_share(Share::Units { units, limit }),
+        None => holder,
+    };
+    holder.with_description(Description::new(description).ok()).with_remaining(Some(remaining))
+}
+
+/// One who waits, from its id and its place: see `queue.lua`. `None` if the place has ended by `clock`, or is kept for clients that do
+/// not queue.
+fn waiter(id: &[u8], place: &[u8], clock: u64, may_be_whole: bool) -> Option<Waiter> {
+    let place = str::from_utf8(place).ok()?;
+    let mut parts = place.splitn(6, ' ');
+    let ends: u64 = parts.next()?.parse().ok()?;
+    if id == b"*" || ends.saturating_mul(1_000) <= clock {
+        return None;
+    }
+    let (units, limit) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (_patience, _channel) = (parts.next(), parts.next());
+    let is_whole = limit == 1 && may_be_whole;
+    let share = if is_whole { Share::Whole } else { Share::Units { units, limit } };
+    let description = parts.next().and_then(|value| Some(value.split_once(' ')?.1));
+    let description = description.and_then(|text| Description::new(text).ok());
+    Some(Waiter::new(Fingerprint::of(id), share).with_description(description))
 }
 
 /// The holder of a lock, from the value of its key, which any client may have put there.
@@ -378,7 +423,10 @@ fn holder(value: &[u8], remaining: i64) -> Holder {
         .and_then(|text| str::from_utf8(text).ok())
         .and_then(|text| Description::new(text).ok());
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
-    Holder::new(Fingerprint::of(id)).with_description(description).with_remaining(remaining)
+    Holder::new(Fingerprint::of(id))
+        .with_share(Share::Whole)
+        .with_description(description)
+        .with_remaining(remaining)
 }
 
 fn grant(token: &Reply) -> Option<Grant> {

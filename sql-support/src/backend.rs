@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::database::Database;
 use crate::failure::Failure;
 use crate::news::Concerns;
-use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed};
+use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed, ShownRow};
 use crate::request::{Acquire, Key, Named, Place, Renew};
 
 /// Locks in a database. Clones share its connections.
@@ -256,8 +256,12 @@ impl<D: Database> LockBackend for Backend<D> {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let inspection = async {
             let inspected = self.0.inspect(Key::of(key)).await?;
-            let free = Inspection::free().with_last_token(inspected.last_token);
-            let holders = inspected.holders.into_iter().map(HolderRow::holder);
+            let clock = inspected.clock;
+            let queue = inspected.queue.into_iter().map(ShownRow::waiter);
+            let free = Inspection::free()
+                .with_last_token(inspected.last_token)
+                .with_queue(inspected.waiting, queue.collect::<Result<_, _>>()?);
+            let holders = inspected.holders.into_iter().map(|row| row.holder(clock));
             let holders: Vec<_> = holders.collect::<Result<_, _>>()?;
             let inspection = holders.into_iter().fold(free, Inspection::with_holder);
             Ok(inspection.with_units(inspected.units))

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Description, Error, ErrorKind, Holder};
+use leasehold_core::{Description, Error, ErrorKind, Holder, Share, Waiter};
 use uuid::Uuid;
 
 /// The outcome of a claim.
@@ -109,11 +109,30 @@ pub struct Forced {
     pub called: Vec<Uuid>,
 }
 
+/// A row of a key, with all that an operator may see.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ShownRow {
+    /// Its lease, or that which its claim is to have.
+    pub holder: HolderRow,
+    /// Whether it is for the whole key.
+    pub whole: bool,
+    /// The limit that its claim named.
+    pub capacity: u32,
+    /// The fencing token of the grant; none of a place in the queue.
+    pub token: Option<u64>,
+}
+
 /// The state of a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Inspected {
     /// The leases in force, in the order of their ends: at most [`Inspected::LISTED`].
-    pub holders: Vec<HolderRow>,
+    pub holders: Vec<ShownRow>,
+    /// The places in the queue, in order: at most [`Inspected::LISTED`].
+    pub queue: Vec<ShownRow>,
+    /// How many places there are, listed or not.
+    pub waiting: u64,
+    /// The database's wall clock, by which tokens go, in microseconds since 1970.
+    pub clock: u64,
     /// How many units all of them have, listed or not.
     pub units: u64,
     /// The stripe's token, unless it is 0.
@@ -121,8 +140,37 @@ pub struct Inspected {
 }
 
 impl Inspected {
-    /// How many holders are listed: more than fit on a screen, and a short reply.
+    /// How many holders and places are listed: more than fit on a screen, and a short reply.
     pub const LISTED: usize = 128;
+}
+
+impl ShownRow {
+    fn share(&self) -> Share {
+        if self.whole {
+            Share::Whole
+        } else {
+            Share::Units { units: self.holder.units, limit: self.capacity }
+        }
+    }
+
+    /// Makes the contract's holder of it.
+    ///
+    /// A token is a time of the database's clock, unless many grants or a wish have pushed it beyond: so it tells when it was granted.
+    pub(crate) fn holder(self, clock: u64) -> Result<Holder, Error> {
+        let (share, token) = (self.share(), self.token);
+        let granted_at = token.map(|token| token.min(clock));
+        let held_for = granted_at.map(|at| Duration::from_micros(clock - at));
+        let holder = self.holder.holder()?.with_share(share).with_token(token);
+        Ok(holder.with_held_for(held_for))
+    }
+
+    /// Makes the contract's waiter of it.
+    pub(crate) fn waiter(self) -> Result<Waiter, Error> {
+        let share = self.share();
+        let holder = self.holder.holder()?;
+        let waiter = Waiter::new(holder.fingerprint(), share);
+        Ok(waiter.with_description(holder.description().cloned()))
+    }
 }
 
 impl HolderRow {

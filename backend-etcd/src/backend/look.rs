@@ -16,6 +16,9 @@ use crate::layout::{Range, tag};
 use crate::queue::Queue;
 use crate::session;
 
+/// How many waiters an inspection lists: more than fit on a screen, and a short reply.
+const LISTED: usize = 128;
+
 /// Of how many leases an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many holders.
 const LEASES_OF_A_HINT: usize = 16;
 
@@ -114,7 +117,11 @@ impl EtcdBackend {
             [holder] if holder.share.is_whole() => holder.modified,
             _ => queue.revision,
         };
-        let inspection = Inspection::free().with_last_token(u64::try_from(newest).ok());
+        let waiting = u64::try_from(queue.waiters().count()).unwrap_or(u64::MAX);
+        let waiters = queue.waiters().take(LISTED).map(Entry::waiter).collect();
+        let inspection = Inspection::free()
+            .with_last_token(u64::try_from(newest).ok())
+            .with_queue(waiting, waiters);
         let holders = holders.into_iter().map(|holder| described(holder, &left));
         Ok(holders.fold(inspection, Inspection::with_holder))
     }

@@ -7,6 +7,7 @@ pub(crate) mod expiry;
 pub(crate) mod fair;
 pub(crate) mod fencing;
 pub(crate) mod hand_over;
+pub(crate) mod inspection;
 pub(crate) mod lock_delay;
 pub(crate) mod lost;
 pub(crate) mod membership;

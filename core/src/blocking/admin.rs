@@ -3,7 +3,7 @@
 use super::background::Background;
 use crate::backend::ForcedRelease;
 use crate::error::Error;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 
 /// The operator's handle: the [`Admin`](crate::Admin) of code without a runtime.

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::Face;
-use crate::holder::{Holder, Inspection};
+use crate::holder::Holder;
+use crate::inspection::Inspection;
 use crate::lease::Fingerprint;
 
 /// The leader of an [`Election`](crate::Election), as anybody may see it.

@@ -259,7 +259,8 @@ impl Hold {
         Holder::new(lease.id().fingerprint())
             .with_description(lease.description().cloned())
             .with_remaining(Some(remaining))
-            .with_units(lease.share().units())
+            .with_share(lease.share())
+            .with_token(Some(self.token + u64::from(state.term.0)))
     }
 
     /// Whether its holder of this term was asked to finish early.

@@ -12,7 +12,7 @@ use crate::backend::{
 };
 use crate::claim::{Claim, Patience};
 use crate::clock::Instant;
-use crate::holder::Inspection;
+use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
 use crate::membership::{Charter, Enlistment, Standing, StoreId};
@@ -194,11 +194,12 @@ impl Machine {
         if !entry.is_held() && !claim.share().is_whole() {
             self.changes += 1;
         }
-        entry.grant(claim, now);
         let spare = claim.spare_tokens();
         self.last_token = (self.last_token + 1 + u64::from(spare)).max(heeded(claim, now));
-        let token = NonZeroU64::new(self.last_token - u64::from(spare));
-        Grant::new(token.expect("it has grown")).with_spare_tokens(spare)
+        let token = self.last_token - u64::from(spare);
+        entry.grant(claim, token, now);
+        let token = NonZeroU64::new(token).expect("it has grown");
+        Grant::new(token).with_spare_tokens(spare)
     }
 
     fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
@@ -236,7 +237,10 @@ impl Machine {
     fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
         let last_token = (self.last_token > 0).then_some(self.last_token);
         let inspection = Inspection::free().with_last_token(last_token);
-        let holders = self.at(key, now, |_, entry| entry.holders(now));
+        let look = |_: &mut Self, entry: &mut Entry| (entry.holders(now), entry.waiters());
+        let (holders, queue) = self.at(key, now, look);
+        let waiting = u64::try_from(queue.len()).unwrap_or(u64::MAX);
+        let inspection = inspection.with_queue(waiting, queue);
         holders.into_iter().fold(inspection, Inspection::with_holder)
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::Quorum;
 use crate::backend::{ForcedRelease, LockBackend, Revocation};
 use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::{Holder, Inspection, MemberView};
+use crate::holder::Holder;
+use crate::inspection::{Inspection, MemberView};
 use crate::key::LockKey;
 use crate::membership::Enlistment;
 
@@ -40,7 +41,8 @@ impl<B: LockBackend> Quorum<B> {
             views.sort_by_key(|view| std::cmp::Reverse(view.remaining()));
             let last_of_majority = views.len().min(self.members.majority()) - 1;
             let is_enough = views.len() + unheard >= self.members.majority();
-            is_enough.then(|| views[last_of_majority].clone())
+            // The token of a member's grant is not that of the quorum's.
+            is_enough.then(|| views[last_of_majority].clone().with_token(None))
         });
         let inspection = may_hold.fold(Inspection::free(), Inspection::with_holder);
         inspection.with_last_token(last_token)

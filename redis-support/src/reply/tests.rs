@@ -1,4 +1,4 @@
-use leasehold_core::{Lease, LockKey};
+use leasehold_core::{Lease, LockKey, LockKind};
 
 use super::*;
 
@@ -168,6 +168,51 @@ fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
     }
 }
 
+/// An inspection by a clock that shows 90,000 ms.
+fn inspected(held: Vec<Reply>, places: &[(&str, &str)]) -> Reply {
+    let waiting = i64::try_from(places.len()).unwrap();
+    let head = [Reply::Array(held), bytes("90000000"), Reply::Int(waiting)];
+    let places = places.iter().flat_map(|(id, known)| [bytes(id), bytes(known)]);
+    Reply::Array(head.into_iter().chain(places).collect())
+}
+
+#[test]
+fn records_of_earlier_versions_are_read() {
+    let held = |known| vec![bytes("7"), Reply::Int(2), bytes("id"), Reply::Int(5), bytes(known)];
+    let holder = |known| {
+        let inspection = decode_inspection(Ok(inspected(held(known), &[]))).unwrap();
+        inspection.holders()[0].clone()
+    };
+
+    let (before, now) = (holder("2 a/b c"), holder("2/3/88500000 a/b c"));
+
+    for holder in [&before, &now] {
+        assert_eq!(holder.units(), 2);
+        assert_eq!(holder.description().unwrap().as_str(), "a/b c");
+    }
+    assert_eq!((before.kind(), before.token(), before.held_for()), (None, None, None));
+    assert_eq!((now.kind(), now.token()), (Some(LockKind::Permits), Some(88_500_000)));
+    assert_eq!(now.held_for(), Some(Duration::from_millis(1_500)));
+}
+
+#[test]
+fn places_that_have_ended_or_are_for_strangers_are_not_listed() {
+    let free = vec![Reply::Nil, Reply::Nil, Reply::Int(-2)];
+    let places = [
+        ("a", "95000 1 1 50 - a web 1"),
+        ("b", "89999 1 1 0"),
+        ("*", "95000 1 1 0"),
+        ("c", "95000 2 3 0"),
+    ];
+
+    let inspection = decode_inspection(Ok(inspected(free, &places))).unwrap();
+
+    assert_eq!(inspection.waiting(), Some(2));
+    let shown: Vec<_> = inspection.queue().iter().map(|it| (it.kind(), it.units())).collect();
+    assert_eq!(shown, [(LockKind::Mutex, 1), (LockKind::Permits, 2)]);
+    assert_eq!(inspection.queue()[0].description().unwrap().as_str(), "web 1");
+}
+
 #[test]
 fn an_inspection_counts_the_units_of_holders_that_it_does_not_list() {
     let reply = vec![
@@ -181,7 +226,7 @@ fn an_inspection_counts_the_units_of_holders_that_it_does_not_list() {
         bytes("1 "),
     ];
 
-    let inspection = decode_inspection(Ok(Reply::Array(reply))).unwrap();
+    let inspection = decode_inspection(Ok(inspected(reply, &[]))).unwrap();
 
     assert_eq!((inspection.units(), inspection.last_token()), (9, Some(42)));
     let units: Vec<u32> = inspection.holders().iter().map(Holder::units).collect();

@@ -44,8 +44,9 @@ if not token then
 end
 redis.call('ZADD', KEYS[3], digits(now + ARGV[2]), id)
 local called = {}
+local units = mine and string.match(redis.call('HGET', KEYS[8], id) or '', '^%d+') or ARGV[3]
+redis.call('HSET', KEYS[8], id, record(units, '/' .. ARGV[4] .. '/' .. digits(token), ARGV[5]))
 if not mine then
-  redis.call('HSET', KEYS[8], id, ARGV[3] .. ' ' .. ARGV[5])
   redis.call('HINCRBY', KEYS[8], 'used', ARGV[3])
   if used == 0 then
     -- Those who observe hear of who holds it now, and nobody has asked for it back yet.

@@ -14,9 +14,10 @@ redis.call('ZADD', KEYS[1], 'XX', digits(now + ARGV[2]), id)
 keep(KEYS[1], KEYS[2], now)
 
 local before = redis.call('HGET', KEYS[2], id)
-local had = tonumber(string.match(before or '', '^%d+') or ARGV[3])
+local had, granted = string.match(before or '', '^(%d+)(%S*)')
+had = tonumber(had or ARGV[3])
 local has = math.min(had, tonumber(ARGV[3]))
-local after = digits(has) .. ' ' .. ARGV[4]
+local after = record(digits(has), granted or '', ARGV[4])
 local called = {}
 if before and before ~= after then
   redis.call('HSET', KEYS[2], id, after)

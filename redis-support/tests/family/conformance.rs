@@ -313,7 +313,7 @@ pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Hol
         local now = time[1] * 1000 + math.floor(time[2] / 1000)
         local first = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
         if first[1] then
-          local known = string.gsub(redis.call('HGET', KEYS[3], first[1]), '^%d+ ?', '')
+          local known = string.gsub(redis.call('HGET', KEYS[3], first[1]), '^[%d/]+ ?', '')
           return first[1] .. ' ' .. known .. '\\n' .. (first[2] - now)
         end";
 

@@ -188,8 +188,12 @@ SELECT 'token', token FROM {stripe} WHERE stripe = :stripe AND @held;
 ";
 
 pub(super) const INSPECT: &str =
-    "SELECT 'holder', fingerprint, description, units, ends - @now FROM {lease}
+    "SELECT 'holder', fingerprint, description, units, ends - @now, whole, capacity, token FROM {lease}
   WHERE `key` = :key AND place IS NULL AND ends > @now ORDER BY ends LIMIT :listed;
+SELECT 'waiter', fingerprint, description, units, ends - @now, whole, capacity, NULL FROM {lease}
+  WHERE `key` = :key AND place IS NOT NULL AND ends > @now ORDER BY place LIMIT :listed;
+SELECT 'waiting', COUNT(*) FROM {lease} WHERE `key` = :key AND place IS NOT NULL AND ends > @now;
+SELECT 'clock', @now;
 SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND ends > @now;
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
 ";

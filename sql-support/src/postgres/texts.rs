@@ -230,12 +230,17 @@ UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM counted
 UNION ALL SELECT 'set', told::text, NULL, NULL, NULL FROM told;
 ";
 
-pub(super) const INSPECT: &str = "WITH holder AS (
-  SELECT fingerprint, description, units, ends FROM {lease} WHERE key = :key AND place IS NULL AND ends > :now
+pub(super) const INSPECT: &str = "WITH found AS (
+  SELECT * FROM {lease} WHERE key = :key AND ends > :now
 )
-SELECT 'holder', fingerprint, description, units, ends - :now FROM (SELECT * FROM holder ORDER BY ends LIMIT :listed) h
-UNION ALL SELECT 'units', sum(units)::text, NULL, NULL, NULL FROM holder
-UNION ALL SELECT 'token', token::text, NULL, NULL, NULL FROM {stripe} WHERE stripe = :stripes;
+SELECT 'holder', fingerprint, description, units, ends - :now, whole, capacity, token
+  FROM (SELECT * FROM found WHERE place IS NULL ORDER BY ends LIMIT :listed) h
+UNION ALL SELECT 'waiter', fingerprint, description, units, ends - :now, whole, capacity, NULL
+  FROM (SELECT * FROM found WHERE place IS NOT NULL ORDER BY place LIMIT :listed) q
+UNION ALL SELECT 'units', sum(units)::text, NULL, NULL, NULL, NULL, NULL, NULL FROM found WHERE place IS NULL
+UNION ALL SELECT 'waiting', count(*)::text, NULL, NULL, NULL, NULL, NULL, NULL FROM found WHERE place IS NOT NULL
+UNION ALL SELECT 'clock', (:now)::text, NULL, NULL, NULL, NULL, NULL, NULL
+UNION ALL SELECT 'token', token::text, NULL, NULL, NULL, NULL, NULL, NULL FROM {stripe} WHERE stripe = :stripes;
 ";
 
 /// Gives the member's row an identity if it has none, or is one of another incarnation. A server that is read-only refuses this in any case.

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use crate::failure::Failure;
 use crate::reply::{
-    Acquired, AcquiredAll, Asked, Forced, Granted, HolderRow, Inspected, Refused, Released, Renewed,
+    Acquired, AcquiredAll, Asked, Forced, Granted, HolderRow, Inspected, Refused, Released,
+    Renewed, ShownRow,
 };
 use crate::request::Renew;
 
@@ -81,7 +82,10 @@ impl Rows {
     pub fn inspected(&self) -> Result<Inspected, Error> {
         let units = self.one("units")?.optional()?.unwrap_or(0);
         let last_token = self.token()?.filter(|token| *token > 0);
-        Ok(Inspected { holders: self.holders()?, units, last_token })
+        let clock = self.one("clock")?.number()?;
+        let waiting = self.one("waiting")?.number()?;
+        let (holders, queue) = (self.shown("holder")?, self.shown("waiter")?);
+        Ok(Inspected { holders, queue, waiting, clock, units, last_token })
     }
 
     /// The reply to [`Statements::standing`](crate::remote::Statements::standing).
@@ -115,6 +119,15 @@ impl Rows {
     fn holders(&self) -> Result<Vec<HolderRow>, Error> {
         let holder = |mut row: Columns<'_>| row.holder()?.ok_or_else(nonsense);
         self.of("holder").map(holder).collect()
+    }
+
+    fn shown(&self, word: &str) -> Result<Vec<ShownRow>, Error> {
+        let shown = |mut row: Columns<'_>| {
+            let holder = row.holder()?.ok_or_else(nonsense)?;
+            let (whole, capacity) = (row.flag()?, row.number()?);
+            Ok(ShownRow { holder, whole, capacity, token: row.optional()? })
+        };
+        self.of(word).map(shown).collect()
     }
 
     fn token(&self) -> Result<Option<u64>, Error> {

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::backend::{Renewal, Revocation};
 use crate::claim::Claim;
 use crate::clock::Instant;
+use crate::description::Description;
 use crate::holder::Holder;
+use crate::inspection::Waiter;
 use crate::lease::{Lease, LeaseId};
 use crate::share::Share;
 
@@ -22,6 +24,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) lease: Lease,
+    granted_at: Instant,
+    token: u64,
     ends: Instant,
 }
 
@@ -30,6 +34,7 @@ pub(super) struct Holding {
 struct Place {
     id: LeaseId,
     share: Share,
+    description: Option<Description>,
     ends: Instant,
     /// For how long it is waited for once there is room for it; `None`: until it ends.
     patience: Option<Duration>,
@@ -98,7 +103,8 @@ impl Entry {
             Some(place) => (place.ends, place.patience) = (ends, patience),
             None => {
                 let (id, share) = (claim.id(), claim.share());
-                self.queue.push(Place { id, share, ends, patience });
+                let description = claim.lease().description().cloned();
+                self.queue.push(Place { id, share, description, ends, patience });
             }
         }
     }
@@ -125,14 +131,17 @@ impl Entry {
         self.queue.len() < before
     }
 
-    pub(super) fn grant(&mut self, claim: &Claim, now: Instant) {
+    pub(super) fn grant(&mut self, claim: &Claim, token: u64, now: Instant) {
         self.leave_queue(claim.id());
         match self.holding(claim.id()) {
-            Some(holding) => holding.renew(claim.lease(), now),
+            Some(holding) => {
+                holding.token = token;
+                holding.renew(claim.lease(), now);
+            }
             None => {
                 let lease = claim.lease().clone();
                 let ends = now + lease.ttl();
-                self.holdings.push(Holding { lease, ends });
+                self.holdings.push(Holding { lease, granted_at: now, token, ends });
             }
         }
     }
@@ -187,6 +196,15 @@ impl Entry {
         holdings.sort_by_key(|holding| holding.ends);
         holdings.into_iter().map(|holding| holding.holder(now)).collect()
     }
+
+    /// The claims that queue for it, in order.
+    pub(super) fn waiters(&self) -> Vec<Waiter> {
+        let waiter = |place: &Place| {
+            let waiter = Waiter::new(place.id.fingerprint(), place.share);
+            waiter.with_description(place.description.clone())
+        };
+        self.queue.iter().map(waiter).collect()
+    }
 }
 
 impl Holding {
@@ -201,6 +219,8 @@ impl Holding {
         Holder::new(self.lease.id().fingerprint())
             .with_description(self.lease.description().cloned())
             .with_remaining(Some(self.ends.since(now)))
-            .with_units(self.lease.share().units())
+            .with_share(self.lease.share())
+            .with_token(Some(self.token))
+            .with_held_for(Some(now.since(self.granted_at)))
     }
 }

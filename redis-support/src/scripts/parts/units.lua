@@ -1,6 +1,11 @@
 -- Leases of units are a sorted set of ids by when they end, in ms, and a hash with what is known of each:
--- how many units it holds and who holds it, and their sum under `used`. The sorted set is what counts:
--- it expires with its last lease, and the hash later.
+-- how many units it holds, the limit and the token of its grant, and who holds it, and their sum under `used`. The sorted set is what
+-- counts: it expires with its last lease, and the hash later.
+
+-- What is known of a lease. `granted`: `/<limit>/<token>`; nothing in a record of an earlier version.
+local function record(units, granted, who)
+  return units .. granted .. ' ' .. who
+end
 
 -- Ends the leases with these ids, whose time is up.
 local function end_leases(held, units, ids)
