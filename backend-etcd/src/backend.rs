@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
-    KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+    KeyPage, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
 };
 
 use crate::config::EtcdConfig;
@@ -123,6 +123,7 @@ impl LockBackend for EtcdBackend {
         Capabilities::new(BACKEND, Fencing::Strict)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::List)
             .with(Feature::Push)
             .with(Feature::Queue)
             .with(Feature::Revocation)
@@ -182,6 +183,12 @@ impl LockBackend for EtcdBackend {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.describe(key).await.map_err(|failure| context(failure, Operation::Inspect, key))
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.names(prefix, after).await.map_err(|failure| {
+            failure.into_error().with_operation(Operation::List).with_backend(BACKEND)
+        })
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

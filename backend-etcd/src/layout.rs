@@ -42,6 +42,22 @@ impl Layout {
         Range { start: format!("{lock}/"), end: format!("{lock}0") }
     }
 
+    /// The keys of all who hold or queue for a lock whose encoded name begins with `prefix`, from behind the key `after`.
+    pub(crate) fn names(&self, prefix: &str, after: Option<&str>) -> Range {
+        let start = match after {
+            Some(after) => format!("{after}\0"),
+            None => format!("{}{prefix}", self.prefix),
+        };
+        // The tilde comes after all characters of names, and what else belongs to locks lies behind it.
+        Range { start, end: format!("{}{prefix}~", self.prefix) }
+    }
+
+    /// The lock that has this key of one who holds or queues for it.
+    pub(crate) fn lock_of(&self, entry: &str) -> Option<LockKey> {
+        let (name, _slot) = entry.strip_prefix(&self.prefix)?.rsplit_once('/')?;
+        LockKey::from_encoded(name).ok()
+    }
+
     /// The key of one who holds or queues for `key`: one of a client's slots.
     pub(crate) fn entry(&self, key: &LockKey, client: &str, slot: usize) -> String {
         format!("{}{key}/{client}-{slot:x}", self.prefix)

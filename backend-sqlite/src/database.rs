@@ -7,7 +7,7 @@ use leasehold_core::{Enlistment, Error, Fencing, LockKey, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };
-use leasehold_sql_support::request::{Acquire, Key, Named, Renew};
+use leasehold_sql_support::request::{Acquire, Key, List, Named, Renew};
 use leasehold_sql_support::{Database, News};
 
 use crate::config::SqliteConfig;
@@ -114,6 +114,13 @@ impl Database for Sqlite {
             store.read(until, |tables, now| tables.inspect(&key, now))
         };
         self.worker.call(Lane::Then, Vec::new(), inspect).await
+    }
+
+    async fn list(&self, list: List) -> Result<Vec<String>, Error> {
+        let list = move |store: &mut Store, until| {
+            store.read(until, |tables, now| Ok(tables.list(&list, now.us)?))
+        };
+        self.worker.call(Lane::Then, Vec::new(), list).await
     }
 
     async fn standing(

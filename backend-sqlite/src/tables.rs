@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_core::Error;
 use leasehold_sql_support::reply::{HolderRow, Inspected, ShownRow, remaining};
-use leasehold_sql_support::request::{Acquire, Key, Named, Renew, micros};
+use leasehold_sql_support::request::{Acquire, Key, List, Named, Renew, micros};
 use leasehold_sql_support::{Failure, Layout};
 use rusqlite::types::{FromSql, FromSqlResult, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, params};
@@ -212,6 +212,16 @@ impl<'a> Tables<'a> {
             units: entry.units(),
             last_token: u64::try_from(token).ok().filter(|token| *token > 0),
         })
+    }
+
+    pub(crate) fn list(&self, list: &List, now: i64) -> rusqlite::Result<Vec<String>> {
+        let mut statement = self.prepare(
+            "SELECT DISTINCT key FROM {lease} \
+                 WHERE key >= ?1 AND key > ?2 AND key < ?3 AND ends > ?4 ORDER BY key LIMIT ?5",
+        )?;
+        let limit = i64::try_from(List::KEYS).unwrap_or(i64::MAX);
+        let params = params![list.from, list.after, list.to, now, limit];
+        statement.query_map(params, |row| row.get(0))?.collect()
     }
 
     /// Raises the token of a stripe, if it is below `floor`.

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Feature, ForcedRelease, Inspection, KeyWatch, Lease,
-    LockBackend, LockKey, Release, Renewal, Revocation, Share,
+    Attempt, Capabilities, Claim, Error, Feature, ForcedRelease, Inspection, KeyPage, KeyWatch,
+    Lease, LockBackend, LockKey, Release, Renewal, Revocation, Share,
 };
 
 use crate::case::Need;
@@ -96,6 +96,10 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.inner.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.inner.list(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -109,6 +109,8 @@ pub enum Need {
     ForceRelease,
     /// [`Feature::Inspect`].
     Inspect,
+    /// [`Feature::List`].
+    List,
     /// [`Feature::Membership`].
     Membership,
     /// [`Disturbance::Pause`](crate::Disturbance::Pause).
@@ -136,12 +138,13 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Advance,
         Self::BlackHole,
         Self::Disconnect,
         Self::ForceRelease,
         Self::Inspect,
+        Self::List,
         Self::Membership,
         Self::Pause,
         Self::Push,
@@ -171,6 +174,7 @@ impl Need {
         match self {
             Self::ForceRelease => Some(Feature::ForceRelease),
             Self::Inspect => Some(Feature::Inspect),
+            Self::List => Some(Feature::List),
             Self::Membership => Some(Feature::Membership),
             Self::Push => Some(Feature::Push),
             Self::Queue => Some(Feature::Queue),

@@ -293,6 +293,9 @@ cases! { $
         a_holder_has_the_token_of_its_guard: store [] needs Units, Inspect;
         a_holder_is_seen_to_age: store [] needs Units, Inspect;
         claims_in_the_queue_are_listed_in_order: store [] needs Queue, Inspect;
+        keys_in_use_are_listed_and_no_others: store [] needs List;
+        keys_of_all_kinds_are_listed: store [] needs List, Queue, Units;
+        many_keys_are_listed_page_by_page: store [] needs List;
     }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;

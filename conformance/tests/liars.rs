@@ -10,8 +10,8 @@ use leasehold_conformance::{Harness, Time, report};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
-    ForcedRelease, Grant, Holder, Inspection, KeyWatch, Lease, LeaseId, LockBackend, LockKey,
-    MemoryBackend, Patience, Release, Renewal, Revocation, Share, Standing, StoreId,
+    ForcedRelease, Grant, Holder, Inspection, KeyPage, KeyWatch, Lease, LeaseId, LockBackend,
+    LockKey, MemoryBackend, Patience, Release, Renewal, Revocation, Share, Standing, StoreId,
 };
 
 /// A memory backend that behaves, except for one thing.
@@ -347,6 +347,10 @@ impl LockBackend for Liar {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.store.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.store.list(prefix, after).await
     }
 
     async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::inspection::Inspection;
 use crate::key::LockKey;
+use crate::listing::KeyList;
 
 /// The operator's handle: looks into keys and ends leases that are not its own.
 ///
@@ -36,6 +37,38 @@ impl Admin {
         Error: From<K::Error>,
     {
         self.engine.backend().inspect(&key.try_into()?).await
+    }
+
+    /// Lists the keys in use whose names begin with `prefix`, which may be empty: those that are held, and those that claims queue for.
+    ///
+    /// A key that is in use throughout is listed, and may be listed twice; one that comes or goes meanwhile may be missed. The order is the
+    /// store's. On Redis this walks through the whole database and takes a right of its own, see the guide for operators.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    ///
+    /// let mut keys = client.admin().list("invoice:")?;
+    /// while let Some(page) = keys.next_page().await? {
+    ///     for key in page {
+    ///         println!("{key}: {} holders", client.admin().inspect(&key).await?.holders().len());
+    ///     }
+    /// }
+    /// guard.release().await?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the prefix is longer than a key may be.
+    pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
+        let prefix = LockKey::encoded_prefix(prefix.as_ref())?;
+        Ok(KeyList::new(Arc::clone(&self.engine), prefix))
     }
 
     /// Ends whatever leases are in force on `key`, and says `why` in the log.

@@ -15,6 +15,7 @@ use crate::holder::Holder;
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::listing::KeyPage;
 use crate::membership::{Enlistment, Standing, StoreId};
 use crate::watch::KeyWatch;
 
@@ -169,6 +170,20 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`](crate::Feature::Inspect).
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         Err(unsupported(&self.capabilities(), Operation::Inspect).with_key(key))
+    }
+
+    /// Lists keys that have leases in force or claims in a queue, and whose [encoded names](LockKey::as_str) begin with `prefix`, which may be
+    /// empty: one page, from where the page [before](KeyPage::next) says.
+    ///
+    /// A page is of bounded size, and so is the work for it. A key that is in use throughout is on one page at least, and may be on several; one
+    /// that comes into use or ends meanwhile may be on none. Pages have no order.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::List`](crate::Feature::List). [`ErrorKind::Denied`] where this takes
+    /// rights that locks do not take. [`ErrorKind::Invalid`] if no page says `after`.
+    async fn list(&self, _prefix: &str, _after: Option<&str>) -> Result<KeyPage, Error> {
+        Err(unsupported(&self.capabilities(), Operation::List))
     }
 
     /// Ends whatever leases are in force on `key`, on behalf of an operator.
@@ -507,6 +522,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         (**self).inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        (**self).list(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -48,6 +48,8 @@ pub enum Feature {
     ForceRelease,
     /// [`LockBackend::inspect`](crate::LockBackend::inspect) works, and a refusal names a [holder](crate::Contention::with_holder).
     Inspect,
+    /// [`LockBackend::list`](crate::LockBackend::list) works, for users that may.
+    List,
     /// The store may be a member of a quorum: [`standing`](crate::LockBackend::standing) and
     /// [`enlist`](crate::LockBackend::enlist) work, it heeds the [charter](crate::Claim::with_charter) of a claim and the
     /// [floor](crate::Lease::with_floor) of a lease, and it heeds the [least token](crate::Claim::with_least_token) of a claim under its charter.
@@ -77,6 +79,7 @@ impl Feature {
         match self {
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
+            Self::List => "list",
             Self::Membership => "membership",
             Self::Push => "push",
             Self::Queue => "queue",

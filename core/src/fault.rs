@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind, Operation};
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::{Lease, LeaseId};
+use crate::listing::KeyPage;
 use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
@@ -367,6 +368,12 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         let sent = key.clone();
         let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
         self.suffer(Operation::Inspect, Some(key), call).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let call = move |inner: Arc<B>| async move { inner.list(&prefix, after.as_deref()).await };
+        self.suffer(Operation::List, None, call).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -42,6 +42,23 @@ impl LockKey {
         Ok(Self(encode(name).into()))
     }
 
+    /// Reads an encoded name, as it lies in a store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if [`as_str`](Self::as_str) of no key is this text.
+    pub fn from_encoded(text: &str) -> Result<Self, Error> {
+        let foreign = || Error::new(ErrorKind::Invalid, "the text is no encoded key");
+        let key = Self::new(decode(text).ok_or_else(foreign)?)?;
+        if key.as_str() == text { Ok(key) } else { Err(foreign()) }
+    }
+
+    /// Encodes the beginning of names, which may be empty.
+    pub(crate) fn encoded_prefix(prefix: &[u8]) -> Result<String, Error> {
+        check_len(prefix.len())?;
+        Ok(encode(prefix))
+    }
+
     /// The key of its segment `index`: `<key>/<index>`.
     ///
     /// # Errors
@@ -82,6 +99,20 @@ fn encode(name: &[u8]) -> String {
         }
     }
     encoded
+}
+
+fn decode(encoded: &str) -> Option<Vec<u8>> {
+    let mut bytes = encoded.bytes();
+    let mut name = Vec::with_capacity(encoded.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            name.push(byte);
+            continue;
+        }
+        let digits = [bytes.next()?, bytes.next()?];
+        name.push(u8::from_str_radix(str::from_utf8(&digits).ok()?, 16).ok()?);
+    }
+    Some(name)
 }
 
 const fn is_plain(byte: u8) -> bool {
@@ -179,19 +210,12 @@ mod tests {
         assert_eq!(key.segment(100).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
-    fn decode(encoded: &str) -> Vec<u8> {
-        let mut bytes = encoded.bytes();
-        let mut name = Vec::new();
-        while let Some(byte) = bytes.next() {
-            if byte != b'%' {
-                name.push(byte);
-                continue;
-            }
-            let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
-            let digits = str::from_utf8(&digits).unwrap();
-            name.push(u8::from_str_radix(digits, 16).unwrap());
+    #[test]
+    fn texts_that_no_key_has_are_refused() {
+        for text in ["", "a b", "%", "%4", "%zz", "%41", "%7b", "~fence", "%+1"] {
+            let error = LockKey::from_encoded(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
         }
-        name
     }
 
     proptest! {
@@ -199,7 +223,8 @@ mod tests {
         fn no_two_names_share_a_key(name in prop::collection::vec(any::<u8>(), 1..64)) {
             let key = LockKey::new(&name).unwrap();
 
-            prop_assert_eq!(decode(key.as_str()), name);
+            prop_assert_eq!(LockKey::from_encoded(key.as_str()).unwrap(), key.clone());
+            prop_assert_eq!(decode(key.as_str()).unwrap(), name);
             prop_assert!(key.as_str().bytes().all(|byte| is_plain(byte) || byte == b'%'));
         }
     }

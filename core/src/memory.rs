@@ -19,6 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::listing::KeyPage;
 use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
 use crate::watch::{KeyWatch, KeyWatches};
@@ -107,6 +108,7 @@ impl LockBackend for MemoryBackend {
         Capabilities::new("memory", Fencing::Strict)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::List)
             .with(Feature::Membership)
             .with(Feature::Push)
             .with(Feature::Queue)
@@ -142,6 +144,10 @@ impl LockBackend for MemoryBackend {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.apply(Op::Inspect(key))
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.apply(Op::List { prefix, after })
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -32,6 +32,7 @@ use crate::error::Error;
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::listing::KeyPage;
 use crate::sync::atomic::AtomicBool;
 use crate::watch::KeyWatch;
 
@@ -166,6 +167,10 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         self.inspect_members(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.list_of_members(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

@@ -7,20 +7,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ErrorKind, Feature, Fencing,
-    ForcedRelease, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal,
-    Revocation, Standing, StoreId,
+    ForcedRelease, Inspection, KeyPage, KeyWatch, Lease, LockBackend, LockKey, Operation, Release,
+    Renewal, Revocation, Standing, StoreId,
 };
 
 use crate::call::Call;
 use crate::client::{Client, Received};
 use crate::config::{Config, Replicas};
 use crate::layout::{Concerns, Layout};
+use crate::listing;
 use crate::process::Process;
 use crate::reply::{
     Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
     decode_release, decode_renewal, decode_revocation, decode_standing,
 };
-use crate::servers::Servers;
+use crate::servers::{Servers, only_asked};
 use crate::shared::Shared;
 use crate::watch::News;
 
@@ -186,6 +187,7 @@ impl<C: Client> LockBackend for Backend<C> {
         let mut capabilities = Capabilities::new(C::NAME, Fencing::BestEffort)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::List)
             .with(Feature::Queue)
             .with(Feature::Revocation)
             .with(Feature::SpareTokens)
@@ -283,6 +285,16 @@ impl<C: Client> LockBackend for Backend<C> {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let call = Call::inspect(&self.0.layout, key);
         self.call(Operation::Inspect, key, call, decode_inspection).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let page = async {
+            let servers = self.0.servers.primaries().await?;
+            listing::page(&servers, &self.0.layout, prefix, after).await
+        };
+        let page =
+            page.await.map_err(|error| only_asked(error, "the server did not list its keys"));
+        page.map_err(|error| error.with_operation(Operation::List).with_backend(C::NAME))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

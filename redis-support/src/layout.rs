@@ -26,7 +26,9 @@ impl Layout {
     pub const DEFAULT_PREFIX: &str = "lock:";
 
     const OFFERS: &str = "offers";
+    const HELD: &str = "held";
     const NEWS: &str = "news";
+    const QUEUE: &str = "queue";
     const REVOKE: &str = "revoke";
 
     /// The longest prefix, in bytes.
@@ -54,6 +56,22 @@ impl Layout {
     /// The key of a lock.
     pub fn lock(&self, key: &LockKey) -> String {
         format!("{}{key}", self.prefix)
+    }
+
+    /// The pattern of the server's keys in which something of a lock whose encoded name begins with `prefix` may lie, and of some others.
+    pub(crate) fn pattern(&self, prefix: &str) -> String {
+        format!("{}*{prefix}*", self.prefix)
+    }
+
+    /// The encoded name of the lock that is held or queued for, as this key of the server shows.
+    pub(crate) fn name<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
+        let Some(part) = name.strip_prefix('~') else {
+            return Some(name);
+        };
+        let (part, tagged) = part.split_once(":{")?;
+        let (_tag, name) = tagged.split_once('}')?;
+        matches!(part, Self::HELD | Self::QUEUE).then_some(name)
     }
 
     /// What the server knows of itself as a member of a quorum, and the floor of its tokens.
@@ -150,9 +168,9 @@ impl Places<'_> {
         let part = match place {
             Place::Lock => "",
             Place::Fence => "fence",
-            Place::Held => "held",
+            Place::Held => Layout::HELD,
             Place::Units => "units",
-            Place::Queue => "queue",
+            Place::Queue => Layout::QUEUE,
             Place::Places => "places",
             Place::News | Place::NewsFor(_) => Layout::NEWS,
             Place::Revoke => Layout::REVOKE,
@@ -248,6 +266,19 @@ mod tests {
             assert_eq!(layout.news(name.as_bytes()), None, "{name}");
         }
         assert_eq!(layout.news(b"lock:\xff"), None);
+    }
+
+    #[test]
+    fn keys_in_use_are_named_by_what_holds_or_queues_for_them() {
+        let layout = Layout::default();
+        let key = key("a/b{}");
+        let of = layout.places(&key);
+        for place in [Place::Lock].into_iter().chain(OTHERS) {
+            let is_use = matches!(place, Place::Lock | Place::Held | Place::Queue);
+            let named = layout.name(name(of, place).as_bytes()).map(ToOwned::to_owned);
+            assert_eq!(named.as_deref(), is_use.then_some(key.as_str()), "{place:?}");
+        }
+        assert_eq!(layout.name(b"other:a"), None);
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod address;
 mod client;
 
 mod layout;
+mod listing;
 mod slot;
 
 mod call;

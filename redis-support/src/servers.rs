@@ -73,6 +73,19 @@ impl<C: Client> Servers<C> {
         }
     }
 
+    /// The servers on which all keys are, in the order of their addresses.
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Server<C>>>, Error> {
+        Ok(match self {
+            Self::Single(server) => vec![Arc::clone(server)],
+            Self::Sentinel(sentinel) => vec![sentinel.primary().await?],
+            Self::Cluster(cluster) => {
+                let mut owners = cluster.owners().await?;
+                owners.sort_by_key(|owner| owner.address().to_string());
+                owners
+            }
+        })
+    }
+
     pub(crate) fn disconnect(&self) {
         match self {
             Self::Single(server) => server.disconnect(),
@@ -235,7 +248,7 @@ impl Ask for AndWait {
 }
 
 /// The error for a question that changes nothing: it does not matter whether it arrived.
-fn only_asked(error: Error, message: &'static str) -> Error {
+pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
     match error.kind() {
         ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
         _ => error,

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
-    Feature, ForcedRelease, Grant, Inspection, KeyWatch, Lease, LockBackend, LockKey, Operation,
-    Patience, Release, Renewal, Revocation, Standing, StoreId,
+    Feature, ForcedRelease, Grant, Inspection, KeyPage, KeyWatch, Lease, LockBackend, LockKey,
+    Operation, Patience, Release, Renewal, Revocation, Standing, StoreId,
 };
 use uuid::Uuid;
 
@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::failure::Failure;
 use crate::news::Concerns;
 use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed, ShownRow};
-use crate::request::{Acquire, Key, Named, Place, Renew};
+use crate::request::{Acquire, Key, List, Named, Place, Renew};
 
 /// Locks in a database. Clones share its connections.
 pub struct Backend<D: Database>(Arc<D>);
@@ -171,6 +171,7 @@ impl<D: Database> LockBackend for Backend<D> {
         let capabilities = Capabilities::new(D::NAME, self.0.fencing())
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
+            .with(Feature::List)
             .with(Feature::Membership)
             .with(Feature::Queue)
             .with(Feature::Revocation)
@@ -267,6 +268,16 @@ impl<D: Database> LockBackend for Backend<D> {
             Ok(inspection.with_units(inspected.units))
         };
         inspection.await.map_err(|error| context::<D>(error, Operation::Inspect, key))
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let names = self.0.list(List::of(prefix, after)).await;
+        let names =
+            names.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))?;
+        let next = names.last().filter(|_| names.len() == List::KEYS).cloned();
+        // Rows that Leasehold did not write are no locks.
+        let keys = names.iter().filter_map(|name| LockKey::from_encoded(name).ok());
+        Ok(KeyPage::new(keys.collect()).with_next(next))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

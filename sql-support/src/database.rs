@@ -7,7 +7,7 @@ use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
-use crate::request::{Acquire, Key, Named, Renew};
+use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// A database that keeps leases: the part of a backend that knows a driver. [`Backend`](crate::Backend) does the rest.
 ///
@@ -147,6 +147,9 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
 
     /// Reads the holders. It need not lock the stripe and changes nothing.
     async fn inspect(&self, key: Key) -> Result<Inspected, Error>;
+
+    /// Reads the names of keys that have rows in force, each once and in the order of their bytes: at most [`List::KEYS`].
+    async fn list(&self, list: List) -> Result<Vec<String>, Error>;
 
     /// Tells the standing of the tables as a member of a quorum, which take the identity `fresh` if they have none; enlists them first if
     /// that is asked for.

@@ -105,6 +105,28 @@ impl Named {
     }
 }
 
+/// A page of a list of keys.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct List {
+    /// The first name that may be listed.
+    pub from: String,
+    /// The name after which the page begins; empty for the first.
+    pub after: String,
+    /// The name before which the list ends.
+    pub to: String,
+}
+
+impl List {
+    /// How many keys a page has, at most.
+    pub const KEYS: usize = 256;
+
+    pub(crate) fn of(prefix: &str, after: Option<&str>) -> Self {
+        let after = after.unwrap_or_default().to_owned();
+        // The tilde comes after all characters of encoded names.
+        Self { from: prefix.to_owned(), after, to: format!("{prefix}~") }
+    }
+}
+
 impl Acquire {
     /// The most claims that one transaction grants together.
     pub const MAX_TOGETHER: usize = 64;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use etcd_client::{
-    Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
+    Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use futures_util::future::join_all;
-use leasehold_core::{Claim, Contention, Error, ErrorKind, Holder, Inspection, Lease, LockKey};
+use leasehold_core::{
+    Claim, Contention, Error, ErrorKind, Holder, Inspection, KeyPage, Lease, LockKey,
+};
 
 use super::EtcdBackend;
 use crate::entry::Entry;
@@ -15,6 +17,9 @@ use crate::error::Failure;
 use crate::layout::{Range, tag};
 use crate::queue::Queue;
 use crate::session;
+
+/// How many entries one page of a list reads.
+const ENTRIES_PER_PAGE: i64 = 512;
 
 /// How many waiters an inspection lists: more than fit on a screen, and a short reply.
 const LISTED: usize = 128;
@@ -124,6 +129,31 @@ impl EtcdBackend {
             .with_queue(waiting, waiters);
         let holders = holders.into_iter().map(|holder| described(holder, &left));
         Ok(holders.fold(inspection, Inspection::with_holder))
+    }
+
+    /// The locks that are held or queued for, as [`list`](leasehold_core::LockBackend::list) tells them.
+    pub(super) async fn names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<KeyPage, Failure> {
+        let range = self.layout.names(prefix, after);
+        let ask = |client: &Client| {
+            let (mut keys, start) = (client.kv_client(), range.start.clone());
+            let options = GetOptions::new().with_range(range.end.clone()).with_keys_only();
+            let options = options.with_limit(ENTRIES_PER_PAGE);
+            async move { keys.get(start, Some(options)).await }
+        };
+        let found = self.connection.call(ask).await?;
+        let entries = found.kvs().iter().filter_map(|kv| kv.key_str().ok());
+        let mut locks: Vec<LockKey> =
+            entries.clone().filter_map(|it| self.layout.lock_of(it)).collect();
+        // One client's key for a lock may look like the beginning of another's name.
+        locks.retain(|lock| lock.as_str().starts_with(prefix));
+        locks.sort_unstable();
+        locks.dedup();
+        let next = entries.last().filter(|_| found.more()).map(str::to_owned);
+        Ok(KeyPage::new(locks).with_next(next))
     }
 
     /// Where a lease lies, if it lies anywhere: with another client's, perhaps.

@@ -1,9 +1,11 @@
 //! The view of operators.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use leasehold_core::{
-    Attempt, Claim, Description, Lease, LockBackend, LockKind, Patience, Share, Waiter,
+    Attempt, Claim, Description, Error, Lease, LockBackend, LockClient, LockKey, LockKind,
+    Patience, Share, Waiter,
 };
 
 use super::grant;
@@ -118,4 +120,93 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order<H: Harness>(scene: &
         assert_eq!(backend.inspect(&key).await.unwrap().waiting(), Some(left));
     }
     backend.release(&holder).await.unwrap();
+}
+
+/// The keys in use that begin with `prefix`, and how often each of them is listed.
+async fn listed<B: LockBackend>(
+    client: &LockClient<B>,
+    prefix: &str,
+) -> Result<BTreeMap<LockKey, usize>, Error> {
+    let mut keys = client.admin().list(prefix)?;
+    let mut found = BTreeMap::new();
+    while let Some(page) = keys.next_page().await? {
+        assert!(!page.is_empty());
+        for key in page {
+            *found.entry(key).or_default() += 1;
+        }
+    }
+    Ok(found)
+}
+
+pub(crate) async fn keys_in_use_are_listed_and_no_others<H: Harness>(scene: &Scene<H>) {
+    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let base = scene.key().as_str().to_owned();
+    let name = |rest: &str| format!("{base}{rest}");
+    let held = ["/a", "/a/b", "/%7E{*}", "-"].map(name);
+    let mut guards = Vec::new();
+    for name in &held {
+        guards.push(client.mutex(name).unwrap().lock().await.unwrap());
+    }
+    let released = client.mutex(name("/gone")).unwrap().lock().await.unwrap();
+    released.release().await.unwrap();
+
+    let all = listed(&client, &base).await.unwrap();
+    let some = listed(&client, &name("/")).await.unwrap();
+    let none = listed(&client, &name("/a/b/c")).await.unwrap();
+
+    let keys = |names: &[String]| names.iter().map(|name| LockKey::new(name).unwrap()).collect();
+    let (mut expected, mut below): (Vec<LockKey>, Vec<LockKey>) = (keys(&held), keys(&held[..3]));
+    expected.sort();
+    below.sort();
+    assert_eq!(all.into_keys().collect::<Vec<_>>(), expected);
+    assert_eq!(some.into_keys().collect::<Vec<_>>(), below);
+    assert!(none.is_empty(), "{none:?}");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+pub(crate) async fn keys_of_all_kinds_are_listed<H: Harness>(scene: &Scene<H>) {
+    let (permit, writer, queued) = (scene.key(), scene.key(), scene.key());
+    let (client, backend) = (scene.client().await, scene.backend().await);
+    let permits = client.semaphore(&permit, 3).unwrap().acquire(2).await.unwrap();
+    let writes = client.rw_lock(&writer).unwrap().write().await.unwrap();
+    let (holder, waiter) = (scene.lease(&queued), scene.lease(&queued).with_ttl(scene.ttl() * 20));
+    grant(&backend, &holder).await;
+    let claim = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    backend.try_acquire(&claim).await.unwrap();
+    backend.release(&holder).await.unwrap();
+
+    for key in [&permit, &writer, &queued] {
+        let found = listed(&client, key.as_str()).await.unwrap();
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), [key.clone()]);
+    }
+
+    backend.release(&waiter).await.unwrap();
+    permits.release().await.unwrap();
+    writes.release().await.unwrap();
+}
+
+pub(crate) async fn many_keys_are_listed_page_by_page<H: Harness>(scene: &Scene<H>) {
+    // Less than the least page times its number, and more than the largest page has.
+    const KEYS: usize = 600;
+
+    let (backend, client) = (scene.backend().await, scene.client().await);
+    let base = scene.key().as_str().to_owned();
+    let ttl = scene.ttl() * 20;
+    let lease = |n: usize| Lease::new(&LockKey::new(format!("{base}/{n}")).unwrap(), ttl);
+    let leases: Vec<Lease> = (0..KEYS).map(lease).collect();
+    for lease in &leases {
+        grant(&backend, lease).await;
+    }
+
+    let mut keys = client.admin().list(&base).unwrap();
+    let first = keys.next_page().await.unwrap().expect("there are some");
+    let all = listed(&client, &base).await.unwrap();
+
+    assert!(first.len() < KEYS, "all in one page");
+    assert_eq!(all.len(), KEYS);
+    for lease in &leases {
+        backend.release(lease).await.unwrap();
+    }
 }

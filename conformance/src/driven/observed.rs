@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use leasehold_core::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ForcedRelease, Inspection,
-    KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing, StoreId,
+    KeyPage, KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing,
+    StoreId,
 };
 
 use super::Calls;
@@ -72,6 +73,11 @@ impl<B: LockBackend> LockBackend for Observed<B> {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let _call = self.calls.begin().await;
         self.inner.inspect(key).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let _call = self.calls.begin().await;
+        self.inner.list(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {

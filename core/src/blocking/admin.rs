@@ -34,6 +34,15 @@ impl Admin {
         self.background.block_on(self.admin.inspect(key))
     }
 
+    /// Lists the keys in use whose names begin with `prefix`, which may be empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Admin::list`](crate::Admin::list).
+    pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
+        Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
+    }
+
     /// Ends whatever leases are in force on `key`, and says `why` in the log.
     ///
     /// # Errors
@@ -46,5 +55,24 @@ impl Admin {
         Error: From<K::Error>,
     {
         self.background.block_on(self.admin.force_release(key, why))
+    }
+}
+
+/// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::KeyList) of code without a runtime.
+#[derive(Debug)]
+pub struct KeyList {
+    list: crate::KeyList,
+    background: Background,
+}
+
+impl KeyList {
+    /// Blocks for the next page that has any keys; `None` after the last.
+    ///
+    /// # Errors
+    ///
+    /// As [`KeyList::next_page`](crate::KeyList::next_page), and
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
+        self.background.block_on(self.list.next_page())
     }
 }

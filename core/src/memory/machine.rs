@@ -15,6 +15,7 @@ use crate::clock::Instant;
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lease::Lease;
+use crate::listing::KeyPage;
 use crate::membership::{Charter, Enlistment, Standing, StoreId};
 use crate::options::LockOptions;
 
@@ -60,6 +61,13 @@ pub enum Op<'a> {
     ForceRelease(&'a LockKey),
     /// [`LockBackend::inspect`](crate::LockBackend::inspect)
     Inspect(&'a LockKey),
+    /// [`LockBackend::list`](crate::LockBackend::list)
+    List {
+        /// Of encoded names.
+        prefix: &'a str,
+        /// What the page before said.
+        after: Option<&'a str>,
+    },
     /// [`LockBackend::release`](crate::LockBackend::release)
     Release(&'a Lease),
     /// [`LockBackend::renew`](crate::LockBackend::renew)
@@ -85,6 +93,8 @@ pub enum Outcome {
     ForcedRelease(ForcedRelease),
     /// Of [`Op::Inspect`].
     Inspection(Inspection),
+    /// Of [`Op::List`].
+    KeyPage(KeyPage),
     /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
     NotEnlisted(LockKey),
     /// Of [`Op::Release`].
@@ -116,7 +126,7 @@ impl Op<'_> {
             Self::Release(lease) | Self::Renew(lease) => vec![lease.key()],
             Self::TryAcquire(claim) => vec![claim.key()],
             Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
-            Self::Enlist(_) | Self::Standing(_) => Vec::new(),
+            Self::Enlist(_) | Self::List { .. } | Self::Standing(_) => Vec::new(),
         }
     }
 }
@@ -126,12 +136,15 @@ impl Machine {
     /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
     const CLEARED_PER_LOOK: usize = 2;
 
+    const KEYS_PER_PAGE: usize = 256;
+
     /// Applies `op` as one atomic step at `now`, which must not go back.
     pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
         match op {
             Op::Enlist(enlistment) => Outcome::Standing(self.enlist(enlistment, now)),
             Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
             Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
+            Op::List { prefix, after } => Outcome::KeyPage(self.list(prefix, after, now)),
             Op::Release(lease) => Outcome::Release(self.release(lease, now)),
             Op::Renew(lease) => Outcome::Renewal(self.renew(lease, now)),
             Op::RequestRevocation(key) => {
@@ -242,6 +255,19 @@ impl Machine {
         let waiting = u64::try_from(queue.len()).unwrap_or(u64::MAX);
         let inspection = inspection.with_queue(waiting, queue);
         holders.into_iter().fold(inspection, Inspection::with_holder)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, now: Instant) -> KeyPage {
+        let is_next = |key: &LockKey| after.is_none_or(|after| key.as_str() > after);
+        let is_in_use = |(_, entry): &(&LockKey, &Entry)| now < entry.ends();
+        let keys = self.keys.iter().filter(is_in_use).map(|(key, _)| key);
+        let mut keys: Vec<LockKey> =
+            keys.filter(|key| key.as_str().starts_with(prefix) && is_next(key)).cloned().collect();
+        keys.sort_unstable();
+        let is_last = keys.len() <= Self::KEYS_PER_PAGE;
+        keys.truncate(Self::KEYS_PER_PAGE);
+        let next = keys.last().filter(|_| !is_last).map(ToString::to_string);
+        KeyPage::new(keys).with_next(next)
     }
 
     fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
@@ -386,4 +412,14 @@ macro_rules! outcome_of {
     )*};
 }
 
-outcome_of!(Attempt, AttemptAll, ForcedRelease, Inspection, Release, Renewal, Revocation, Standing);
+outcome_of!(
+    Attempt,
+    AttemptAll,
+    ForcedRelease,
+    Inspection,
+    KeyPage,
+    Release,
+    Renewal,
+    Revocation,
+    Standing
+);

@@ -88,6 +88,7 @@ impl<B: LockBackend> Members<B> {
         let common = [
             Feature::ForceRelease,
             Feature::Inspect,
+            Feature::List,
             Feature::Push,
             Feature::Revocation,
             Feature::SpareTokens,

@@ -3,12 +3,27 @@
 use std::collections::BTreeMap;
 
 use super::Quorum;
+use super::members::no_answer;
 use crate::backend::{ForcedRelease, LockBackend, Revocation};
+use crate::clock;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::holder::Holder;
 use crate::inspection::{Inspection, MemberView};
 use crate::key::LockKey;
+use crate::listing::KeyPage;
 use crate::membership::Enlistment;
+
+type Progress = (usize, usize, Option<String>);
+
+fn read_progress(after: &str) -> Result<Progress, Error> {
+    let read = || {
+        let mut parts = after.splitn(3, ' ');
+        let (number, told) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let inner = parts.next()?;
+        Some((number, told, (!inner.is_empty()).then(|| inner.to_owned())))
+    };
+    read().ok_or_else(|| Error::new(ErrorKind::Invalid, "no page of the list says so"))
+}
 
 impl<B: LockBackend> Quorum<B> {
     /// Tells of the leases that a majority has, as far as the members that answer tell, and of each member's view.
@@ -28,6 +43,41 @@ impl<B: LockBackend> Quorum<B> {
         let views: Vec<MemberView> = answers.iter().map(view).collect();
         let inspection = self.by_majority(&answers.by_majority(Operation::Inspect)?);
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
+    }
+
+    /// Lists the keys of all members that answer, a majority at least, one member after the other.
+    /// `after`: the member to ask, how many of those before it have told all, and what it said last.
+    pub(super) async fn list_of_members(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<KeyPage, Error> {
+        let (mut number, told, mut inner) = match after {
+            Some(after) => read_progress(after)?,
+            None => (0, 0, None),
+        };
+        let members = &self.members;
+        while number < members.len() {
+            let ends = members.clock.now() + members.member_timeout;
+            let page = members.member(number).store.list(prefix, inner.as_deref());
+            let page = clock::until(&*members.clock, ends, page).await;
+            let error = match page.unwrap_or_else(|| Err(no_answer())) {
+                Ok(page) => {
+                    let next = match page.next() {
+                        Some(inner) => Some(format!("{number} {told} {inner}")),
+                        None if number + 1 == members.len() => None,
+                        None => Some(format!("{} {} ", number + 1, told + 1)),
+                    };
+                    return Ok(page.with_next(next));
+                }
+                Err(error) => error,
+            };
+            (number, inner) = (number + 1, None);
+            if told + members.len() - number < members.majority() {
+                return Err(error);
+            }
+        }
+        Ok(KeyPage::default())
     }
 
     fn by_majority(&self, answers: &[Inspection]) -> Inspection {

@@ -66,6 +66,12 @@ impl<C: Client> Cluster<C> {
         failure.map_or(Ok(()), Err)
     }
 
+    /// All servers that have slots.
+    pub(super) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Server<C>>>, Error> {
+        Trust::ensure(self).await?;
+        Ok(self.state().owners())
+    }
+
     pub(super) fn disconnect(&self) {
         let servers: Vec<_> = self.state().servers.values().cloned().collect();
         servers.iter().for_each(|server| server.disconnect());

@@ -91,6 +91,11 @@ impl<C: Client> Sentinel<C> {
         }
     }
 
+    /// The server that they name.
+    pub(super) async fn primary(self: &Arc<Self>) -> Result<Arc<Server<C>>, Error> {
+        Ok(Arc::clone(&self.master().await?.server))
+    }
+
     /// How many replicas the sentinels know of, up or down.
     pub(super) async fn replicas(self: &Arc<Self>) -> Result<u32, Error> {
         self.master().await?;

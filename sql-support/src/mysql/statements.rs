@@ -9,7 +9,7 @@ use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, Named, Renew, micros, token};
+use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -160,6 +160,16 @@ impl remote::Statements for Statements {
         let mut values = key_values(key);
         values.push(("listed", Inspected::LISTED.to_string()));
         self.text(texts::START_TO_READ, "", &bind(texts::INSPECT, &values))
+    }
+
+    fn list(&self, list: &List) -> Text {
+        let values = [
+            ("from", bytes(&list.from)),
+            ("after", bytes(&list.after)),
+            ("to", bytes(&list.to)),
+            ("listed", List::KEYS.to_string()),
+        ];
+        self.text(texts::START_TO_READ, "", &bind(texts::LIST, &values))
     }
 
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text {
@@ -319,6 +329,7 @@ mod tests {
             statements.request_revocation(&lease.key),
             statements.force_release(&lease.key),
             statements.inspect(&lease.key),
+            statements.list(&List::of("job", None)),
             statements.standing(StoreId::new(), None),
             statements.standing(StoreId::new(), Some(&enlistment)),
         ]

@@ -198,6 +198,10 @@ SELECT 'units', SUM(units) FROM {lease} WHERE `key` = :key AND place IS NULL AND
 SELECT 'token', token FROM {stripe} WHERE stripe = :stripe;
 ";
 
+pub(super) const LIST: &str = "SELECT DISTINCT 'key', `key` FROM {lease}
+  WHERE `key` >= :from AND `key` > :after AND `key` < :to AND ends > @now ORDER BY `key` LIMIT :listed;
+";
+
 /// Gives the member's row an identity if it has none, or is one of another incarnation.
 pub(super) const FOUND: &str = "UPDATE {member} FORCE INDEX (PRIMARY)
   SET store = :fresh, charter = NULL, since = @now, incarnation = @incarnation

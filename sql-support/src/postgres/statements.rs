@@ -8,7 +8,7 @@ use super::texts;
 use crate::layout::Layout;
 use crate::remote::{self, Text, bind};
 use crate::reply::Inspected;
-use crate::request::{Acquire, Key, Named, Renew, micros, token};
+use crate::request::{Acquire, Key, List, Named, Renew, micros, token};
 
 /// The texts of all transactions on the tables of one layout.
 #[derive(Clone, Debug)]
@@ -205,6 +205,16 @@ impl remote::Statements for Statements {
     fn inspect(&self, key: &Key) -> Text {
         let values = [("listed", Inspected::LISTED.to_string())];
         self.text(&[texts::INSPECT], Lock::Nothing(&[key]), &values, None)
+    }
+
+    fn list(&self, list: &List) -> Text {
+        let values = [
+            ("from", literal(&list.from)),
+            ("after", literal(&list.after)),
+            ("to", literal(&list.to)),
+            ("listed", List::KEYS.to_string()),
+        ];
+        self.text(&[texts::LIST], Lock::Nothing(&[]), &values, None)
     }
 
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text {

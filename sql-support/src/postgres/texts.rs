@@ -243,6 +243,10 @@ UNION ALL SELECT 'clock', (:now)::text, NULL, NULL, NULL, NULL, NULL, NULL
 UNION ALL SELECT 'token', token::text, NULL, NULL, NULL, NULL, NULL, NULL FROM {stripe} WHERE stripe = :stripes;
 ";
 
+pub(super) const LIST: &str = "SELECT DISTINCT 'key', key FROM {lease}
+  WHERE key >= :from AND key > :after AND key < :to AND ends > :now ORDER BY key LIMIT :listed;
+";
+
 /// Gives the member's row an identity if it has none, or is one of another incarnation. A server that is read-only refuses this in any case.
 pub(super) const FOUND: &str =
     "UPDATE {member} SET store = :fresh, charter = NULL, since = :now, incarnation = :incarnation

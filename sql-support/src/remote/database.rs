@@ -15,7 +15,7 @@ use crate::remote::config::Source;
 use crate::remote::under_way::UnderWay;
 use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statements, Text, Urgency};
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
-use crate::request::{Acquire, Key, Named, Renew};
+use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// A database on a server that keeps leases.
 pub struct Remote<D> {
@@ -145,6 +145,10 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
         self.ask(self.statements.inspect(&key)).await?.inspected()
+    }
+
+    async fn list(&self, list: List) -> Result<Vec<String>, Error> {
+        self.ask(self.statements.list(&list)).await?.listed()
     }
 
     async fn standing(

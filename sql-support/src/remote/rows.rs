@@ -88,6 +88,12 @@ impl Rows {
         Ok(Inspected { holders, queue, waiting, clock, units, last_token })
     }
 
+    /// The reply to [`Statements::list`](crate::remote::Statements::list).
+    pub fn listed(&self) -> Result<Vec<String>, Error> {
+        let name = |mut row: Columns<'_>| row.text().map(str::to_owned).ok_or_else(nonsense);
+        self.of("key").map(name).collect()
+    }
+
     /// The reply to [`Statements::standing`](crate::remote::Statements::standing).
     pub fn standing(&self) -> Result<Standing, Error> {
         let mut row = self.of("standing").next().ok_or_else(|| {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use leasehold_core::{Enlistment, StoreId};
 
 use crate::remote::Text;
-use crate::request::{Acquire, Key, Named, Renew};
+use crate::request::{Acquire, Key, List, Named, Renew};
 
 /// The texts of the transactions that [`Database`](crate::Database) lists, in one dialect. Both dialects reply in the same
 /// [`Rows`](crate::remote::Rows).
@@ -30,6 +30,9 @@ pub trait Statements: Debug + Send + Sync + 'static {
 
     /// Reads the holders.
     fn inspect(&self, key: &Key) -> Text;
+
+    /// Reads the names of keys in use.
+    fn list(&self, list: &List) -> Text;
 
     /// Reads the standing as a member of a quorum, after the enlistment, if there is one.
     fn standing(&self, fresh: StoreId, enlistment: Option<&Enlistment>) -> Text;
