@@ -17,6 +17,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     Run(Run),
     Status(Status),
+    List(crate::cmd::list::List),
     Release(Release),
     #[command(hide = true)]
     Exec(Exec),

@@ -35,6 +35,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Status(status) => cmd::status::run(status).await,
+            Command::List(list) => cmd::list::run(list).await,
             Command::Release(release) => cmd::release::run(release).await,
             Command::Exec(_) => unreachable!("handled before there was a runtime"),
         }

@@ -1,5 +1,6 @@
 //! The verbs.
 
+pub(crate) mod list;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;

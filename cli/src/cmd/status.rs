@@ -1,8 +1,9 @@
 //! `leasehold status`
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use leasehold::{Holder, Inspection, LockKey, MemberView};
+use leasehold::{Holder, Inspection, LockKey, LockKind, MemberView, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::Status;
@@ -25,14 +26,21 @@ fn print(key: &LockKey, inspection: &Inspection) {
         println!("{key}: free");
     }
     for holder in inspection.holders() {
-        println!("{key}: held by {holder}");
+        let token = holder.token().map(|token| format!(", token {token}")).unwrap_or_default();
+        println!("{key}: held by {holder}{token}");
     }
     let listed: u64 = inspection.holders().iter().map(|holder| u64::from(holder.units())).sum();
     if inspection.units() > listed {
         println!("{key}: and by others, {} units in all", inspection.units());
     }
+    if let Some(waiting) = inspection.waiting().filter(|waiting| *waiting > 0) {
+        println!("{key}: {waiting} waiting");
+    }
+    for waiter in inspection.queue() {
+        println!("{key}: waited for by {waiter}");
+    }
     if let Some(token) = inspection.last_token() {
-        println!("{key}: no token so far is above {token}");
+        println!("{key}: last token: at most {token}");
     }
     for member in inspection.members() {
         print_member(key, member);
@@ -53,12 +61,15 @@ fn print_member(key: &LockKey, member: &MemberView) {
     }
 }
 
-fn to_json(key: &LockKey, inspection: &Inspection) -> Value {
+pub(super) fn to_json(key: &LockKey, inspection: &Inspection) -> Value {
     let mut shown = json!({
         "key": key.as_str(),
         "held": inspection.is_held(),
+        "kind": inspection.kind().map(LockKind::name),
         "units": inspection.units(),
         "holders": holders_to_json(inspection.holders()),
+        "waiting": inspection.waiting(),
+        "queue": inspection.queue().iter().map(waiter_to_json).collect::<Value>(),
         "last_token": inspection.last_token(),
     });
     if !inspection.members().is_empty() {
@@ -83,9 +94,25 @@ fn holders_to_json(holders: &[Holder]) -> Value {
         json!({
             "lease": holder.fingerprint().to_string(),
             "description": holder.description().map(ToString::to_string),
+            "kind": holder.kind().map(LockKind::name),
             "units": holder.units(),
-            "remaining_ms": holder.remaining().map(|left| u64::try_from(left.as_millis()).ok()),
+            "token": holder.token(),
+            "held_ms": holder.held_for().map(millis),
+            "remaining_ms": holder.remaining().map(millis),
         })
     };
     holders.iter().map(holder).collect()
+}
+
+fn waiter_to_json(waiter: &Waiter) -> Value {
+    json!({
+        "lease": waiter.fingerprint().to_string(),
+        "description": waiter.description().map(ToString::to_string),
+        "kind": waiter.kind().name(),
+        "units": waiter.units(),
+    })
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
