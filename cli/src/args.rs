@@ -18,6 +18,7 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     List(crate::cmd::list::List),
+    Top(crate::cmd::top::Top),
     Release(Release),
     #[command(hide = true)]
     Exec(Exec),

@@ -36,6 +36,7 @@ fn run(args: Args) -> Result<ExitCode, Failure> {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Status(status) => cmd::status::run(status).await,
             Command::List(list) => cmd::list::run(list).await,
+            Command::Top(top) => cmd::top::run(top).await,
             Command::Release(release) => cmd::release::run(release).await,
             Command::Exec(_) => unreachable!("handled before there was a runtime"),
         }

@@ -4,6 +4,7 @@ pub(crate) mod list;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod top;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
