@@ -53,7 +53,7 @@ mod guard;
 
 mod background;
 
-pub use admin::Admin;
+pub use admin::{Admin, KeyList};
 pub use client::LockClient;
 pub use election::{Election, Leadership, Observer};
 pub use guard::Guard;

@@ -170,7 +170,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.list_of_majority(prefix, after).await
+        self.list_of_members(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
