@@ -1,11 +1,14 @@
 //! The examples run, and say what they are to say.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 #[cfg(feature = "mysql")]
 use leasehold_testbed::MariaDb;
 #[cfg(feature = "postgres")]
 use leasehold_testbed::Postgres;
+#[cfg(feature = "metrics")]
+use leasehold_testbed::until;
 use leasehold_testbed::{Etcd, Redis, patiently};
 
 /// Runs an example in memory and on real servers of the stores that are compiled in: what each said.
@@ -30,10 +33,14 @@ fn run(name: &str) -> String {
     run_on(name, "memory:")
 }
 
-fn run_on(name: &str, url: &str) -> String {
-    // Cargo puts examples next to the folder of tests.
+/// Cargo puts examples next to the folder of tests.
+fn path(name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
-    let program = here.ancestors().nth(2).unwrap().join("examples").join(name);
+    here.ancestors().nth(2).unwrap().join("examples").join(name)
+}
+
+fn run_on(name: &str, url: &str) -> String {
+    let program = path(name);
     let output = Command::new(&program).env("LEASEHOLD_BACKEND", url).output();
     let output = output.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let said = String::from_utf8(output.stdout).unwrap();
@@ -115,6 +122,34 @@ fn multi_lock_moves_money_and_loses_none() {
         assert!(said.contains("20 transfers later: 800 and 1200"), "{said}");
         assert!(said.contains("neither is kept"), "{said}");
     }
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn service_shows_its_metrics() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+    use std::process::Stdio;
+
+    let mut service = Command::new(path("service"));
+    let mut service = service.env("LISTEN", "127.0.0.1:0").stdout(Stdio::piped()).spawn().unwrap();
+    let mut url = String::new();
+    BufReader::new(service.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    let address = url.trim().strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    let scrape = || {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut page = String::new();
+        connection.read_to_string(&mut page).unwrap();
+        page
+    };
+
+    let handed_over =
+        "leasehold_acquires_total{store=\"memory\",kind=\"mutex\",outcome=\"handed_over\"}";
+    block_on(until("workers take turns", async || scrape().contains(handed_over)));
+
+    service.kill().unwrap();
+    service.wait().unwrap();
 }
 
 #[test]

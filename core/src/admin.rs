@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::listing::KeyList;
+use crate::observe::{Event, Forced};
 
 /// The operator's handle: looks into keys and ends leases that are not its own.
 ///
@@ -92,8 +93,10 @@ impl Admin {
     {
         let key = key.try_into()?;
         let forced = self.engine.backend().force_release(&key).await?;
+        let (key, events) = (&key, self.engine.events());
+        let store = events.store();
         for holder in forced.ended() {
-            tracing::warn!(%key, lease = %holder.fingerprint(), why, "lease ended by an operator");
+            events.emit(Event::Forced(Forced { store, key, holder, why }));
         }
         Ok(forced)
     }

@@ -13,6 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
+use crate::observe::{Events, Observer, Settings};
 use crate::options::LockOptions;
 use crate::reentrant_mutex::ReentrantMutex;
 use crate::rw_lock::RwLock;
@@ -252,6 +253,7 @@ pub struct Builder<B> {
     options: LockOptions,
     clock: Arc<dyn Clock>,
     max_waiters: usize,
+    settings: Settings,
 }
 
 impl<B: LockBackend> Builder<B> {
@@ -264,6 +266,7 @@ impl<B: LockBackend> Builder<B> {
             options: LockOptions::default(),
             clock: Arc::new(SystemClock),
             max_waiters: Self::DEFAULT_MAX_WAITERS,
+            settings: Settings::default(),
         }
     }
 
@@ -290,6 +293,28 @@ impl<B: LockBackend> Builder<B> {
         self
     }
 
+    /// Tells `observer` of all that happens to the client's locks. A client may have several observers, which it tells in this order.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.settings.observers.push(Box::new(observer));
+        self
+    }
+
+    /// After how long a call that still waits is told of, once, at the level `info`. Default: 30 s. [`Duration::MAX`] is never.
+    #[must_use]
+    pub fn long_wait(mut self, time: Duration) -> Self {
+        self.settings.long_wait = time;
+        self
+    }
+
+    /// After how long a lock that is still held is told of, once, at the level `warn`, when the lease is renewed next. Elections are
+    /// exempt. Default: 5 min. [`Duration::MAX`] is never.
+    #[must_use]
+    pub fn long_hold(mut self, time: Duration) -> Self {
+        self.settings.long_hold = time;
+        self
+    }
+
     /// Creates the client. It does no I/O and needs no runtime yet.
     ///
     /// # Errors
@@ -306,10 +331,11 @@ impl<B: LockBackend> Builder<B> {
     }
 
     fn assemble(self) -> LockClient<B> {
-        let Self { backend, options, clock, max_waiters } = self;
+        let Self { backend, options, clock, max_waiters, settings } = self;
         let backend = Arc::new(backend);
         let erased = Arc::clone(&backend) as Arc<dyn LockBackend>;
-        let engine = Engine::new(erased, clock, options, max_waiters);
+        let events = Events::new(erased.capabilities().name(), settings);
+        let engine = Engine::new(erased, clock, options, max_waiters, events);
         LockClient { backend, engine: Arc::new(engine) }
     }
 }

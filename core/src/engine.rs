@@ -28,6 +28,7 @@ use crate::lock::reentrancy::{Entering, Entry};
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed};
 use crate::loss::LossReason;
+use crate::observe::{Call, Events, LockKind, Path};
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -53,6 +54,8 @@ pub(crate) struct Request<'a> {
     pub(crate) options: &'a Arc<LockOptions>,
     /// How much of the key.
     pub(crate) share: Share,
+    /// For those that observe.
+    pub(crate) kind: LockKind,
     /// Whether to stand in the store's queue while waiting.
     pub(crate) queues: bool,
     /// The owner that may enter again, if one may.
@@ -72,9 +75,10 @@ impl Engine {
         clock: Arc<dyn Clock>,
         options: LockOptions,
         max_waiters: usize,
+        events: Events,
     ) -> Self {
         Self {
-            upkeep: Arc::new(Upkeep::new(backend, clock)),
+            upkeep: Arc::new(Upkeep::new(backend, clock, events)),
             queue: Arc::new(LocalQueue::new(max_waiters)),
             options: Arc::new(options),
             closed: AtomicBool::new(false),
@@ -89,16 +93,17 @@ impl Engine {
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
         let key = request.key;
-        let locked = self.while_open(pin!(self.stages(request))).await;
-        locked.map_err(|error| self.acquiring(error, key))
+        let call = Call::one(self.upkeep.events(), self.clock(), &request);
+        let locked = call.run(self.while_open(pin!(self.stages(request, &call)))).await;
+        let locked = locked.map_err(|error| self.acquiring(error, key));
+        call.end(locked.as_ref());
+        locked
     }
 
     /// Takes several locks without owners, with the same options and wait, by requests that are each for all of
-    /// them; `Held` as soon as one of them is held.
+    /// them; `Held` if one of them is held when the wait is over.
     ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`] if the store does not do that. They may then be had one after the other.
+    /// `None` if they may be had one after the other: one is held and there is time to wait, or the store cannot do that.
     ///
     /// # Cancel safety
     ///
@@ -106,13 +111,27 @@ impl Engine {
     pub(crate) async fn lock_all(
         &self,
         requests: &[Request<'_>],
-    ) -> Result<Locked<Vec<LockGuard>>, Error> {
-        let key = requests[0].key;
-        let locked = self.while_open(pin!(self.stages_for_all(requests))).await;
-        locked.map_err(|error| self.acquiring(error, key))
+    ) -> Result<Option<Locked<Vec<LockGuard>>>, Error> {
+        let (key, wait) = (requests[0].key, requests[0].wait);
+        let call = Call::of(self.upkeep.events(), self.clock(), requests);
+        match call.run(self.while_open(pin!(self.stages_for_all(requests, &call)))).await {
+            Ok(Locked::Held(_)) if !wait.is_over(self.now()) => {
+                call.forget();
+                Ok(None)
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                call.forget();
+                Ok(None)
+            }
+            locked => {
+                let locked = locked.map_err(|error| self.acquiring(error, key));
+                call.end(locked.as_ref());
+                locked.map(Some)
+            }
+        }
     }
 
-    async fn stages(&self, request: Request<'_>) -> Result<Locked, Error> {
+    async fn stages(&self, request: Request<'_>, call: &Call<'_>) -> Result<Locked, Error> {
         let Request { key, options, owner, wait, share, .. } = request;
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
@@ -120,12 +139,14 @@ impl Engine {
         let mut entering = None;
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
-            match upkeep.holds().enter(key, owner, share, limit, wait, clock).await? {
+            let enter = upkeep.holds().enter(key, owner, share, limit, wait, clock);
+            match call.queueing(pin!(enter)).await? {
                 None => {
                     let holder = self.queue.last_known(key, clock.now())?;
                     return Ok(Locked::Held(Busy::new(key, holder)));
                 }
                 Some(Entry::Again(hold, term)) => {
+                    call.acquired(&request, hold.number(term), Path::Reentered);
                     return Ok(Locked::Guard(self.guard(hold, term)));
                 }
                 Some(Entry::First(first)) => entering = Some(first),
@@ -135,11 +156,15 @@ impl Engine {
         let (wish, mut back) = (request.wish(), None);
         loop {
             // 2 queue
-            let asker = match self.queue.turn(key, &wish, back.take(), wait, clock).await? {
+            let turn = self.queue.turn(key, &wish, back.take(), wait, clock);
+            let asker = match call.queueing(pin!(turn)).await? {
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,
-                Next::Guard(guard) => return self.entered(entering, guard),
+                Next::Guard(guard) => {
+                    call.acquired(&request, guard.token().number(), Path::HandedOver);
+                    return self.entered(entering, guard);
+                }
                 Next::Ask(asker) => asker,
             };
 
@@ -147,7 +172,8 @@ impl Engine {
             let once = asker.once();
             let request = if once.is_some() { request.but_once() } else { request };
             let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
-            let acquired = acquire::acquire(upkeep, &claims, askers, request.wait, options).await;
+            let acquired =
+                acquire::acquire(upkeep, &claims, askers, request.wait, options, call).await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -161,7 +187,7 @@ impl Engine {
             };
 
             // 4 watchdog
-            let hold = self.watch_over(granted, &request, asker);
+            let hold = self.watch_over(granted, &request, asker, call);
 
             // 5 guard
             let locked = self.entered(entering, self.guard(hold, Term::default()));
@@ -173,6 +199,7 @@ impl Engine {
     async fn stages_for_all(
         &self,
         requests: &[Request<'_>],
+        call: &Call<'_>,
     ) -> Result<Locked<Vec<LockGuard>>, Error> {
         let Request { options, wait, .. } = requests[0];
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
@@ -192,7 +219,7 @@ impl Engine {
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let owed = match acquire::acquire(upkeep, &claims, &askers, wait, options).await? {
+        let owed = match acquire::acquire(upkeep, &claims, &askers, wait, options, call).await? {
             Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
@@ -201,7 +228,8 @@ impl Engine {
         let each = owed.into_iter().zip(requests).zip(askers);
         let (guards, mut debts): (Vec<_>, Vec<_>) = each
             .map(|((Owed { granted, debt }, request), asker)| {
-                (self.guard(self.watch_over(granted, request, asker), Term::default()), debt)
+                let hold = self.watch_over(granted, request, asker, call);
+                (self.guard(hold, Term::default()), debt)
             })
             .unzip();
         let locked = self.unless_closed(guards);
@@ -219,12 +247,20 @@ impl Engine {
     }
 
     /// Has a lease renewed while it is held.
-    fn watch_over(&self, granted: Granted, request: &Request<'_>, asker: Asker) -> Arc<Hold> {
+    fn watch_over(
+        &self,
+        granted: Granted,
+        request: &Request<'_>,
+        asker: Asker,
+        call: &Call<'_>,
+    ) -> Arc<Hold> {
         let watchdog = self.upkeep.watchdog();
+        let told = (self.upkeep.events(), request.kind);
         let hold = asker.granted(request.share, |turn| {
             let alarm = Arc::clone(watchdog.alarm());
-            Hold::new(granted, request.owner, request.options, turn, alarm)
+            Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
+        call.acquired(request, hold.number(Term::default()), Path::Granted);
         watchdog.add(&hold);
         hold
     }
@@ -326,6 +362,10 @@ impl Engine {
 
     pub(crate) fn backend(&self) -> &dyn LockBackend {
         self.upkeep.backend()
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        self.upkeep.events()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {

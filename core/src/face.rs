@@ -14,6 +14,7 @@ use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
+use crate::observe::LockKind;
 use crate::options::{self, LockOptions};
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -79,6 +80,15 @@ impl Kind {
     /// again would be elected before those who have long waited.
     fn queues(self) -> bool {
         matches!(self, Self::RwLock | Self::Election)
+    }
+
+    fn named(self, share: Share) -> LockKind {
+        match self {
+            Self::Mutex => LockKind::Mutex,
+            Self::RwLock => LockKind::of_rw_lock(share),
+            Self::Semaphore => LockKind::Semaphore,
+            Self::Election => LockKind::Election,
+        }
     }
 }
 
@@ -166,7 +176,7 @@ impl Face {
     pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
         let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
         let Ask { owner, share } = ask;
-        Request { key, options, share, queues, owner, wait }
+        Request { key, options, share, kind: self.kind.named(share), queues, owner, wait }
     }
 }
 

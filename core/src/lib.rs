@@ -51,6 +51,7 @@ pub mod blocking;
 pub mod clock;
 pub mod fault;
 pub mod memory;
+pub mod observe;
 mod quorum;
 
 #[cfg(all(test, shuttle))]

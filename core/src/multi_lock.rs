@@ -280,15 +280,11 @@ impl MultiLock {
         }
         let requests: Vec<_> =
             self.parts.values().map(|(face, ask)| face.asking(*ask, wait)).collect();
-        let locked = self.engine.lock_all(&requests).await;
-        let now = self.engine.now();
-        match locked {
-            Ok(Locked::Guard(guards)) => Ok(Some(Locked::Guard(MultiGuard::of(guards)))),
-            Ok(Locked::Held(held)) if wait.is_over(now) => Ok(Some(Locked::Held(held))),
-            Ok(Locked::Held(_)) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(match self.engine.lock_all(&requests).await? {
+            Some(Locked::Guard(guards)) => Some(Locked::Guard(MultiGuard::of(guards))),
+            Some(Locked::Held(held)) => Some(Locked::Held(held)),
+            None => None,
+        })
     }
 
     /// Takes all parts, one after the other, unless one is held.

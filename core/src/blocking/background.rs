@@ -124,8 +124,7 @@ async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
     if let Some(reaper) = reaper {
         let settled = reaper.wait_settled();
         if tokio::time::timeout(LockOptions::DEFAULT_OUTAGE_WAIT, settled).await.is_err() {
-            let unsettled = reaper.unsettled();
-            tracing::warn!(unsettled, "releases given up, the TTLs free the keys");
+            reaper.tell_given_up();
         }
     }
 }
@@ -141,11 +140,12 @@ mod tests {
     use crate::key::LockKey;
     use crate::lease::Lease;
     use crate::lock::reaper::{Debt, Unwanted};
+    use crate::observe::Events;
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_never_answers_keeps_the_thread_only_for_a_while() {
         let (lives, life) = mpsc::unbounded_channel();
-        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new())));
+        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), Events::default()));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
         Debt::new(Unwanted::new(lease), &reaper).incur();
         lives.send(reaper).unwrap();

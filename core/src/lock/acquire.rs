@@ -18,7 +18,8 @@ use crate::lock::hold::Granted;
 use crate::lock::queue::Asker;
 use crate::lock::reaper::{Debt, Reaper};
 use crate::lock::upkeep::Upkeep;
-use crate::lock::{Wait, closed};
+use crate::lock::{Wait, closed, no_reply};
+use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
 use crate::watch::KeyWatch;
@@ -31,6 +32,9 @@ const LOOK_SPACING: Duration = Duration::from_millis(10);
 
 /// How long a caller whose wait is over stays to leave the store's queue: ten round trips to a server nearby.
 const LEAVING: Duration = Duration::from_millis(50);
+
+/// A store that is silent for so long is down, also if the caller's wait ends then. A shorter wait says nothing of the store.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
@@ -68,6 +72,7 @@ pub(crate) async fn acquire(
     askers: &[Asker],
     wait: Wait,
     options: &LockOptions,
+    call: &Call<'_>,
 ) -> Result<Acquired, Error> {
     let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
     // Before the first attempt, so that nothing between it and the waiting or holding is missed.
@@ -80,6 +85,8 @@ pub(crate) async fn acquire(
         claims,
         askers,
         clock,
+        events: upkeep.events(),
+        call,
         watch,
         asked,
         refused: None,
@@ -106,6 +113,8 @@ struct Acquisition<'a> {
     claims: &'a [Claim],
     askers: &'a [Asker],
     clock: &'a dyn Clock,
+    events: &'a Events,
+    call: &'a Call<'a>,
     watch: KeyWatch,
     asked: Vec<Asked<'a>>,
     /// The last attempt was refused.
@@ -227,7 +236,10 @@ impl Acquisition<'_> {
         let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
         let now = self.clock.now();
-        let unanswered = reply.is_none();
+        let cut_off = reply.is_none() && now >= self.wait.end();
+        if !cut_off || now.since(sent_at) >= SILENCE {
+            self.events.heard(Operation::Acquire, reply.as_ref(), self.clock);
+        }
         let error = match reply {
             Some(Ok(AttemptAll::Granted(grants))) => match self.granted(&grants, sent_at, now) {
                 Some(granted) => return Attempted::Granted(granted),
@@ -247,14 +259,13 @@ impl Acquisition<'_> {
                 });
             }
             Some(Err(error)) => error,
-            None => indeterminate("no reply in time"),
+            None => no_reply().with_operation(Operation::Acquire),
         };
         if error.may_have_been_applied() {
             self.doubt = true;
             self.is_unanswered = true;
         }
         self.settle_unless_in_doubt();
-        let cut_off = unanswered && now >= self.wait.end();
         if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
     }
 
@@ -306,6 +317,7 @@ impl Acquisition<'_> {
         let Some(pause_ends) = self.pause_ends(now) else {
             return false;
         };
+        self.call.waits(refusal.as_ref().ok().map(|refusal| &refusal.held));
         // Only news comes in floods: a pause that the caller has stated is not made longer.
         let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
         if unhurried > now {
@@ -317,8 +329,12 @@ impl Acquisition<'_> {
         };
         let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
         let look_at = look_at.min(self.place_due).min(outage_ends).min(self.wait.end());
-        clock::until(self.clock, look_at, self.watch.changed()).await;
-        self.clock.now() < self.wait.end()
+        let news = clock::until(self.clock, look_at, self.watch.changed()).await;
+        let goes_on = self.clock.now() < self.wait.end();
+        if goes_on && refusal.is_ok() {
+            self.call.woken(if news.is_some() { WakeUp::Push } else { WakeUp::Poll });
+        }
+        goes_on
     }
 
     /// The end of the pause that we are in, or else of the next one.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tracing::{Instrument, Span};
+
 use crate::clock::{self, Instant};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind, Operation};
@@ -17,6 +19,7 @@ use crate::lock::queue::Turn;
 use crate::lock::reaper::Debt;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
+use crate::observe::{self, LockKind};
 use crate::options;
 use crate::share::Share;
 use crate::token::FencingToken;
@@ -219,8 +222,10 @@ impl LockGuard {
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
         self.upkeep.watchdog().file([&self.hold]);
         let give_up = renewing.attempt_end().min(self.deadline());
-        let reply = clock::until(clock, give_up, backend.renew(&lease)).await;
+        let renew = backend.renew(&lease).instrument(observe::renew_span(1));
+        let reply = clock::until(clock, give_up, renew).await;
         renewing.settle(reply.as_ref(), clock.now());
+        self.upkeep.events().heard(Operation::Renew, reply.as_ref(), clock);
         self.upkeep.watchdog().file([&self.hold]);
         if let Some(reason) = self.hold.loss(clock.now()) {
             return Err(self.lost_error(reason, Operation::Renew));
@@ -246,8 +251,17 @@ impl LockGuard {
         tokio::select! {
             biased;
             Some(reason) = self.lost() => Err(self.lost_error(reason, Operation::Run)),
-            output = future => Ok(output),
+            output = future.instrument(self.span(None)) => Ok(output),
         }
+    }
+
+    /// The span of work that is done under the lock.
+    pub(crate) fn span(&self, parent: Option<&Span>) -> Span {
+        observe::hold_span(parent, self)
+    }
+
+    pub(crate) fn kind(&self) -> LockKind {
+        self.hold.kind()
     }
 
     /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
@@ -275,7 +289,8 @@ impl LockGuard {
         }
         let Some(debt) = debt else { return Ok(()) };
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
-        let settled = debt.settle(backend, clock, self.deadline()).await;
+        let settle = debt.settle(backend, clock, self.deadline());
+        let settled = settle.instrument(observe::release_span(self.key())).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 
@@ -311,7 +326,8 @@ impl LockGuard {
     /// Passes the lease on to the next caller of this process that waits for it, if that may be.
     fn hand_over(&self, now: Instant) -> bool {
         while let Some(passed) = self.hold.pass_on(now) {
-            let Passed { waiter, term, owner, is_due_earlier } = passed;
+            let Passed { waiter, term, owner, held, is_due_earlier } = passed;
+            self.hold.tell_handed_over(term, held);
             if is_due_earlier {
                 self.upkeep.watchdog().file([&self.hold]);
             }
@@ -357,11 +373,8 @@ impl LockGuard {
 pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
     match released {
         Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-        Err(error) => {
-            tracing::warn!(%error, "released in the background");
-            Ok(output)
-        }
-        Ok(()) => Ok(output),
+        // The background goes on with it, and the reaper has told of it.
+        Err(_) | Ok(()) => Ok(output),
     }
 }
 

@@ -3,11 +3,13 @@
 mod alarm;
 mod renewing;
 mod state;
+mod telling;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
 
 use state::{Phase, State};
+use telling::Standing;
 
 use std::mem;
 use std::num::NonZeroU64;
@@ -25,6 +27,7 @@ use crate::lock::deadline;
 use crate::lock::queue::{Turn, Waiter};
 use crate::lock::reaper::Unwanted;
 use crate::loss::{LeaseState, LossReason};
+use crate::observe::{Events, LockKind};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -50,6 +53,8 @@ pub(crate) struct Hold {
     token: u64,
     /// How many more tokens there are.
     spare_tokens: u32,
+    kind: LockKind,
+    events: Events,
     options: Arc<LockOptions>,
     /// The deadline is never pushed past it.
     max_until: Instant,
@@ -95,6 +100,8 @@ pub(crate) struct Passed {
     pub(crate) term: Term,
     /// Who had it.
     pub(crate) owner: Option<OwnerId>,
+    /// For how long.
+    pub(crate) held: Duration,
     /// The watchdog is to look at it earlier than before, and has to file it anew.
     pub(crate) is_due_earlier: bool,
 }
@@ -115,6 +122,7 @@ impl Hold {
         options: &Arc<LockOptions>,
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
+        (events, kind): (&Events, LockKind),
     ) -> Arc<Self> {
         let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
             granted;
@@ -126,6 +134,7 @@ impl Hold {
             unanswered: unanswered.map(Box::new),
             amended: None,
             deadline: sent_at,
+            since: sent_at,
             confirmed_at: sent_at,
             has_news,
             min_until: sent_at + options.min_hold.unwrap_or_default(),
@@ -152,6 +161,8 @@ impl Hold {
             lease,
             token,
             spare_tokens: spare_tokens.min(options.spare_tokens()),
+            kind,
+            events: events.clone(),
             options: Arc::clone(options),
             max_until,
             state: Mutex::new(state),
@@ -167,7 +178,16 @@ impl Hold {
 
     /// The token of one of its holders.
     pub(crate) fn token(&self, term: Term) -> FencingToken {
-        FencingToken::new(self.lease.key(), self.token + u64::from(term.0))
+        FencingToken::new(self.lease.key(), self.number(term))
+    }
+
+    /// The number of that token.
+    pub(crate) fn number(&self, term: Term) -> u64 {
+        self.token + u64::from(term.0)
+    }
+
+    pub(crate) fn kind(&self) -> LockKind {
+        self.kind
     }
 
     /// Who holds it.
@@ -378,7 +398,8 @@ impl Hold {
             state.term.0 += 1;
             let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
             let owner = mem::replace(&mut state.owner, waiter.owner());
-            Some(Passed { waiter, term: state.term, owner, is_due_earlier })
+            let held = now.since(mem::replace(&mut state.since, now));
+            Some(Passed { waiter, term: state.term, owner, held, is_due_earlier })
         })
     }
 
@@ -528,23 +549,35 @@ impl Hold {
         }
     }
 
-    /// The only way to end the lease or push its deadline: notices first what time alone has ended, and lets go of what a lease that
-    /// is over needs no more.
+    fn standing(&self) -> Standing {
+        lock(&self.state).standing()
+    }
+
     fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
+        self.update_after(None, now, change)
+    }
+
+    /// The only way to end the lease or push its deadline: notices first what time alone has ended, and lets go of what a lease that
+    /// is over needs no more. An `error` may be the reason.
+    fn update_after<R>(
+        &self,
+        error: Option<&Error>,
+        now: Instant,
+        change: impl FnOnce(&mut State) -> R,
+    ) -> R {
         let mut state = lock(&self.state);
         let before = (state.phase, state.renewing, state.term, state.depth == 0);
         state.expire(now);
         let result = change(&mut state);
         let after = (state.phase, state.renewing, state.term, state.depth == 0);
-        let needless = state.is_over().then(|| state.let_go());
+        let (at, needless) = (state.standing(), state.is_over().then(|| state.let_go()));
         drop(state);
         drop(needless);
         if before != after {
             self.changed.notify_waiters();
         }
-        if let (Phase::Held | Phase::Unsure, Phase::Lost(reason)) = (before.0, after.0) {
-            let (key, lease) = (self.lease.key(), self.lease.id().fingerprint());
-            tracing::warn!(%key, %lease, %reason, "lease lost");
+        if before.0 != at.phase {
+            self.tell(at, error, now);
         }
         result
     }

@@ -35,6 +35,11 @@ pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was shut down")
 }
 
+/// The error of a request that was given up on.
+pub(crate) fn no_reply() -> Error {
+    Error::new(ErrorKind::Indeterminate, "no reply in time")
+}
+
 impl Wait {
     /// One attempt, for as long as the store takes to answer.
     pub(crate) fn once(asked_at: Instant) -> Self {

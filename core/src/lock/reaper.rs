@@ -11,10 +11,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::{Lease, Tenure};
-use crate::lock::deadline;
+use crate::lock::{deadline, no_reply};
 use crate::loss::LossReason;
+use crate::observe::{Event, Events, ReleaseFailed};
 use crate::retry::{Pauses, Retry};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, Notify, lock};
@@ -35,6 +36,7 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Reaper {
     clock: Arc<dyn Clock>,
+    events: Events,
     queue: Mutex<Queue>,
     /// Notified of changes that all tasks must see, since the task of any runtime may be idle.
     changed: Notify,
@@ -163,7 +165,9 @@ impl Debt {
         let mut unanswered = None;
         loop {
             let release = self.unwanted.end(backend, now);
-            let error = match clock::until(clock, give_up, release).await {
+            let reply = clock::until(clock, give_up, release).await;
+            self.reaper.events.heard(Operation::Release, reply.as_ref(), clock);
+            let error = match reply {
                 Some(Ok(Release::Released)) => {
                     self.forgive();
                     return Ok(());
@@ -174,9 +178,10 @@ impl Debt {
                     return Err(unanswered.unwrap_or_else(|| Error::lost(LossReason::Vanished)));
                 }
                 Some(Err(error)) => error,
-                None => Error::new(ErrorKind::Indeterminate, "no reply in time"),
+                None => no_reply(),
             };
             if !error.is_retryable() || clock.now() + RELEASE_PAUSE >= give_up {
+                self.reaper.tell_failed(&self.unwanted, &error, true);
                 return Err(error);
             }
             if error.may_have_been_applied() {
@@ -197,9 +202,10 @@ impl Drop for Debt {
 }
 
 impl Reaper {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, events: Events) -> Self {
         Self {
             clock,
+            events,
             queue: Mutex::default(),
             changed: Notify::new(),
             owed: AtomicUsize::new(0),
@@ -243,6 +249,19 @@ impl Reaper {
             }
             settled.await;
         }
+    }
+
+    /// Tells that the releases which are left are tried no more.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn tell_given_up(&self) {
+        let left: Vec<_> =
+            lock(&self.queue).left.values().map(|left| left.unwanted.clone()).collect();
+        left.iter().for_each(|unwanted| self.tell_failed(unwanted, &no_reply(), false));
+    }
+
+    fn tell_failed(&self, unwanted: &Unwanted, error: &Error, retried: bool) {
+        let (store, key) = (self.events.store(), unwanted.lease.key());
+        self.events.emit(Event::ReleaseFailed(ReleaseFailed { store, key, error, retried }));
     }
 
     fn note_settled(&self) {
@@ -327,24 +346,14 @@ impl Trying<'_> {
         // A backend that panics must not take the releases of others along.
         let end = AssertUnwindSafe(self.unwanted.end(backend, clock.now())).catch_unwind();
         let ended = clock::until(clock, self.give_up, end).await;
-        let key = self.unwanted.lease.key();
-        match ended {
-            Some(Ok(Ok(_))) => self.settle(),
-            Some(Ok(Err(error))) if !error.is_retryable() => {
-                tracing::warn!(%key, %error, "release failed, the TTL will free the key");
+        let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
+        self.reaper.events.heard(Operation::Release, ended.as_ref(), clock);
+        match ended.unwrap_or_else(|| Err(no_reply())) {
+            Ok(_) => self.settle(),
+            Err(error) if error.is_retryable() => self.pause(&error),
+            Err(error) => {
+                self.reaper.tell_failed(&self.unwanted, &error, false);
                 self.settle();
-            }
-            Some(Err(_panic)) => {
-                tracing::warn!(%key, "the backend panicked, the TTL will free the key");
-                self.settle();
-            }
-            Some(Ok(Err(error))) => {
-                tracing::debug!(%key, %error, "release failed, will try again");
-                self.pause();
-            }
-            None => {
-                tracing::debug!(%key, "release without a reply in time, will try again");
-                self.pause();
             }
         }
     }
@@ -357,12 +366,13 @@ impl Trying<'_> {
     }
 
     /// It is tried again after a pause, unless the store frees the key before.
-    fn pause(mut self) {
+    fn pause(mut self, error: &Error) {
         let Some((id, mut left)) = self.take() else { return };
         let pause = left.pauses.next().unwrap_or_default();
         let at = self.reaper.clock.now() + pause;
-        if at >= left.free_anyway {
-            tracing::debug!(key = %left.unwanted.lease.key(), "release given up, the TTL frees the key");
+        let is_over = at >= left.free_anyway;
+        self.reaper.tell_failed(&left.unwanted, error, !is_over);
+        if is_over {
             self.reaper.note_done();
             return;
         }
@@ -384,4 +394,8 @@ impl Drop for Trying<'_> {
             self.reaper.changed.notify_waiters();
         }
     }
+}
+
+fn panicked() -> Error {
+    Error::new(ErrorKind::Unexpected, "the backend panicked")
 }

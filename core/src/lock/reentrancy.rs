@@ -138,6 +138,7 @@ mod tests {
     use crate::clock::{Instant, TokioClock};
     use crate::lease::Lease;
     use crate::lock::hold::Granted;
+    use crate::observe::{Events, LockKind};
     use crate::options::LockOptions;
     use crate::watch::KeyWatch;
 
@@ -182,7 +183,14 @@ mod tests {
             watch: KeyWatch::silent(),
         };
         let options = Arc::new(LockOptions::new());
-        let hold = Hold::new(granted, Some(owner), &options, None, Arc::default());
+        let hold = Hold::new(
+            granted,
+            Some(owner),
+            &options,
+            None,
+            Arc::default(),
+            (&Events::default(), LockKind::Mutex),
+        );
         entering.publish(&hold, Term::default());
         table.tidy(&key, owner);
         assert_eq!(table.len(), 1, "it is held");

@@ -10,6 +10,7 @@ use crate::lock::hold::Hold;
 use crate::lock::reaper::Reaper;
 use crate::lock::reentrancy::HoldTable;
 use crate::lock::watchdog::Watchdog;
+use crate::observe::Events;
 use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 
 /// The state that a client, its clones and its guards share. When the last of them goes, the tasks end.
@@ -20,19 +21,25 @@ pub(crate) struct Upkeep {
     holds: Arc<HoldTable>,
     watchdog: Arc<Watchdog>,
     reaper: Arc<Reaper>,
+    events: Events,
     /// They share all work, so that none depends on a runtime that has ended or that nothing drives.
     tasks: Mutex<HashMap<Id, JoinHandle<()>>>,
 }
 
 impl Upkeep {
-    pub(crate) fn new(backend: Arc<dyn LockBackend>, clock: Arc<dyn Clock>) -> Self {
-        let watchdog = Watchdog::new(Arc::clone(&clock), &backend.capabilities());
+    pub(crate) fn new(
+        backend: Arc<dyn LockBackend>,
+        clock: Arc<dyn Clock>,
+        events: Events,
+    ) -> Self {
+        let watchdog = Watchdog::new(Arc::clone(&clock), &backend.capabilities(), events.clone());
         Self {
             backend,
             holds: Arc::default(),
             watchdog: Arc::new(watchdog),
-            reaper: Arc::new(Reaper::new(Arc::clone(&clock))),
+            reaper: Arc::new(Reaper::new(Arc::clone(&clock), events.clone())),
             clock,
+            events,
             tasks: Mutex::default(),
         }
     }
@@ -91,6 +98,10 @@ impl Upkeep {
     /// A clock for parts that do not keep the client going.
     pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.clock)
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
     }
 
     pub(crate) fn now(&self) -> Instant {

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use tracing::Instrument;
 
 use crate::backend::LockBackend;
 use crate::capabilities::{Capabilities, Feature};
 use crate::clock::{self, Clock, Instant};
+use crate::error::Operation;
 use crate::lease::Lease;
 use crate::lock::hold::{Alarm, BATCH, Hold, Place, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
+use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
 
 /// Leases whose renewal is under way at once: enough that slow ones, which go alone, leave room for the others.
@@ -30,6 +33,7 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     alarm: Arc<Alarm>,
+    events: Events,
 }
 
 #[derive(Debug)]
@@ -45,14 +49,14 @@ struct Schedule {
 }
 
 impl Watchdog {
-    pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities, events: Events) -> Self {
         let schedule = Schedule {
             holds: BTreeMap::new(),
             next_id: NonZeroU64::MIN,
             rounds: store.supports(Feature::Sessions).then(HashMap::new),
             wakes_at: Instant::FAR_FUTURE,
         };
-        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default() }
+        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default(), events }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
@@ -178,24 +182,21 @@ impl Watchdog {
         let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
         // A backend that panics must not take the watchdog of all leases along.
         let replies = AssertUnwindSafe(backend.renew_all(&leases)).catch_unwind();
+        let replies = replies.instrument(observe::renew_span(of));
         let replies = clock::until(&*self.clock, give_up, replies).await;
         let now = self.clock.now();
         let mut replies = replies.and_then(Result::ok).into_iter().flatten();
-        let (mut failed, mut first_error) = (0, None);
+        // The first failure speaks for the request.
+        let mut heard = Some(Ok(()));
         for renewing in &mut batch {
             let reply = replies.next();
             renewing.settle(reply.as_ref(), now);
-            if !matches!(reply, Some(Ok(_))) {
-                failed += 1;
-                first_error = first_error.or(reply.and_then(Result::err));
+            if matches!(heard, Some(Ok(()))) {
+                heard = reply.map(|reply| reply.map(drop));
             }
         }
+        self.events.heard(Operation::Renew, heard.as_ref(), &*self.clock);
         self.file(batch.iter().map(Renewing::hold));
-        if failed > 0 {
-            let error =
-                first_error.map_or_else(|| "no reply in time".to_owned(), |e| e.to_string());
-            tracing::warn!(failed, of, %error, "leases not renewed, trying until their deadlines");
-        }
         of
     }
 }

@@ -14,6 +14,7 @@ use crate::claim::Claim;
 use crate::error::Error;
 use crate::lease::Lease;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[test]
@@ -64,7 +65,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self { reaper: Arc::new(Reaper::new(Arc::new(Stopped))), store: Store::default() }
+        Self {
+            reaper: Arc::new(Reaper::new(Arc::new(Stopped), Events::default())),
+            store: Store::default(),
+        }
     }
 
     fn run(self: &Arc<Self>, part: impl FnOnce(&Self) + Send + 'static) -> thread::JoinHandle<()> {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
+use tracing::{Instrument, Span};
+
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
@@ -164,8 +166,14 @@ impl MultiGuard {
         tokio::select! {
             biased;
             Some(lost) = self.lost() => Err(lost_error(&lost, Operation::Run)),
-            output = future => Ok(output),
+            output = future.instrument(self.span()) => Ok(output),
         }
+    }
+
+    /// The span of the last part, in those of the parts before it.
+    fn span(&self) -> Span {
+        let spans = self.guards.iter().fold(None, |outer, guard| Some(guard.span(outer.as_ref())));
+        spans.unwrap_or_else(Span::none)
     }
 
     /// Ends all leases, the last key first, and waits until the store has confirmed it.

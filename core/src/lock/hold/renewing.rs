@@ -9,7 +9,7 @@ use crate::backend::Renewal;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::lease::{Lease, Tenure};
-use crate::lock::deadline;
+use crate::lock::{deadline, no_reply};
 use crate::loss::LossReason;
 use crate::options::RenewalMode;
 
@@ -74,8 +74,20 @@ impl Renewing {
     /// A reply that comes after another renewal has begun can end the lease, and does not prolong it.
     pub(crate) fn settle(&mut self, reply: Option<&Result<Renewal, Error>>, now: Instant) {
         self.settled = true;
+        let silence;
+        let error = match reply {
+            Some(reply) => reply.as_ref().err(),
+            None => {
+                silence = no_reply();
+                Some(&silence)
+            }
+        };
+        if let Some(error) = error {
+            self.hold.tell_renewal_failed(error, now);
+        }
         let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
-        self.hold.update(now, |state| {
+        let mut renewed = None;
+        self.hold.update_after(error, now, |state| {
             let is_last = state.end_renewal(self.attempt);
             if state.is_over() {
                 return;
@@ -85,6 +97,7 @@ impl Renewing {
                 Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
                 _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
+                    renewed = Some((state.lag(now), state.confirmed_at));
                     state.renewed(self.sent_at, self.ttl, max_until, mode);
                     state.has_news = true;
                     state.asked_back |= *outcome == Renewal::RevocationRequested;
@@ -99,6 +112,9 @@ impl Renewing {
                 }
             }
         });
+        if let Some((lag, before)) = renewed {
+            self.hold.tell_renewed(lag, before, self.sent_at, now);
+        }
     }
 }
 

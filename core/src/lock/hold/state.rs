@@ -31,6 +31,8 @@ pub(super) struct State {
     /// What else they ask for, once it has been changed: another share or description than was granted.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
+    /// When the request for the lease was sent, or the holder before passed it on.
+    pub(super) since: Instant,
     /// When the request was sent by which the store has last confirmed the lease.
     pub(super) confirmed_at: Instant,
     /// The store tells from now on what becomes of the lease, if it tells anything.
@@ -168,6 +170,11 @@ impl State {
             deadline::renewal_due(sent_at, ttl).min(self.deadline)
         };
         self.heed_news(sent_at, renewal);
+    }
+
+    /// How long the renewal is overdue that is confirmed at `now`, from when it first fell due.
+    pub(super) fn lag(&self, now: Instant) -> Duration {
+        now.since(deadline::renewal_due(self.confirmed_at, self.in_force))
     }
 
     /// The TTL in which renewals are to be in time: not a longer one that they ask for, as long as the store has not confirmed it.

@@ -9,6 +9,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::lease::{Fingerprint, Lease};
 use crate::lock::hold::Granted;
+use crate::observe::{Events, LockKind};
 use crate::options::LockOptions;
 use crate::share::Share;
 use crate::watch::KeyWatch;
@@ -71,7 +72,8 @@ fn granted(asker: Asker, share: Share, clock: &dyn Clock) -> Arc<Hold> {
         watch: KeyWatch::silent(),
     };
     let options = Arc::default();
-    asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default()))
+    let told = (&Events::default(), LockKind::Mutex);
+    asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
 }
 
 #[tokio::test(start_paused = true)]

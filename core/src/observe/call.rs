@@ -1,0 +1,173 @@
+//! One call for a lock, or for several at once, from the request to its outcome.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::slice;
+// Outside of `crate::sync`: a call belongs to one task.
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use super::event::{Acquired, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken};
+use super::{Event, Events, log};
+use crate::busy::Busy;
+use crate::clock::{Clock, Instant};
+use crate::engine::{Locked, Request};
+use crate::error::Error;
+use crate::lock::Wait;
+use crate::sync::{Mutex, lock};
+
+/// A call under way. Dropped before its end, it was cancelled.
+pub(crate) struct Call<'a> {
+    events: &'a Events,
+    clock: &'a dyn Clock,
+    requests: &'a [Request<'a>],
+    waits: AtomicBool,
+    ended: AtomicBool,
+    /// The store's last word on the key.
+    held: Mutex<Option<Busy>>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn one(events: &'a Events, clock: &'a dyn Clock, request: &'a Request<'a>) -> Self {
+        Self::of(events, clock, slice::from_ref(request))
+    }
+
+    /// The call for all of these, of which there is one at least.
+    pub(crate) fn of(
+        events: &'a Events,
+        clock: &'a dyn Clock,
+        requests: &'a [Request<'a>],
+    ) -> Self {
+        let (waits, ended) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { events, clock, requests, waits, ended, held: Mutex::new(None) }
+    }
+
+    /// Runs the call in a span of its own, and tells when it has waited for long.
+    pub(crate) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+        let span = log::acquire_span(&self.requests[0]);
+        let mut call = pin!(call);
+        let (mut told, mut alarm) = (false, None);
+        let long = self.wait().asked_at() + self.events.long_wait();
+        poll_fn(|cx| {
+            let polled = call.as_mut().poll(cx);
+            if polled.is_ready() || told || !self.has_waited() || long == Instant::FAR_FUTURE {
+                return polled;
+            }
+            let alarm = alarm.get_or_insert_with(|| self.clock.sleep_until(long));
+            if alarm.as_mut().poll(cx).is_ready() {
+                told = true;
+                self.tell_long_wait();
+            }
+            Poll::Pending
+        })
+        .instrument(span)
+        .await
+    }
+
+    /// Runs a stage that is pending only while other callers of this process are served.
+    pub(crate) async fn queueing<T>(&self, mut stage: Pin<&mut impl Future<Output = T>>) -> T {
+        poll_fn(|cx| {
+            let polled = stage.as_mut().poll(cx);
+            if polled.is_pending() {
+                self.waits(None);
+            }
+            polled
+        })
+        .await
+    }
+
+    /// The call waits from now on: for a holder, or for a store that does not answer.
+    pub(crate) fn waits(&self, held: Option<&Busy>) {
+        let [request] = self.requests else {
+            // Several at once wait for nothing but an outage, and the calls that may follow are told of by themselves.
+            return;
+        };
+        if let Some(held) = held {
+            *lock(&self.held) = Some(held.clone());
+        }
+        if !self.waits.swap(true, Ordering::Relaxed) {
+            let (lock, holder) = (self.subject(request), held.and_then(Busy::holder));
+            self.events.emit(Event::Waiting(Waiting { lock, holder }));
+        }
+    }
+
+    /// The store is asked again.
+    pub(crate) fn woken(&self, by: WakeUp) {
+        let lock = self.subject(&self.requests[0]);
+        self.events.emit(Event::Woken(Woken { lock, by }));
+    }
+
+    /// There is a lock for `request`.
+    pub(crate) fn acquired(&self, request: &Request<'_>, token: u64, path: Path) {
+        self.ended.store(true, Ordering::Relaxed);
+        let (took, waited) = (self.took(), self.has_waited());
+        let lock = self.subject(request);
+        self.events.emit(Event::Acquired(Acquired { lock, token, path, took, waited }));
+    }
+
+    /// Tells the outcome, unless it is [acquired](Self::acquired).
+    pub(crate) fn end<G>(&self, outcome: Result<&Locked<G>, &Error>) {
+        if self.ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match outcome {
+            Ok(Locked::Guard(_)) => {}
+            Ok(Locked::Held(held)) => {
+                let why = if self.wait().is_once() { Refusal::Busy } else { Refusal::TimedOut };
+                let known = lock(&self.held).take();
+                let held = if held.holder().is_some() { Some(held) } else { known.as_ref() };
+                self.refused(why, held);
+            }
+            Err(error) => self.refused(Refusal::Failed(error), None),
+        }
+    }
+
+    /// Leaves the outcome to later calls: this one was an attempt to do without them.
+    pub(crate) fn forget(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn refused(&self, why: Refusal<'_>, held: Option<&Busy>) {
+        let (took, waited) = (self.took(), self.has_waited());
+        for request in self.requests {
+            let lock = self.subject(request);
+            let held = held.filter(|held| held.key() == request.key);
+            let holder = held.and_then(Busy::holder);
+            self.events.emit(Event::Refused(Refused { lock, why, holder, took, waited }));
+        }
+    }
+
+    fn tell_long_wait(&self) {
+        let (waited, held) = (self.took(), lock(&self.held).clone());
+        let holder = held.as_ref().and_then(Busy::holder);
+        let lock = self.subject(&self.requests[0]);
+        self.events.emit(Event::LongWait(LongWait { lock, holder, waited }));
+    }
+
+    fn subject<'r>(&self, request: &Request<'r>) -> Subject<'r> {
+        self.events.subject(request.key, request.kind)
+    }
+
+    fn has_waited(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
+    }
+
+    fn wait(&self) -> Wait {
+        self.requests[0].wait
+    }
+
+    fn took(&self) -> Duration {
+        self.clock.now().since(self.wait().asked_at())
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if !self.ended.load(Ordering::Relaxed) {
+            self.refused(Refusal::Cancelled, None);
+        }
+    }
+}

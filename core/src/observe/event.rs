@@ -1,0 +1,414 @@
+//! The events.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Observer;
+use crate::error::{Error, Operation};
+use crate::holder::Holder;
+use crate::key::LockKey;
+use crate::lease::Fingerprint;
+use crate::loss::LossReason;
+use crate::share::Share;
+
+/// The lock that an event is about.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Subject<'a> {
+    /// The name of the backend, such as `redis`.
+    pub store: &'static str,
+    /// The key.
+    pub key: &'a LockKey,
+    /// The kind of lock.
+    pub kind: LockKind,
+}
+
+/// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Write`.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum LockKind {
+    /// The leadership of an [`Election`](crate::Election).
+    Election,
+    /// A [`Mutex`](crate::Mutex) or [`ReentrantMutex`](crate::ReentrantMutex), also as a part of several locks.
+    #[default]
+    Mutex,
+    /// The reading side of an [`RwLock`](crate::RwLock).
+    Read,
+    /// Permits of a [`Semaphore`](crate::Semaphore).
+    Semaphore,
+    /// The writing side of an [`RwLock`](crate::RwLock).
+    Write,
+}
+
+/// A call has to wait.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Waiting<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// A holder that the store has named. `None` behind other callers of this process.
+    pub holder: Option<&'a Holder>,
+}
+
+/// A call has waited for long.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct LongWait<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder that the store named last. `None` behind other callers of this process.
+    pub holder: Option<&'a Holder>,
+    /// How long, since the call.
+    pub waited: Duration,
+}
+
+/// A waiting call asks the store again.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Woken<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The reason.
+    pub by: WakeUp,
+}
+
+/// The reason why a waiting call asks the store again.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum WakeUp {
+    /// A pause or the holder's TTL is over, without news. Many of these mean that news do not arrive.
+    Poll,
+    /// The store told that something has changed.
+    Push,
+}
+
+/// A call has its lock.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Acquired<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The number of the fencing token.
+    pub token: u64,
+    /// The source of the lease.
+    pub path: Path,
+    /// The time since the call.
+    pub took: Duration,
+    /// Whether the call had to wait, and [`Observer::on_waiting`] came before.
+    pub waited: bool,
+}
+
+/// The source of a call's lease.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Path {
+    /// The store granted a new lease.
+    Granted,
+    /// The holder before, a caller of this process, passed its lease on.
+    HandedOver,
+    /// The owner held the lease already.
+    Reentered,
+}
+
+/// A call ends without its lock.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Refused<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The reason.
+    pub why: Refusal<'a>,
+    /// The holder that the store named last.
+    pub holder: Option<&'a Holder>,
+    /// The time since the call.
+    pub took: Duration,
+    /// Whether the call had to wait, and [`Observer::on_waiting`] came before.
+    pub waited: bool,
+}
+
+/// The reason why a call ends without its lock.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Refusal<'a> {
+    /// Another holds the key, and the call makes one attempt only.
+    Busy,
+    /// The caller dropped the call.
+    Cancelled,
+    /// The call failed.
+    Failed(&'a Error),
+    /// Another held the key until the wait or the attempts were used up.
+    TimedOut,
+}
+
+/// A holder has passed its lease on within the process.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct HandedOver<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The token of the former holder.
+    pub token: u64,
+    /// The token of the next holder.
+    pub next_token: u64,
+    /// How long the former holder had the lease.
+    pub held: Duration,
+}
+
+/// A lock has been held for long.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct LongHold<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// How long so far.
+    pub held: Duration,
+}
+
+/// The store has confirmed a renewal.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Renewed<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// How long after the renewal had first fallen due its confirmation came: a round trip, if all is well. Zero if it came early.
+    pub lag: Duration,
+    /// How long until the new deadline.
+    pub remaining: Duration,
+}
+
+/// A renewal failed or was not answered.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct RenewalFailed<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// The failure.
+    pub error: &'a Error,
+    /// How long until the deadline.
+    pub remaining: Duration,
+}
+
+/// A lease has become unsure.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Unsure<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// The failure of the renewal; `None` if it was abandoned.
+    pub error: Option<&'a Error>,
+    /// How long until the deadline.
+    pub remaining: Duration,
+}
+
+/// A lease was lost.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Lost<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// The name of the lease, as in the store.
+    pub lease: Fingerprint,
+    /// The reason.
+    pub reason: LossReason,
+    /// How long the lease was held.
+    pub held: Duration,
+}
+
+/// A holder has given its lease back.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Released<'a> {
+    /// The lock.
+    pub lock: Subject<'a>,
+    /// The holder's token.
+    pub token: u64,
+    /// How long the lease was held.
+    pub held: Duration,
+}
+
+/// The store did not confirm a release.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ReleaseFailed<'a> {
+    /// The name of the backend.
+    pub store: &'static str,
+    /// The key.
+    pub key: &'a LockKey,
+    /// The failure.
+    pub error: &'a Error,
+    /// Whether the background task tries again. If not, the TTL frees the key.
+    pub retried: bool,
+}
+
+/// An operator has ended a lease.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Forced<'a> {
+    /// The name of the backend.
+    pub store: &'static str,
+    /// The key.
+    pub key: &'a LockKey,
+    /// The former holder.
+    pub holder: &'a Holder,
+    /// The operator's reason.
+    pub why: &'a str,
+}
+
+/// A request to the store failed.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct StoreError<'a> {
+    /// The name of the backend.
+    pub store: &'static str,
+    /// The operation.
+    pub operation: Operation,
+    /// The failure.
+    pub error: &'a Error,
+}
+
+/// The store answers, or does not.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Store<'a> {
+    /// The name of the backend.
+    pub store: &'static str,
+    /// The change.
+    pub change: StoreChange<'a>,
+}
+
+/// A change of the store, as this client sees it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum StoreChange<'a> {
+    /// A request was not answered, or could not be sent.
+    Down {
+        /// The operation.
+        operation: Operation,
+        /// The failure.
+        error: &'a Error,
+    },
+    /// The store answers.
+    Up {
+        /// How long it did not; `None` with the first answer that the client gets.
+        after: Option<Duration>,
+    },
+}
+
+/// An event on its way to those that listen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event<'a> {
+    Waiting(Waiting<'a>),
+    LongWait(LongWait<'a>),
+    Woken(Woken<'a>),
+    Acquired(Acquired<'a>),
+    Refused(Refused<'a>),
+    HandedOver(HandedOver<'a>),
+    LongHold(LongHold<'a>),
+    Renewed(Renewed<'a>),
+    RenewalFailed(RenewalFailed<'a>),
+    Unsure(Unsure<'a>),
+    Lost(Lost<'a>),
+    Released(Released<'a>),
+    ReleaseFailed(ReleaseFailed<'a>),
+    Forced(Forced<'a>),
+    StoreError(StoreError<'a>),
+    Store(Store<'a>),
+}
+
+impl Event<'_> {
+    pub(super) fn tell(&self, observer: &dyn Observer) {
+        match self {
+            Self::Waiting(event) => observer.on_waiting(event),
+            Self::LongWait(event) => observer.on_long_wait(event),
+            Self::Woken(event) => observer.on_woken(event),
+            Self::Acquired(event) => observer.on_acquired(event),
+            Self::Refused(event) => observer.on_refused(event),
+            Self::HandedOver(event) => observer.on_handed_over(event),
+            Self::LongHold(event) => observer.on_long_hold(event),
+            Self::Renewed(event) => observer.on_renewed(event),
+            Self::RenewalFailed(event) => observer.on_renewal_failed(event),
+            Self::Unsure(event) => observer.on_unsure(event),
+            Self::Lost(event) => observer.on_lost(event),
+            Self::Released(event) => observer.on_released(event),
+            Self::ReleaseFailed(event) => observer.on_release_failed(event),
+            Self::Forced(event) => observer.on_forced(event),
+            Self::StoreError(event) => observer.on_store_error(event),
+            Self::Store(event) => observer.on_store(event),
+        }
+    }
+}
+
+impl LockKind {
+    /// That of a reader-writer lock.
+    pub(crate) fn of_rw_lock(share: Share) -> Self {
+        if share.is_exclusive() { Self::Write } else { Self::Read }
+    }
+
+    /// The name: `election`, `mutex`, `read`, `semaphore` or `write`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Election => "election",
+            Self::Mutex => "mutex",
+            Self::Read => "read",
+            Self::Semaphore => "semaphore",
+            Self::Write => "write",
+        }
+    }
+}
+
+impl WakeUp {
+    /// The name: `poll` or `push`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Poll => "poll",
+            Self::Push => "push",
+        }
+    }
+}
+
+impl Path {
+    /// The name: `granted`, `handed_over` or `reentered`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::HandedOver => "handed_over",
+            Self::Reentered => "reentered",
+        }
+    }
+}
+
+impl Refusal<'_> {
+    /// The name: `busy`, `cancelled`, `failed` or `timed_out`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Cancelled => "cancelled",
+            Self::Failed(_) => "failed",
+            Self::TimedOut => "timed_out",
+        }
+    }
+
+    /// The failure, if there is one.
+    pub fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Busy | Self::Cancelled | Self::TimedOut => None,
+        }
+    }
+}
+
+impl fmt::Display for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

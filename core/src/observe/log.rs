@@ -1,0 +1,191 @@
+//! Events and spans of the crate `tracing`.
+
+use std::fmt;
+
+use tracing::field::display;
+use tracing::{Level, Span, debug_span, event, info_span};
+
+use super::Event;
+use super::event::{
+    Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Refused, ReleaseFailed, Released,
+    RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
+};
+use crate::engine::Request;
+use crate::holder::Holder;
+use crate::key::LockKey;
+use crate::lock::guard::LockGuard;
+
+/// The target of all events and spans.
+const TARGET: &str = "leasehold";
+
+/// Writes an event at its level.
+pub(super) fn write(event: &Event<'_>) {
+    match event {
+        Event::Waiting(it) => waiting(it),
+        Event::LongWait(it) => long_wait(it),
+        Event::Woken(it) => woken(it),
+        Event::Acquired(it) => acquired(it),
+        Event::Refused(it) => refused(it),
+        Event::HandedOver(it) => handed_over(it),
+        Event::LongHold(it) => long_hold(it),
+        Event::Renewed(it) => renewed(it),
+        Event::RenewalFailed(it) => renewal_failed(it),
+        Event::Unsure(it) => unsure(it),
+        Event::Lost(it) => lost(it),
+        Event::Released(it) => released(it),
+        Event::ReleaseFailed(it) => release_failed(it),
+        Event::Forced(it) => forced(it),
+        Event::StoreError(it) => store_error(it),
+        Event::Store(it) => store(it),
+    }
+}
+
+/// Around a call for a lock, from the request to the outcome.
+pub(super) fn acquire_span(request: &Request<'_>) -> Span {
+    let (key, kind) = (request.key, request.kind);
+    debug_span!(target: TARGET, "leasehold.acquire", %key, %kind)
+}
+
+/// Around work that is done under a lock.
+pub(crate) fn hold_span(parent: Option<&Span>, guard: &LockGuard) -> Span {
+    let (key, kind, token) = (guard.key(), guard.kind(), guard.token().number());
+    match parent {
+        None => info_span!(target: TARGET, "leasehold.hold", %key, %kind, token),
+        Some(parent) => {
+            info_span!(target: TARGET, parent: parent, "leasehold.hold", %key, %kind, token)
+        }
+    }
+}
+
+/// Around a request that renews so many leases.
+pub(crate) fn renew_span(leases: usize) -> Span {
+    debug_span!(target: TARGET, "leasehold.renew", leases)
+}
+
+/// Around the wait for the store to confirm a release.
+pub(crate) fn release_span(key: &LockKey) -> Span {
+    debug_span!(target: TARGET, "leasehold.release", %key)
+}
+
+fn waiting(Waiting { lock, holder }: &Waiting<'_>) {
+    let holder = holder.map(|holder| display(Named(holder)));
+    event!(name: "leasehold.waiting", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, holder, "waits");
+}
+
+fn long_wait(LongWait { lock, holder, waited }: &LongWait<'_>) {
+    let by = match holder {
+        Some(holder) => format!("held by {}", Named(holder)),
+        None => "behind another caller of this process".to_owned(),
+    };
+    let (key, holder) = (lock.key, holder.map(|holder| display(Named(holder))));
+    event!(name: "leasehold.long_wait", target: TARGET, Level::INFO,
+        %key, kind = %lock.kind, holder, ?waited, "has waited {waited:.0?} for {key}, {by}");
+}
+
+fn woken(Woken { lock, by }: &Woken<'_>) {
+    event!(name: "leasehold.woken", target: TARGET, Level::TRACE,
+        key = %lock.key, kind = %lock.kind, by = by.as_str(), "asks the store again");
+}
+
+fn acquired(Acquired { lock, token, path, took, waited }: &Acquired<'_>) {
+    event!(name: "leasehold.acquired", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, token, path = path.as_str(), ?took, waited, "acquired");
+}
+
+fn refused(Refused { lock, why, holder, took, waited }: &Refused<'_>) {
+    let (holder, error) = (holder.map(|holder| display(Named(holder))), why.error().map(display));
+    event!(name: "leasehold.refused", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, why = why.as_str(), holder, error, ?took, waited, "not acquired");
+}
+
+fn handed_over(HandedOver { lock, token, next_token, held }: &HandedOver<'_>) {
+    event!(name: "leasehold.handed_over", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, token, next_token, ?held, "handed over");
+}
+
+fn long_hold(LongHold { lock, token, held }: &LongHold<'_>) {
+    let key = lock.key;
+    event!(name: "leasehold.long_hold", target: TARGET, Level::WARN,
+        %key, kind = %lock.kind, token, ?held, "has held {key} for {held:.0?}");
+}
+
+fn renewed(Renewed { lock, token, lag, remaining }: &Renewed<'_>) {
+    event!(name: "leasehold.renewed", target: TARGET, Level::TRACE,
+        key = %lock.key, kind = %lock.kind, token, ?lag, ?remaining, "renewed");
+}
+
+fn renewal_failed(RenewalFailed { lock, token, error, remaining }: &RenewalFailed<'_>) {
+    event!(name: "leasehold.renewal_failed", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, token, %error, ?remaining, "renewal failed, will try again");
+}
+
+fn unsure(Unsure { lock, token, error, remaining }: &Unsure<'_>) {
+    let error = error.map(display);
+    event!(name: "leasehold.unsure", target: TARGET, Level::WARN,
+        key = %lock.key, kind = %lock.kind, token, error, ?remaining, "lease not renewed, trying until its deadline");
+}
+
+fn lost(Lost { lock, token, lease, reason, held }: &Lost<'_>) {
+    event!(name: "leasehold.lost", target: TARGET, Level::WARN,
+        key = %lock.key, kind = %lock.kind, token, %lease, %reason, ?held, "lease lost");
+}
+
+fn released(Released { lock, token, held }: &Released<'_>) {
+    event!(name: "leasehold.released", target: TARGET, Level::DEBUG,
+        key = %lock.key, kind = %lock.kind, token, ?held, "released");
+}
+
+fn release_failed(ReleaseFailed { key, error, retried, .. }: &ReleaseFailed<'_>) {
+    if *retried {
+        event!(name: "leasehold.release_failed", target: TARGET, Level::DEBUG,
+            %key, %error, "release failed, will try again");
+    } else {
+        event!(name: "leasehold.release_given_up", target: TARGET, Level::WARN,
+            %key, %error, "release failed, the TTL will free the key");
+    }
+}
+
+fn forced(Forced { key, holder, why, .. }: &Forced<'_>) {
+    event!(name: "leasehold.forced", target: TARGET, Level::WARN,
+        %key, lease = %holder.fingerprint(), why, "lease ended by an operator");
+}
+
+fn store_error(StoreError { store, operation, error }: &StoreError<'_>) {
+    event!(name: "leasehold.store_error", target: TARGET, Level::DEBUG,
+        store, %operation, kind = ?error.kind(), %error, "request failed");
+}
+
+fn store(Store { store, change }: &Store<'_>) {
+    match change {
+        StoreChange::Down { operation, error } => {
+            event!(name: "leasehold.store_down", target: TARGET, Level::WARN,
+                store, %operation, %error, "the store does not answer");
+        }
+        StoreChange::Up { after: Some(after) } => {
+            event!(name: "leasehold.store_up", target: TARGET, Level::INFO,
+                store, ?after, "the store answers again");
+        }
+        StoreChange::Up { after: None } => {
+            event!(name: "leasehold.store_found", target: TARGET, Level::DEBUG, store, "the store answers");
+        }
+    }
+}
+
+/// An observer panicked when it was told of `event`.
+pub(super) fn observer_panicked(event: &Event<'_>) {
+    event!(name: "leasehold.observer_panicked", target: TARGET, Level::ERROR,
+        ?event, "an observer panicked");
+}
+
+/// A holder in a word or two, without the state of its lease, which would be out of date.
+struct Named<'a>(&'a Holder);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.description() {
+            Some(description) => fmt::Display::fmt(description, f),
+            None => fmt::Display::fmt(&self.0.fingerprint(), f),
+        }
+    }
+}

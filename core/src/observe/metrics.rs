@@ -1,0 +1,358 @@
+//! Metrics, for a recorder of the crate `metrics`.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use metrics::{Label, Unit, counter, gauge, histogram};
+
+use super::Observer;
+use super::event::{
+    Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused, ReleaseFailed, Released,
+    RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject, Unsure, Waiting, Woken,
+};
+use crate::key::LockKey;
+
+/// An [`Observer`] that keeps metrics of a client's locks with the recorder of the crate `metrics` that the program has installed.
+///
+/// [`Metrics::ALL`] lists them, and the page `docs/observability.md` explains each. Several clients may have one each: the label `store` keeps
+/// stores of different kinds apart.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::observe::Metrics;
+/// use leasehold_core::{LockClient, MemoryBackend};
+///
+/// // First install a recorder, such as that of `metrics-exporter-prometheus`.
+/// let client = LockClient::builder(MemoryBackend::new()).observer(Metrics::new()).build()?;
+/// client.mutex("invoice:42")?.lock().await?.release().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    with_key: bool,
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct MetricSpec {
+    /// The name.
+    pub name: &'static str,
+    /// How it is counted.
+    pub kind: MetricKind,
+    /// The labels, without `key`.
+    pub labels: &'static [&'static str],
+    /// The meaning.
+    pub help: &'static str,
+    /// Whether it is of single locks, and has the label `key` if that is asked for.
+    pub per_key: bool,
+}
+
+/// How a metric is counted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum MetricKind {
+    /// A number that only grows.
+    Counter,
+    /// A number that goes up and down.
+    Gauge,
+    /// A distribution of times in seconds.
+    Histogram,
+}
+
+const ACQUIRES: MetricSpec = counter_of_locks(
+    "leasehold_acquires_total",
+    &["store", "kind", "outcome"],
+    "Calls for a lock, by outcome",
+);
+const ACQUIRE_DURATION: MetricSpec = histogram_of_locks(
+    "leasehold_acquire_duration_seconds",
+    &["store", "kind", "outcome"],
+    "Time from the call for a lock to its outcome",
+);
+const WAITING: MetricSpec =
+    gauge_of_locks("leasehold_waiting", &["store", "kind"], "Calls that wait for a lock");
+const LONG_WAITS: MetricSpec = counter_of_locks(
+    "leasehold_long_waits_total",
+    &["store", "kind"],
+    "Calls that have waited for longer than the limit",
+);
+const WAKE_UPS: MetricSpec = counter_of_locks(
+    "leasehold_wake_ups_total",
+    &["store", "kind", "by"],
+    "Requests of waiting calls, by what made them ask again",
+);
+const HELD: MetricSpec =
+    gauge_of_locks("leasehold_held", &["store", "kind"], "Leases that this process holds");
+const HOLD_DURATION: MetricSpec = histogram_of_locks(
+    "leasehold_hold_duration_seconds",
+    &["store", "kind", "end"],
+    "Time from the grant or hand-over to the end of a hold",
+);
+const LONG_HOLDS: MetricSpec = counter_of_locks(
+    "leasehold_long_holds_total",
+    &["store", "kind"],
+    "Holders that have held for longer than the limit",
+);
+const HAND_OVERS: MetricSpec = counter_of_locks(
+    "leasehold_hand_overs_total",
+    &["store", "kind"],
+    "Leases passed on within the process",
+);
+const RENEWALS: MetricSpec = counter_of_locks(
+    "leasehold_renewals_total",
+    &["store", "kind", "outcome"],
+    "Renewals of leases, by outcome",
+);
+const RENEWAL_LAG: MetricSpec = histogram_of_locks(
+    "leasehold_renewal_lag_seconds",
+    &["store", "kind"],
+    "Time from when a renewal first fell due to its confirmation",
+);
+const UNSURE: MetricSpec = counter_of_locks(
+    "leasehold_unsure_total",
+    &["store", "kind"],
+    "Leases that became unsure after a renewal that failed",
+);
+const LOST: MetricSpec = counter_of_locks(
+    "leasehold_lost_total",
+    &["store", "kind", "reason"],
+    "Leases lost before their release, by reason",
+);
+const RELEASE_FAILURES: MetricSpec = counter_of_locks(
+    "leasehold_release_failures_total",
+    &["store", "retried"],
+    "Releases that the store did not confirm",
+);
+const FORCED: MetricSpec = counter_of_locks(
+    "leasehold_forced_total",
+    &["store"],
+    "Leases that an operator ended through this process",
+);
+const STORE_ERRORS: MetricSpec = MetricSpec {
+    per_key: false,
+    ..counter_of_locks(
+        "leasehold_store_errors_total",
+        &["store", "operation", "error"],
+        "Requests that failed, by kind of error",
+    )
+};
+const STORE_UP: MetricSpec = MetricSpec {
+    per_key: false,
+    ..gauge_of_locks("leasehold_store_up", &["store"], "1 if the store answers, 0 if not")
+};
+
+impl Metrics {
+    /// All metrics.
+    pub const ALL: &[MetricSpec] = &[
+        ACQUIRES,
+        ACQUIRE_DURATION,
+        WAITING,
+        LONG_WAITS,
+        WAKE_UPS,
+        HELD,
+        HOLD_DURATION,
+        LONG_HOLDS,
+        HAND_OVERS,
+        RENEWALS,
+        RENEWAL_LAG,
+        UNSURE,
+        LOST,
+        RELEASE_FAILURES,
+        FORCED,
+        STORE_ERRORS,
+        STORE_UP,
+    ];
+
+    /// Creates it, and describes all metrics to the recorder that is installed by now.
+    #[expect(clippy::new_without_default, reason = "it has an effect")]
+    pub fn new() -> Self {
+        for MetricSpec { name, kind, help, .. } in Self::ALL {
+            match kind {
+                MetricKind::Counter => metrics::describe_counter!(*name, *help),
+                MetricKind::Gauge => metrics::describe_gauge!(*name, *help),
+                MetricKind::Histogram => {
+                    metrics::describe_histogram!(*name, Unit::Seconds, *help);
+                }
+            }
+        }
+        Self { with_key: false }
+    }
+
+    /// Adds the label `key` to all metrics of single locks. For a small and fixed set of keys: each makes time series of its own,
+    /// which the recorder keeps for ever.
+    #[must_use]
+    pub fn with_key_label(mut self) -> Self {
+        self.with_key = true;
+        self
+    }
+
+    fn labels<const N: usize>(&self, lock: &Subject<'_>, more: [Label; N]) -> Vec<Label> {
+        let mut labels = self.labels_of_key(lock.store, lock.key);
+        labels.push(Label::from_static_parts("kind", lock.kind.as_str()));
+        labels.extend(more);
+        labels
+    }
+
+    fn labels_of_key(&self, store: &'static str, key: &LockKey) -> Vec<Label> {
+        let mut labels = vec![Label::from_static_parts("store", store)];
+        if self.with_key {
+            labels.push(Label::new("key", key.to_string()));
+        }
+        labels
+    }
+
+    fn count<const N: usize>(&self, metric: MetricSpec, lock: &Subject<'_>, more: [Label; N]) {
+        counter!(metric.name, self.labels(lock, more)).increment(1);
+    }
+
+    fn change(&self, metric: MetricSpec, lock: &Subject<'_>, by: f64) {
+        gauge!(metric.name, self.labels(lock, [])).increment(by);
+    }
+
+    fn time<const N: usize>(
+        &self,
+        metric: MetricSpec,
+        lock: &Subject<'_>,
+        more: [Label; N],
+        time: Duration,
+    ) {
+        histogram!(metric.name, self.labels(lock, more)).record(time);
+    }
+
+    /// A call has come to an end.
+    fn outcome(&self, lock: &Subject<'_>, outcome: &'static str, took: Duration, waited: bool) {
+        let outcome = || [Label::from_static_parts("outcome", outcome)];
+        self.count(ACQUIRES, lock, outcome());
+        self.time(ACQUIRE_DURATION, lock, outcome(), took);
+        if waited {
+            self.change(WAITING, lock, -1.0);
+        }
+    }
+
+    /// A holder has one lease less.
+    fn ended(&self, lock: &Subject<'_>, end: &'static str, held: Duration) {
+        self.time(HOLD_DURATION, lock, [Label::from_static_parts("end", end)], held);
+    }
+}
+
+impl Observer for Metrics {
+    fn on_waiting(&self, Waiting { lock, .. }: &Waiting<'_>) {
+        self.change(WAITING, lock, 1.0);
+    }
+
+    fn on_long_wait(&self, LongWait { lock, .. }: &LongWait<'_>) {
+        self.count(LONG_WAITS, lock, []);
+    }
+
+    fn on_woken(&self, Woken { lock, by }: &Woken<'_>) {
+        self.count(WAKE_UPS, lock, [Label::from_static_parts("by", by.as_str())]);
+    }
+
+    fn on_acquired(&self, Acquired { lock, path, took, waited, .. }: &Acquired<'_>) {
+        self.outcome(lock, path.as_str(), *took, *waited);
+        if *path == Path::Granted {
+            self.change(HELD, lock, 1.0);
+        }
+    }
+
+    fn on_refused(&self, Refused { lock, why, took, waited, .. }: &Refused<'_>) {
+        self.outcome(lock, why.as_str(), *took, *waited);
+    }
+
+    fn on_handed_over(&self, HandedOver { lock, held, .. }: &HandedOver<'_>) {
+        self.count(HAND_OVERS, lock, []);
+        self.ended(lock, "handed_over", *held);
+    }
+
+    fn on_long_hold(&self, LongHold { lock, .. }: &LongHold<'_>) {
+        self.count(LONG_HOLDS, lock, []);
+    }
+
+    fn on_renewed(&self, Renewed { lock, lag, .. }: &Renewed<'_>) {
+        self.count(RENEWALS, lock, [Label::from_static_parts("outcome", "renewed")]);
+        self.time(RENEWAL_LAG, lock, [], *lag);
+    }
+
+    fn on_renewal_failed(&self, RenewalFailed { lock, .. }: &RenewalFailed<'_>) {
+        self.count(RENEWALS, lock, [Label::from_static_parts("outcome", "failed")]);
+    }
+
+    fn on_unsure(&self, Unsure { lock, .. }: &Unsure<'_>) {
+        self.count(UNSURE, lock, []);
+    }
+
+    fn on_lost(&self, Lost { lock, reason, held, .. }: &Lost<'_>) {
+        self.count(LOST, lock, [Label::new("reason", snake_case(reason))]);
+        self.change(HELD, lock, -1.0);
+        self.ended(lock, "lost", *held);
+    }
+
+    fn on_released(&self, Released { lock, held, .. }: &Released<'_>) {
+        self.change(HELD, lock, -1.0);
+        self.ended(lock, "released", *held);
+    }
+
+    fn on_release_failed(&self, ReleaseFailed { store, key, retried, .. }: &ReleaseFailed<'_>) {
+        let retried = if *retried { "true" } else { "false" };
+        let mut labels = self.labels_of_key(store, key);
+        labels.push(Label::from_static_parts("retried", retried));
+        counter!(RELEASE_FAILURES.name, labels).increment(1);
+    }
+
+    fn on_forced(&self, Forced { store, key, .. }: &Forced<'_>) {
+        counter!(FORCED.name, self.labels_of_key(store, key)).increment(1);
+    }
+
+    fn on_store_error(&self, StoreError { store, operation, error }: &StoreError<'_>) {
+        let labels = vec![
+            Label::from_static_parts("store", store),
+            Label::new("operation", snake_case(operation)),
+            Label::new("error", snake_case(&error.kind())),
+        ];
+        counter!(STORE_ERRORS.name, labels).increment(1);
+    }
+
+    fn on_store(&self, Store { store, change }: &Store<'_>) {
+        let up = matches!(change, StoreChange::Up { .. });
+        gauge!(STORE_UP.name, "store" => *store).set(if up { 1.0 } else { 0.0 });
+    }
+}
+
+const fn counter_of_locks(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Counter, labels, help, per_key: true }
+}
+
+const fn gauge_of_locks(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Gauge, labels, help, per_key: true }
+}
+
+const fn histogram_of_locks(
+    name: &'static str,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> MetricSpec {
+    MetricSpec { name, kind: MetricKind::Histogram, labels, help, per_key: true }
+}
+
+/// The name of a variant without fields, as a label.
+fn snake_case(variant: &impl Debug) -> String {
+    let mut label = String::new();
+    for (at, char) in format!("{variant:?}").char_indices() {
+        if char.is_ascii_uppercase() && at > 0 {
+            label.push('_');
+        }
+        label.push(char.to_ascii_lowercase());
+    }
+    label
+}

@@ -1,0 +1,188 @@
+//! The point to which every layer reports.
+
+use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+// Outside of `crate::sync`: no thread waits for this flag, which only spares the hot path a mutex.
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::event::{LockKind, Store, StoreChange, StoreError, Subject};
+use super::{Event, Observer, log};
+use crate::clock::{Clock, Instant};
+use crate::error::{Error, ErrorKind, Operation};
+use crate::key::LockKey;
+use crate::lock::no_reply;
+use crate::sync::{Mutex, lock};
+
+/// The store is told to be down at most this often. One that fails every other request would fill the log.
+const BETWEEN_OUTAGES: Duration = Duration::from_secs(1);
+
+/// What a client is to tell, and to which observers.
+pub(crate) struct Settings {
+    pub(crate) observers: Vec<Box<dyn Observer>>,
+    pub(crate) long_wait: Duration,
+    pub(crate) long_hold: Duration,
+}
+
+/// The one point to which the layers of a client report. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Events(Arc<Point>);
+
+struct Point {
+    store: &'static str,
+    settings: Settings,
+    /// The store answered its last request.
+    is_up: AtomicBool,
+    health: Mutex<Health>,
+}
+
+#[derive(Debug, Default)]
+struct Health {
+    is_down: bool,
+    /// When it last went down.
+    down_since: Option<Instant>,
+}
+
+impl Settings {
+    /// The default TTL: a holder that has died would be out of the way by then.
+    pub(crate) const DEFAULT_LONG_WAIT: Duration = Duration::from_secs(30);
+
+    /// Ten of the default TTLs. Work that is meant to take longer is rare.
+    pub(crate) const DEFAULT_LONG_HOLD: Duration = Duration::from_secs(300);
+}
+
+impl Events {
+    pub(crate) fn new(store: &'static str, settings: Settings) -> Self {
+        let (is_up, health) = (AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(Point { store, settings, is_up, health }))
+    }
+
+    /// Tells all that listen. No mutex of this crate may be locked meanwhile.
+    pub(crate) fn emit(&self, event: Event<'_>) {
+        log::write(&event);
+        for observer in &self.0.settings.observers {
+            let told = panic::catch_unwind(AssertUnwindSafe(|| event.tell(&**observer)));
+            if told.is_err() {
+                log::observer_panicked(&event);
+            }
+        }
+    }
+
+    pub(crate) fn subject<'a>(&self, key: &'a LockKey, kind: LockKind) -> Subject<'a> {
+        Subject { store: self.0.store, key, kind }
+    }
+
+    /// The name of the backend.
+    pub(crate) fn store(&self) -> &'static str {
+        self.0.store
+    }
+
+    pub(crate) fn long_wait(&self) -> Duration {
+        self.0.settings.long_wait
+    }
+
+    pub(crate) fn long_hold(&self) -> Duration {
+        self.0.settings.long_hold
+    }
+
+    /// Takes note of the reply to a request, if there was one: it tells whether the store answers.
+    pub(crate) fn heard<T>(
+        &self,
+        operation: Operation,
+        reply: Option<&Result<T, Error>>,
+        clock: &dyn Clock,
+    ) {
+        let silence;
+        let error = match reply {
+            Some(Ok(_)) => return self.answered(clock),
+            // Nothing was sent.
+            Some(Err(error))
+                if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Invalid) =>
+            {
+                return;
+            }
+            Some(Err(error)) => error,
+            None => {
+                silence = no_reply();
+                &silence
+            }
+        };
+        self.emit(Event::StoreError(StoreError { store: self.0.store, operation, error }));
+        if error.is_retryable() {
+            self.missed(operation, error, clock.now());
+        } else {
+            self.answered(clock);
+        }
+    }
+
+    fn answered(&self, clock: &dyn Clock) {
+        if self.0.is_up.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut health = lock(&self.0.health);
+        if self.0.is_up.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let since = if health.is_down { health.down_since } else { None };
+        health.is_down = false;
+        drop(health);
+        self.change(StoreChange::Up { after: since.map(|since| clock.now().since(since)) });
+    }
+
+    fn missed(&self, operation: Operation, error: &Error, now: Instant) {
+        let mut health = lock(&self.0.health);
+        let is_soon = health.down_since.is_some_and(|since| now.since(since) < BETWEEN_OUTAGES);
+        if health.is_down || is_soon {
+            return;
+        }
+        *health = Health { is_down: true, down_since: Some(now) };
+        self.0.is_up.store(false, Ordering::Relaxed);
+        drop(health);
+        self.change(StoreChange::Down { operation, error });
+    }
+
+    fn change(&self, change: StoreChange<'_>) {
+        self.emit(Event::Store(Store { store: self.0.store, change }));
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            observers: Vec::new(),
+            long_wait: Self::DEFAULT_LONG_WAIT,
+            long_hold: Self::DEFAULT_LONG_HOLD,
+        }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("observers", &self.observers.len())
+            .field("long_wait", &self.long_wait)
+            .field("long_hold", &self.long_hold)
+            .finish()
+    }
+}
+
+impl Default for Point {
+    fn default() -> Self {
+        Self {
+            store: "none",
+            settings: Settings::default(),
+            is_up: AtomicBool::default(),
+            health: Mutex::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Point")
+            .field("store", &self.store)
+            .field("settings", &self.settings)
+            .finish()
+    }
+}

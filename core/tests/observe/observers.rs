@@ -1,0 +1,86 @@
+//! Observers that misbehave, and several of them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::FutureExt;
+
+use super::*;
+
+struct Panicking;
+
+impl Observer for Panicking {
+    fn on_acquired(&self, _: &Acquired<'_>) {
+        panic!("as it is meant to");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_panic_stop_neither_the_call_nor_the_others() {
+    let story = Story::default();
+    let client =
+        LockClient::builder(MemoryBackend::new()).observer(Panicking).observer(story.clone());
+    let client = client.build().unwrap();
+
+    client.mutex("k").unwrap().lock().await.unwrap().release().await.unwrap();
+
+    assert!(story.0.lock().unwrap().contains(&"granted mutex k#1".to_owned()));
+}
+
+/// Uses the client, and looks at the guard that the event is about.
+#[derive(Clone, Default)]
+struct Curious {
+    client: Arc<OnceLock<LockClient<MemoryBackend>>>,
+    guard: Arc<OnceLock<LockGuard>>,
+    looks: Arc<AtomicU32>,
+}
+
+impl Curious {
+    fn look(&self) {
+        let mutex = self.client.get().unwrap().mutex("another").unwrap();
+        drop(mutex.try_lock().now_or_never());
+        let _state = self.guard.get().map(LockGuard::state);
+        self.looks.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Observer for Curious {
+    fn on_handed_over(&self, _: &HandedOver<'_>) {
+        self.look();
+    }
+
+    fn on_renewed(&self, _: &Renewed<'_>) {
+        self.look();
+    }
+
+    fn on_lost(&self, _: &Lost<'_>) {
+        self.look();
+    }
+}
+
+/// It would hang if the client held a mutex of its own meanwhile.
+#[tokio::test(start_paused = true)]
+async fn may_use_the_client() {
+    let (curious, clock) = (Curious::default(), TokioClock::new());
+    let client = LockClient::builder(MemoryBackend::with_clock(clock)).clock(clock);
+    let client = client.options(LockOptions::new().ttl(TTL)).observer(curious.clone());
+    let client = client.build().unwrap();
+    assert!(curious.client.set(client.clone()).is_ok());
+    let mutex = client.mutex("k").unwrap();
+
+    let first = mutex.lock().await.unwrap();
+    let (_, next) = tokio::join!(
+        async {
+            pass(ms(1)).await;
+            drop(first);
+        },
+        mutex.lock()
+    );
+    assert!(curious.guard.set(next.unwrap()).is_ok());
+    pass(RENEWAL).await;
+    client.admin().force_release("k", "to see").await.unwrap();
+    pass(ms(100)).await;
+
+    assert!(!curious.guard.get().unwrap().is_held());
+    assert_eq!(curious.looks.load(Ordering::Relaxed), 3);
+}

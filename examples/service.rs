@@ -1,0 +1,76 @@
+//! A service with metrics: `cargo run --example service --features metrics`, then `curl 127.0.0.1:9464/metrics`.
+//!
+//! Three workers take turns at one job. Prometheus scrapes the page; a dashboard and alerts for it are in `docs/grafana` and
+//! `docs/prometheus`. `LEASEHOLD_BACKEND` names another store than memory, `LISTEN` another address.
+
+use std::env;
+use std::time::Duration;
+
+use leasehold::LockClient;
+use leasehold::observe::Metrics;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// From a round trip to a server nearby to a job that takes its time.
+const BUCKETS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The recorder first: the client describes its metrics to it.
+    let page = prometheus()?.install_recorder()?;
+    let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
+    let backend = leasehold::backend(&url).await?;
+    let client = LockClient::builder(backend).observer(Metrics::new()).build()?.erase();
+
+    for worker in 1..=3 {
+        tokio::spawn(work(client.clone(), worker));
+    }
+    let address = env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:9464".to_owned());
+    let listener = TcpListener::bind(address).await?;
+    println!("http://{}/metrics", listener.local_addr()?);
+    tokio::select! {
+        served = serve(listener, page) => served?,
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(client.shutdown(Duration::from_secs(5)).await?)
+}
+
+/// A recorder that keeps times as histograms.
+pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
+    let times = Matcher::Suffix("_seconds".to_owned());
+    PrometheusBuilder::new().set_buckets_for_metric(times, &BUCKETS)
+}
+
+async fn work(client: LockClient, worker: u32) -> Result<(), leasehold::Error> {
+    let job = client.mutex("job")?;
+    loop {
+        let done = job.run(async |_guard| tokio::time::sleep(Duration::from_millis(20)).await);
+        if let Err(error) = done.await {
+            eprintln!("worker {worker}: {error}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Answers each request with the page of all metrics.
+pub(crate) async fn serve(listener: TcpListener, page: PrometheusHandle) -> std::io::Result<()> {
+    loop {
+        let (connection, _) = listener.accept().await?;
+        let page = page.render();
+        // A client that stalls or leaves is its own affair.
+        tokio::spawn(async move { answer(connection, &page).await });
+    }
+}
+
+async fn answer(mut connection: TcpStream, page: &str) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") && request.len() < 8_192 {
+        request.push(connection.read_u8().await?);
+    }
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nConnection: close";
+    let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{page}", page.len());
+    connection.write_all(answer.as_bytes()).await?;
+    connection.shutdown().await
+}

@@ -1,0 +1,81 @@
+//! The example, as Prometheus sees it.
+
+#[path = "../../examples/service.rs"]
+#[expect(dead_code, reason = "the test has a main function of its own")]
+mod example;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use leasehold::observe::Metrics;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{rows, scenario, set};
+
+/// Asks for the page once.
+async fn scrape(address: std::net::SocketAddr) -> String {
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    page.to_owned()
+}
+
+/// The metrics of a page by name, each with its type and the labels of all its series.
+fn metrics(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
+    let mut metrics = BTreeMap::new();
+    let mut name = String::new();
+    for line in page.lines() {
+        if let Some(declared) = line.strip_prefix("# TYPE ") {
+            let (of, kind) = declared.split_once(' ').unwrap();
+            name = of.to_owned();
+            metrics.insert(name.clone(), (kind.to_owned(), BTreeSet::new()));
+        } else if let Some((series, _)) = line.split_once('}')
+            && !line.starts_with('#')
+        {
+            assert!(series.starts_with(&name), "{line} follows {name}");
+            let (_, labels) = series.split_once('{').unwrap();
+            let names = labels.split(',').filter_map(|label| label.split('=').next());
+            let known: &mut BTreeSet<String> = &mut metrics.get_mut(&name).unwrap().1;
+            known.extend(names.filter(|label| *label != "le").map(str::to_owned));
+        }
+    }
+    metrics
+}
+
+#[tokio::test(start_paused = true)]
+async fn shows_every_documented_metric_and_no_other() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = tokio::spawn(example::serve(listener, recorder.handle()));
+
+    scenario::run(Metrics::new().with_key_label()).await;
+    let page = scrape(address).await;
+    server.abort();
+
+    let of_page = rows("Metrics").into_iter();
+    let documented = of_page.map(|row| (row[0].clone(), (row[1].clone(), set(&row[3])))).collect();
+    assert_eq!(self::metrics(&page), documented);
+    // Nothing waits any more, and what was lost or released is not held.
+    for gauge in ["leasehold_waiting", "leasehold_held"] {
+        let series = format!("{gauge}{{store=\"memory\",key=\"job\",kind=\"mutex\"}} 0\n");
+        assert!(page.contains(&series), "{page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn has_no_keys_in_labels_unless_they_are_asked_for() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+
+    scenario::run(Metrics::new()).await;
+
+    let page = recorder.handle().render();
+    assert!(page.contains("leasehold_held{"), "{page}");
+    assert!(!page.contains("key="), "{page}");
+}
