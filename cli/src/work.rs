@@ -242,7 +242,7 @@ impl Work<'_> {
                 let message = format!("{key}: lock lost while the command ran, {why}");
                 return Err(lost_failure(&keys[0], message));
             }
-            _ => out::note(format!("{key}: lock lost, {why}; the command ran on without it")),
+            _ => out::complain(format!("{key}: lock lost, {why}; the command ran on without it")),
         }
         Ok(status)
     }

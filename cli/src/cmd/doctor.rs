@@ -17,9 +17,6 @@ use crate::place::Place;
 /// Locks that are taken to measure one.
 const ROUNDS: usize = 5;
 
-/// Above this, a server's clock is worth a warning: fencing tokens and `--min-hold` go by clocks.
-const SKEW: Duration = Duration::from_secs(1);
-
 /// Looks whether a store serves locks, and whether its settings are right for them.
 ///
 /// Takes and releases a lock of its own. Some settings can be seen only by users with more rights than locks need.

@@ -22,9 +22,12 @@ mod redis {
     use leasehold::redis::client::{Client, RedisResult, cmd};
     use tokio::time::timeout;
 
-    use super::super::{SKEW, Verdict};
+    use super::super::Verdict;
     use super::{Failure, Findings, Place};
     use crate::place::Store;
+
+    /// Above this, a server's clock is worth a warning: fencing tokens and `--min-hold` go by clocks.
+    const SKEW: Duration = Duration::from_secs(1);
 
     /// How long a server has to answer.
     const LIMIT: Duration = Duration::from_secs(5);
