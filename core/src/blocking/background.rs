@@ -131,6 +131,7 @@ async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use tokio::time::Instant;
@@ -140,12 +141,15 @@ mod tests {
     use crate::key::LockKey;
     use crate::lease::Lease;
     use crate::lock::reaper::{Debt, Unwanted};
-    use crate::observe::Events;
+    use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_never_answers_keeps_the_thread_only_for_a_while() {
         let (lives, life) = mpsc::unbounded_channel();
-        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), Events::default()));
+        let left = LeftToTtl::default();
+        let settings = Settings { observers: vec![Box::new(left.clone())], ..Settings::default() };
+        let events = Events::new("memory", settings);
+        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), events));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
         Debt::new(Unwanted::new(lease), &reaper).incur();
         lives.send(reaper).unwrap();
@@ -155,5 +159,17 @@ mod tests {
         last_until_settled(life).await;
 
         assert_eq!(start.elapsed(), LockOptions::DEFAULT_OUTAGE_WAIT);
+        assert_eq!(*left.0.lock().unwrap(), ["k"]);
+    }
+
+    /// The keys whose releases were given up.
+    #[derive(Clone, Default)]
+    struct LeftToTtl(Arc<Mutex<Vec<String>>>);
+
+    impl Observer for LeftToTtl {
+        fn on_release_failed(&self, failed: &ReleaseFailed<'_>) {
+            assert!(!failed.retried);
+            self.0.lock().unwrap().push(failed.key.to_string());
+        }
     }
 }
