@@ -106,6 +106,10 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
         self.inner.request_revocation(key).await
     }
 
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -220,6 +220,12 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
+    /// Gives up all connections: the next request makes another, on the runtime of its caller.
+    ///
+    /// The client calls it when the runtime that drives them has ended or is about to, in the middle of a drop: it must not block. A
+    /// backend whose connections do not belong to a runtime has nothing to do.
+    fn disconnect(&self) {}
+
     /// Closes connections. Calls after it may fail; leases are left to their TTL.
     async fn close(&self) {}
 }
@@ -523,6 +529,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
         (**self).enlist(enlistment).await
+    }
+
+    fn disconnect(&self) {
+        (**self).disconnect();
     }
 
     async fn close(&self) {

@@ -26,8 +26,9 @@ use crate::striped::Striped;
 ///
 /// A background task renews leases and releases dropped guards. The client starts one on each tokio runtime that locks through
 /// it, and the tasks share all work: leases go on for as long as any of these runtimes is driven, whichever runtime
-/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. Before that,
-/// [`shutdown`](Self::shutdown) releases everything in order.
+/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. The end of the last of these runtimes
+/// waits until the guards that were dropped are released, for two seconds at most. [`shutdown`](Self::shutdown) ends the leases of
+/// guards that live, too, and says which releases were not confirmed.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -392,6 +392,10 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.suffer(Operation::Enlist, None, call).await
     }
 
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

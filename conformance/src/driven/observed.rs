@@ -94,6 +94,10 @@ impl<B: LockBackend> LockBackend for Observed<B> {
         self.inner.enlist(enlistment).await
     }
 
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         let _call = self.calls.begin().await;
         self.inner.close().await;

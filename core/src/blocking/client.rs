@@ -71,7 +71,7 @@ impl LockClient {
     }
 
     fn with_background(client: crate::LockClient, background: Background) -> Self {
-        background.work_for(client.reaper());
+        let background = background.working_for(client.reaper());
         Self { client, background }
     }
 

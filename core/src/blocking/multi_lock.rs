@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::background::Background;
+use super::background::{Background, Ending};
 use crate::busy::Busy;
 use crate::error::Error;
 use crate::key::LockKey;
@@ -167,7 +167,7 @@ impl MultiLock {
         let guard = self.lock()?;
         let output = work(&guard);
         let MultiGuard { guard, background } = guard;
-        background.block_on(async {
+        background.take().block_on(async {
             // A loss until now is found before the output is looked at.
             let output = guard.run(async { output }).await?;
             done(output, guard.release().await)
@@ -175,7 +175,7 @@ impl MultiLock {
     }
 
     fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
-        MultiGuard { guard, background: self.background.clone() }
+        MultiGuard { guard, background: Ending::new(&self.background) }
     }
 }
 
@@ -183,9 +183,9 @@ impl MultiLock {
 /// runtime.
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
-    // Dropped first, so that the thread still lives when the releases are handed to it.
+    // Dropped first, so that the background waits for its releases.
     guard: crate::MultiGuard,
-    background: Background,
+    background: Ending,
 }
 
 impl MultiGuard {
@@ -230,7 +230,7 @@ impl MultiGuard {
     /// As [`MultiGuard::release`](crate::MultiGuard::release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn release(self) -> Result<(), Error> {
-        self.background.block_on(self.guard.release())
+        self.background.take().block_on(self.guard.release())
     }
 }
 

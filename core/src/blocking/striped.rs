@@ -110,7 +110,7 @@ impl Striped {
 
     fn guard(&self, guard: crate::StripedGuard) -> StripedGuard {
         let segment = guard.segment();
-        StripedGuard { guard: Guard::new(guard.into_guard(), self.background.clone()), segment }
+        StripedGuard { guard: Guard::new(guard.into_guard(), &self.background), segment }
     }
 }
 

@@ -31,8 +31,20 @@ use crate::token::FencingToken;
 /// not (it was paused and does not know yet that its lease has ended) is the [token](Self::token),
 /// checked by the resource.
 ///
-/// Dropping a guard hands the release to a background task: it never blocks or panics, with or
-/// without a runtime. Without one, the key is free after the TTL.
+/// Dropping a guard hands the release to a background task: it does not block, and it never panics. Only where the last runtime that
+/// locked has ended, or is just ending, does a drop wait: a thread of the client's own sends the release, and drops wait for it, all
+/// together for two seconds at most. So a program may end with a guard in hand:
+///
+/// ```no_run
+/// # use leasehold_core::{LockClient, MemoryBackend};
+/// #[tokio::main]
+/// async fn main() -> Result<(), leasehold_core::Error> {
+///     let client = LockClient::new(MemoryBackend::new()); // or any other store
+///     let _guard = client.mutex("nightly-report")?.lock().await?;
+///     // … the report …
+///     Ok(()) // the key is free when the process is gone
+/// }
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct LockGuard {
     hold: Arc<Hold>,

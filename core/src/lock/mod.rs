@@ -13,6 +13,7 @@ pub(crate) mod guard;
 pub(crate) mod deadline;
 pub(crate) mod hold;
 pub(crate) mod reaper;
+mod stand_in;
 pub(crate) mod upkeep;
 
 use std::time::Duration;

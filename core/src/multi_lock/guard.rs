@@ -23,8 +23,7 @@ use crate::loss::LossReason;
 ///
 /// Each part is a [`LockGuard`] with a token of its own.
 ///
-/// Dropping it hands the releases to a background task, the last key first: it never blocks or panics, with
-/// or without a runtime. Without one, the keys are free after the TTL.
+/// Dropping it hands the releases to a background task, the last key first, as dropping a [`LockGuard`] does.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
