@@ -35,7 +35,7 @@ async fn leaves_no_lock(url: &str, runs: usize) {
 }
 
 async fn is_left(client: &LockClient, key: String) -> bool {
-    client.mutex(key).unwrap().try_lock().await.unwrap().is_none()
+    client.mutex(key).unwrap().try_lock().await.unwrap().is_err()
 }
 
 #[tokio::test]

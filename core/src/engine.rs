@@ -25,6 +25,7 @@ use crate::lock::hold::{Granted, Hold, Term};
 use crate::lock::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
+use crate::lock::tries::Tries;
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed};
 use crate::loss::LossReason;
@@ -133,9 +134,11 @@ impl Engine {
         }
 
         let (wish, mut back) = (request.wish(), None);
+        let mut tries = Tries::new(&options.retry, wait.asked_at());
         loop {
             // 2 queue
-            let asker = match self.queue.turn(key, &wish, back.take(), wait, clock).await? {
+            let turn = self.queue.turn(key, &wish, back.take(), wait, &mut tries, clock);
+            let asker = match turn.await? {
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,
@@ -147,7 +150,9 @@ impl Engine {
             let once = asker.once();
             let request = if once.is_some() { request.but_once() } else { request };
             let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
-            let acquired = acquire::acquire(upkeep, &claims, askers, request.wait, options).await;
+            let wait_now = request.wait;
+            let acquired =
+                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options).await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -181,9 +186,10 @@ impl Engine {
 
         // 2 queue: all at once or none, since to wait for one with others in hand may be to wait in a circle.
         let mut askers = Vec::with_capacity(requests.len());
+        let mut tries = Tries::new(&options.retry, wait.asked_at());
         for request in requests {
             let (key, wish, once) = (request.key, request.wish(), wait.but_once());
-            match self.queue.turn(key, &wish, None, once, clock).await? {
+            match self.queue.turn(key, &wish, None, once, &mut tries, clock).await? {
                 Next::Ask(asker) => askers.push(asker),
                 Next::Guard(_) => return Ok(Locked::Held(Busy::new(key, None))),
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
@@ -192,7 +198,8 @@ impl Engine {
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let owed = match acquire::acquire(upkeep, &claims, &askers, wait, options).await? {
+        let acquired = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options);
+        let owed = match acquired.await? {
             Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };

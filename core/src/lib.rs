@@ -82,7 +82,7 @@ pub use options::{LockOptions, RenewalMode};
 pub use owner::OwnerId;
 pub use quorum::{Quorum, QuorumBuilder};
 pub use reentrant_mutex::ReentrantMutex;
-pub use retry::Retry;
+pub use retry::{Retry, RetryPolicy, Tried};
 pub use rw_lock::{RwLock, WriteGuard};
 pub use semaphore::Semaphore;
 pub use share::Share;

@@ -102,7 +102,8 @@ impl Mutex {
 
     /// Waits for the lock for at most `wait`; [`Busy`] if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
     ///
-    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms.
+    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms. The first
+    /// answer of the store is waited for as long, however short the wait.
     ///
     /// # Errors
     ///

@@ -183,7 +183,7 @@ impl Striped {
         // One after the other, so that no more than one is taken where several are free.
         let mut refusals = Refusals::default();
         let round = self.round(order.clone(), &mut refusals);
-        let granted = clock::until(engine.clock(), wait.end(), round).await.flatten();
+        let granted = clock::until(engine.clock(), wait.reply_end(), round).await.flatten();
         if let Some(guard) = granted {
             return Ok(Locked::Guard(guard));
         }
