@@ -106,6 +106,10 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
         self.inner.request_revocation(key).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.inner.ping().await
+    }
+
     fn disconnect(&self) {
         self.inner.disconnect();
     }

@@ -220,6 +220,15 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
+    /// Makes one cheap request, to see whether the store serves. It is sent alone, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect), by which it is done unless the store has something better.
+    async fn ping(&self) -> Result<(), Error> {
+        self.inspect(&LockKey::of_pings()).await.map(drop)
+    }
+
     /// Gives up all connections: the next request makes another, on the runtime of its caller.
     ///
     /// The client calls it when the runtime that drives them has ended or is about to, in the middle of a drop: it must not block. A
@@ -529,6 +538,10 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
         (**self).enlist(enlistment).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        (**self).ping().await
     }
 
     fn disconnect(&self) {

@@ -195,11 +195,6 @@ impl Clock for TokioClock {
     }
 }
 
-/// How long until `instant` of the standard library's clock; zero if it has passed.
-pub(crate) fn time_to(instant: std::time::Instant) -> Duration {
-    instant.saturating_duration_since(std::time::Instant::now())
-}
-
 /// Runs `future`, but no longer than until `deadline`: `None` means that it was dropped unfinished.
 pub(crate) async fn until<F: Future>(
     clock: &dyn Clock,

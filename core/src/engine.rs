@@ -25,6 +25,7 @@ use crate::lock::hold::{Granted, Hold, Term};
 use crate::lock::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
+use crate::lock::runs;
 use crate::lock::tries::Tries;
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed};
@@ -118,6 +119,10 @@ impl Engine {
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
         // 1 reentrancy
+        if !wait.is_once() && runs::keep_out(upkeep, key, share, owner, clock.now()) {
+            let message = "the caller runs under this lock, and would wait for itself";
+            return Err(Error::new(ErrorKind::WouldDeadlock, message));
+        }
         let mut entering = None;
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
@@ -277,6 +282,20 @@ impl Engine {
 
     fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
         LockGuard::new(hold, term, Arc::clone(&self.upkeep))
+    }
+
+    /// Asks the store whether it serves.
+    pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
+        let give_up = self.now() + within;
+        let answer = clock::until(self.clock(), give_up, async {
+            if self.is_closed() { Err(closed()) } else { self.backend().ping().await }
+        });
+        let answer = answer.await.unwrap_or_else(|| {
+            let message = format!("no answer within {within:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        });
+        let backend = self.backend().capabilities().name();
+        answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
     /// Releases everything, tells all who hold or wait, and closes the backend.

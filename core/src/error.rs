@@ -82,6 +82,8 @@ pub enum Operation {
     ForceRelease,
     /// [`LockBackend::inspect`](crate::LockBackend::inspect).
     Inspect,
+    /// [`LockBackend::ping`](crate::LockBackend::ping).
+    Ping,
     /// [`LockBackend::release`](crate::LockBackend::release).
     Release,
     /// [`LockBackend::renew`](crate::LockBackend::renew), also in batches.
@@ -267,6 +269,7 @@ impl fmt::Display for Operation {
             Self::Enlist => "enlist",
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
+            Self::Ping => "ping",
             Self::Release => "release",
             Self::Renew => "renew",
             Self::Revoke => "request revocation of",

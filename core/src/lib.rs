@@ -70,7 +70,7 @@ pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, ErrorKind, Operation};
 pub use holder::{Holder, LockKind};
 pub use inspection::{Inspection, MemberView, Waiter};
-pub use key::LockKey;
+pub use key::{IntoKey, LockKey};
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
 pub use lock::guard::LockGuard;
 pub use loss::{LeaseState, LossReason};

@@ -37,6 +37,7 @@ pub struct LockOptions {
     pub(crate) min_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
     pub(crate) min_validity: Duration,
+    pub(crate) loss_grace: Duration,
     pub(crate) fair: bool,
     pub(crate) hand_over: bool,
     pub(crate) reentry_limit: u32,
@@ -86,6 +87,7 @@ impl LockOptions {
             min_hold: None,
             lock_delay: Duration::ZERO,
             min_validity: Duration::ZERO,
+            loss_grace: Duration::ZERO,
             fair: false,
             hand_over: true,
             reentry_limit: Self::DEFAULT_REENTRY_LIMIT,
@@ -171,6 +173,18 @@ impl LockOptions {
     #[must_use]
     pub fn min_validity(mut self, time: Duration) -> Self {
         self.min_validity = time;
+        self
+    }
+
+    /// How long work under the lock may go on after the [signal](crate::LockGuard::ending) that its lease is lost or about to be, before
+    /// [`run`](crate::Mutex::run) drops it. Default: no time at all.
+    ///
+    /// Work never goes on past the [deadline](crate::LockGuard::deadline): where that ends the lease, the signal comes so much earlier.
+    /// Where an operator or a failover ends it before, another may hold the key during the grace. At most half of the lease, or
+    /// each lease would begin with the signal.
+    #[must_use]
+    pub fn loss_grace(mut self, grace: Duration) -> Self {
+        self.loss_grace = grace;
         self
     }
 
@@ -296,6 +310,13 @@ impl LockOptions {
             let message = format!(
                 "min_validity: {:?} is never left of a lease, which is good for {validity:?}",
                 self.min_validity
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.loss_grace > validity / 2 {
+            let message = format!(
+                "loss_grace: {:?} is more than half of a lease, which is good for {validity:?}",
+                self.loss_grace
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -426,6 +447,7 @@ mod tests {
             options.clone().lock_delay(STORE.max_ttl()),
             options.clone().lock_delay(Duration::MAX),
             options.clone().min_validity(LockOptions::DEFAULT_TTL),
+            options.clone().loss_grace(LockOptions::DEFAULT_TTL / 2),
             options.clone().reentry_limit(0),
             options.clone().retry(Retry::unlimited().every(Duration::ZERO)),
         ] {

@@ -94,6 +94,10 @@ impl<B: LockBackend> LockBackend for Observed<B> {
         self.inner.enlist(enlistment).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.inner.ping().await
+    }
+
     fn disconnect(&self) {
         self.inner.disconnect();
     }

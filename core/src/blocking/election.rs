@@ -1,10 +1,11 @@
 //! One leader at a time, who tells all others something.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::description::Description;
 use crate::election::Leader;
 use crate::error::Error;
@@ -140,7 +141,7 @@ impl Election {
         let Leadership { term, background } = leadership;
         background.take().block_on(async {
             // A loss until now is found before the output is looked at.
-            let output = term.run(async { output }).await?;
+            let output = term.while_held(async { output }).await?;
             done(output, term.resign().await)
         })
     }

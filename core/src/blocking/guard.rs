@@ -101,6 +101,15 @@ impl Guard {
         self.background.block_on(self.guard.extend(ttl))
     }
 
+    /// Gives back some of the permits that it holds. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::give_back`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn give_back(&self, permits: u32) -> Result<(), Error> {
+        self.background.block_on(self.guard.give_back(permits))
+    }
+
     /// Ends the lease, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
     /// [deadline](Self::deadline).
     ///

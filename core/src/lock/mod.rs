@@ -14,6 +14,7 @@ pub(crate) mod guard;
 pub(crate) mod deadline;
 pub(crate) mod hold;
 pub(crate) mod reaper;
+pub(crate) mod runs;
 mod stand_in;
 pub(crate) mod upkeep;
 
