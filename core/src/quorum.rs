@@ -181,6 +181,10 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
         self.request_revocation_everywhere(key).await
     }
 
+    fn disconnect(&self) {
+        self.members.iter().for_each(|member| member.store.disconnect());
+    }
+
     /// Waits for requests under way first, for as long as a member has to answer: a release that is lost keeps the key closed on its member for a TTL.
     async fn close(&self) {
         let ends = self.members.clock.now() + self.members.member_timeout;

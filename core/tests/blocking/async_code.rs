@@ -4,7 +4,7 @@ use super::*;
 
 /// All calls that wait; what they come to.
 fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
-    let now = Instant::now();
+    let now = now();
     let mutex = client.mutex("m").unwrap();
     let reentrant = client.reentrant_mutex("r").unwrap();
     let lock = client.rw_lock("rw").unwrap();
