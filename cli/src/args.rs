@@ -215,7 +215,7 @@ Environment:
   LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, with what backend, prefix, ttl, wait, min-hold, max-hold,
                      lock-delay, kill-after, on-lost, on-asked and description are otherwise
                      (~/.config/leasehold/config)
-  RUST_LOG           what to log, like leasehold_core=debug,warn
+  RUST_LOG           what to log, like leasehold=debug,warn
 A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment.";
 
 const EXAMPLES: &str = "\

@@ -10,18 +10,15 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::exit::Failure;
 
-/// Starts the log: warnings, or as `RUST_LOG` says; by `--verbose` more of Leasehold's own, by `--quiet` none.
-pub(crate) fn start(verbose: u8, quiet: bool) -> Result<(), Failure> {
+/// Starts the log, from `level` on unless `RUST_LOG` says otherwise; by `--verbose` with more of Leasehold's own, by `--quiet` not at all.
+pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), Failure> {
     let filter = match (quiet, verbose, std::env::var("RUST_LOG")) {
         (true, ..) => return Ok(()),
         (false, 0, Ok(directives)) if !directives.is_empty() => Targets::from_str(&directives)
             .map_err(|error| {
-                Failure::usage(format!("RUST_LOG: {error}; it is like leasehold_core=debug,warn"))
+                Failure::usage(format!("RUST_LOG: {error}; it is like leasehold=debug,warn"))
             })?,
-        // What an operator does by this command, its results say.
-        (false, 0, _) => Targets::new()
-            .with_default(LevelFilter::WARN)
-            .with_target("leasehold_core::admin", LevelFilter::OFF),
+        (false, 0, _) => Targets::new().with_default(level),
         (false, 1, _) => ours(LevelFilter::DEBUG),
         (false, ..) => ours(LevelFilter::TRACE),
     };

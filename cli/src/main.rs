@@ -25,6 +25,7 @@ mod work;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use tracing::level_filters::LevelFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
@@ -42,7 +43,12 @@ fn run() -> Result<ExitCode, Failure> {
         Err(usage) => return Ok(exit::usage(&usage)),
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
-    log::start(args.style.verbose, args.style.quiet)?;
+    let level = match args.command {
+        // Results say what an operator does, so warnings of it would say it twice.
+        Command::Release(_) => LevelFilter::ERROR,
+        _ => LevelFilter::WARN,
+    };
+    log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
     runtime.block_on(async {

@@ -23,6 +23,7 @@ struct Process {
     pid: i32,
     parent: i32,
     state: u8,
+    threads: u32,
     /// In ticks since the machine's start: another process of the same id has another.
     started: u64,
 }
@@ -67,12 +68,17 @@ impl Tree {
             next += 1;
         }
         // One that has ended still has children to be followed.
-        found.retain(|process| !matches!(process.state, b'Z' | b'X'));
+        found.retain(|process| !process.has_ended());
         Ok(found)
     }
 }
 
 impl Process {
+    /// Whether it is only there for its parent to know. One whose first thread has ended looks the same, but for the others.
+    fn has_ended(&self) -> bool {
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
+    }
+
     /// Sends a signal to this very process. One that has just ended needs none.
     fn send(&self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
@@ -95,6 +101,7 @@ impl Process {
             pid,
             state: *fields.first()?.as_bytes().first()?,
             parent: fields.get(1)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
             started: fields.get(19)?.parse().ok()?,
         })
     }
@@ -119,10 +126,18 @@ mod tests {
     #[test]
     fn a_process_is_read_whatever_its_name() {
         let fields = "T 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0";
-        let expected = Process { pid: 9, parent: 7, state: b'T', started: 4242 };
+        let expected = Process { pid: 9, parent: 7, state: b'T', threads: 1, started: 4242 };
 
         for name in ["sh", "a) S 1 (b", "two words"] {
             assert_eq!(Process::parse(9, &format!("9 ({name}) {fields}")), Some(expected));
         }
+    }
+
+    #[test]
+    fn process_whose_first_thread_has_ended_is_alive() {
+        let ended = Process { pid: 9, parent: 7, state: b'Z', threads: 1, started: 4242 };
+
+        assert!(ended.has_ended());
+        assert!(!Process { threads: 2, ..ended }.has_ended());
     }
 }

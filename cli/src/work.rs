@@ -7,7 +7,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use leasehold::{Error, ErrorKind, LockClient, LossReason};
+use leasehold::{Error, LockClient, LossReason};
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
@@ -215,7 +215,8 @@ impl Work<'_> {
             // A release has limits of its own.
             (Ended::Itself(_), _) => Duration::MAX,
         };
-        let why = self.why(lost);
+        // A lease that was renewed to the last ends by its own limit alone.
+        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let Self { client, keys, held, stop, .. } = self;
         let goodbye = async {
             let released = held.release().await;
@@ -224,7 +225,10 @@ impl Work<'_> {
             released
         };
         let released = timeout(patience, goodbye).await.unwrap_or(Ok(()));
-        let key = keys[0].escaped();
+        let (key, failed) = (keys[0].escaped(), released.err());
+        // The store may have known of a loss before we did.
+        let lost = lost.or_else(|| failed.as_ref().and_then(Error::loss));
+        let why = why(lost, is_at_its_limit);
         let status = match ended {
             Ended::Stopped => {
                 let message = format!("{key}: lock lost, {why}; the command was stopped");
@@ -232,35 +236,20 @@ impl Work<'_> {
             }
             Ended::Itself(status) => exit::of_child(status),
         };
-        let is_lost = |error: &Error| error.kind() == ErrorKind::LeaseLost;
-        match released {
-            _ if lost.is_none() && released.as_ref().is_ok() => {}
-            Err(error) if lost.is_none() && !is_lost(&error) => {
+        match (lost, failed) {
+            (None, None) => {}
+            (None, Some(error)) => {
                 out::note(format!("{}; the lock is free after its TTL", exit::with_causes(&error)));
             }
-            _ if stop.on_lost == OnLost::Term => {
+            (Some(_), _) if stop.on_lost == OnLost::Term => {
                 let message = format!("{key}: lock lost while the command ran, {why}");
                 return Err(lost_failure(&keys[0], message));
             }
-            _ => out::complain(format!("{key}: lock lost, {why}; the command ran on without it")),
+            (Some(_), _) => {
+                out::complain(format!("{key}: lock lost, {why}; the command ran on without it"));
+            }
         }
         Ok(status)
-    }
-
-    /// Why the lock was lost, or is about to be.
-    fn why(&self, lost: Option<LossReason>) -> String {
-        // A lease that was renewed to the last ends by its own limit alone.
-        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
-        match lost {
-            Some(LossReason::MaxHold) => AT_ITS_LIMIT.to_owned(),
-            None if is_at_its_limit => AT_ITS_LIMIT.to_owned(),
-            None => "it could not be renewed in time".to_owned(),
-            Some(LossReason::Vanished) => {
-                "it was ended in the store: by an operator, a flush, an eviction or a failover"
-                    .to_owned()
-            }
-            Some(reason) => reason.to_string(),
-        }
     }
 
     /// Says that the command has less time to end than was wanted for it.
@@ -290,6 +279,20 @@ impl Work<'_> {
     /// The lease at its shortest.
     fn shortest(&self) -> Duration {
         self.lease.max_hold.map_or(self.lease.ttl, |limit| self.lease.ttl.min(limit))
+    }
+}
+
+/// Why the lock was lost, or is about to be.
+fn why(lost: Option<LossReason>, is_at_its_limit: bool) -> String {
+    match lost {
+        Some(LossReason::MaxHold) => AT_ITS_LIMIT.to_owned(),
+        None if is_at_its_limit => AT_ITS_LIMIT.to_owned(),
+        None => "it could not be renewed in time".to_owned(),
+        Some(LossReason::Vanished) => {
+            "it was ended in the store: by an operator, a flush, an eviction or a failover"
+                .to_owned()
+        }
+        Some(reason) => reason.to_string(),
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
+    /// With the right to `leasehold list`, which on Redis shows the names of all keys in the database.
+    #[arg(long)]
+    list: bool,
+
     /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
     #[arg(value_name = "URL")]
     store: Option<String>,
@@ -40,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url_or(args.store.as_deref())?;
     let place = Place::of(&url)?;
     let user = args.user.as_deref().or(place.user.as_deref()).unwrap_or(USER);
-    let lines = lines(&place, user)?;
+    let lines = lines(&place, user, args.list)?;
     if out::style().json {
         out::print_json(&json!({ "user": user, "commands": lines }))?;
     } else {
@@ -49,11 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn lines(place: &Place, user: &str) -> Result<Vec<String>, Failure> {
+fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> {
     Ok(match place.store {
-        Store::Redis | Store::RedisCluster | Store::Redlock => vec![redis(place, user)],
+        Store::Redis | Store::RedisCluster | Store::Redlock => vec![redis(place, user, list)],
         Store::RedisSentinel => vec![
-            redis(place, user),
+            redis(place, user, list),
             redis_cli(user, "resetkeys resetchannels -@all", &["&+switch-master"], SENTINELS),
         ],
         Store::Etcd => vec![etcd(place, user)],
@@ -74,7 +78,7 @@ const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +mset
 /// What a client asks sentinels.
 const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";
 
-fn redis(place: &Place, user: &str) -> String {
+fn redis(place: &Place, user: &str, list: bool) -> String {
     let mut commands = COMMANDS.to_owned();
     if place.database() != "0" {
         commands += " +select";
@@ -87,6 +91,9 @@ fn redis(place: &Place, user: &str) -> String {
     }
     if place.parameter("wait-replicas").is_some_and(|replicas| replicas != "0") {
         commands += " +wait";
+    }
+    if list {
+        commands += " +scan";
     }
     let prefix = place.prefix();
     let patterns = [format!("~{prefix}*"), format!("&{prefix}*")];

@@ -101,7 +101,7 @@ fn log_is_shown_where_it_is_wanted() {
         said
     };
 
-    for (options, filter) in [(&[][..], ""), (&["-v"], "off"), (&[], "leasehold_core=warn")] {
+    for (options, filter) in [(&[][..], ""), (&["-v"], "off"), (&[], "leasehold=warn")] {
         let said = log(options, filter);
         assert!(said.contains("WARN") && said.contains("lease lost"), "{said}");
     }

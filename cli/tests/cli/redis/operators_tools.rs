@@ -54,6 +54,15 @@ fn rights_are_enough_for_all_kinds_of_lock() {
     }
     let checked = leasehold_on(&url).arg("doctor").output().unwrap();
     assert_eq!(code(&checked), 0, "{}{}", text(&checked.stdout), text(&checked.stderr));
+    let mut holder = leasehold_on(&url);
+    let mut holder = Running::start(holder.args(["hold", "job"]));
+    assert!(holder.line().starts_with("job: held"));
+    fails(leasehold_on(&url).arg("list"), 77, "NOPERM");
+    let [line] = &acl(&["--list", &url])[..] else { panic!("it is one line") };
+    let line = self::words(line);
+    assert_eq!(ask(&redis, &line.iter().map(String::as_str).collect::<Vec<_>>()), "+OK");
+    let listed = leasehold_on(&url).arg("list").output().unwrap();
+    assert!(text(&listed.stdout).starts_with("job: held by "), "{}", text(&listed.stdout));
     let foreign = url.replace("my:", "lock:");
     fails(leasehold_on(&foreign).args(["run", "-n", "job", "true"]), 77, "NOPERM");
 }
