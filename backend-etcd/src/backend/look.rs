@@ -145,14 +145,14 @@ impl EtcdBackend {
             async move { keys.get(start, Some(options)).await }
         };
         let found = self.connection.call(ask).await?;
-        let entries = found.kvs().iter().filter_map(|kv| kv.key_str().ok());
+        let mut entries = found.kvs().iter().filter_map(|kv| kv.key_str().ok());
         let mut locks: Vec<LockKey> =
             entries.clone().filter_map(|it| self.layout.lock_of(it)).collect();
         // One client's key for a lock may look like the beginning of another's name.
         locks.retain(|lock| lock.as_str().starts_with(prefix));
         locks.sort_unstable();
         locks.dedup();
-        let next = entries.last().filter(|_| found.more()).map(str::to_owned);
+        let next = entries.next_back().filter(|_| found.more()).map(str::to_owned);
         Ok(KeyPage::new(locks).with_next(next))
     }
 

@@ -58,6 +58,11 @@ fn list_shows_locks_with_their_holders() {
     assert_eq!((&json["key"], &json["kind"]), (&"job".into(), &"mutex".into()));
     assert_eq!(json["holders"][0]["token"].to_string(), token);
     assert_eq!(code(&list(&["other"])), 1);
+
+    // Without a terminal, `top` shows one view and ends.
+    let view = home.leasehold().arg("top").output().unwrap();
+    assert_eq!(code(&view), 0);
+    assert!(text(&view.stdout).lines().nth(1).unwrap().starts_with("job "), "{view:?}");
 }
 
 #[test]
