@@ -49,7 +49,6 @@ fn tries() -> Tries {
 }
 
 /// Waits for the turn to ask for the whole key.
-
 async fn turn(queue: &Arc<LocalQueue>, key: &LockKey, clock: &dyn Clock) -> Asker {
     match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,
