@@ -30,7 +30,7 @@ use crate::lock::tries::Tries;
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed};
 use crate::loss::LossReason;
-use crate::observe::{Call, Events, LockKind, Path};
+use crate::observe::{AskedKind, Call, Events, Path};
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -57,7 +57,7 @@ pub(crate) struct Request<'a> {
     /// How much of the key.
     pub(crate) share: Share,
     /// For those that observe.
-    pub(crate) kind: LockKind,
+    pub(crate) kind: AskedKind,
     /// Whether to stand in the store's queue while waiting.
     pub(crate) queues: bool,
     /// The owner that may enter again, if one may.
@@ -95,7 +95,7 @@ impl Engine {
     /// Every stage is safe to drop, so the whole is.
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
         let key = request.key;
-        let call = Call::one(self.upkeep.events(), self.clock(), &request);
+        let call = Call::one(self.upkeep.events(), &self.queue, self.clock(), &request);
         let locked = call.run(self.while_open(pin!(self.stages(request, &call)))).await;
         let locked = locked.map_err(|error| self.acquiring(error, key));
         call.end(locked.as_ref());
@@ -115,7 +115,7 @@ impl Engine {
         requests: &[Request<'_>],
     ) -> Result<Option<Locked<Vec<LockGuard>>>, Error> {
         let (key, wait) = (requests[0].key, requests[0].wait);
-        let call = Call::of(self.upkeep.events(), self.clock(), requests);
+        let call = Call::of(self.upkeep.events(), &self.queue, self.clock(), requests);
         match call.run(self.while_open(pin!(self.stages_for_all(requests, &call)))).await {
             Ok(Locked::Held(_)) if !wait.is_over(self.now()) => {
                 call.forget();

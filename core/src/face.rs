@@ -14,7 +14,7 @@ use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
-use crate::observe::LockKind;
+use crate::observe::AskedKind;
 use crate::options::{self, LockOptions};
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -82,12 +82,12 @@ impl Kind {
         matches!(self, Self::RwLock | Self::Election)
     }
 
-    fn named(self, share: Share) -> LockKind {
+    fn named(self, share: Share) -> AskedKind {
         match self {
-            Self::Mutex => LockKind::Mutex,
-            Self::RwLock => LockKind::of_rw_lock(share),
-            Self::Semaphore => LockKind::Semaphore,
-            Self::Election => LockKind::Election,
+            Self::Mutex => AskedKind::Mutex,
+            Self::RwLock => AskedKind::of_rw_lock(share),
+            Self::Semaphore => AskedKind::Permits,
+            Self::Election => AskedKind::Election,
         }
     }
 }

@@ -10,7 +10,7 @@ mod metrics;
 mod point;
 
 pub use event::{
-    Acquired, Forced, HandedOver, LockKind, LongHold, LongWait, Lost, Path, Refusal, Refused,
+    Acquired, AskedKind, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refusal, Refused,
     ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject,
     Unsure, Waiting, WakeUp, Woken,
 };

@@ -20,7 +20,7 @@ use crate::lock::reaper::Debt;
 use crate::lock::runs;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
-use crate::observe::{self, LockKind};
+use crate::observe::{self, AskedKind};
 use crate::options;
 use crate::share::Share;
 use crate::token::FencingToken;
@@ -293,7 +293,7 @@ impl LockGuard {
         observe::hold_span(parent, self)
     }
 
-    pub(crate) fn kind(&self) -> LockKind {
+    pub(crate) fn kind(&self) -> AskedKind {
         self.hold.kind()
     }
 

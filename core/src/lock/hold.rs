@@ -27,7 +27,7 @@ use crate::lock::deadline;
 use crate::lock::queue::{Turn, Waiter};
 use crate::lock::reaper::Unwanted;
 use crate::loss::{LeaseState, LossReason};
-use crate::observe::{Events, LockKind};
+use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
 use crate::share::Share;
@@ -53,7 +53,7 @@ pub(crate) struct Hold {
     token: u64,
     /// How many more tokens there are.
     spare_tokens: u32,
-    kind: LockKind,
+    kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
     /// The deadline is never pushed past it.
@@ -122,7 +122,7 @@ impl Hold {
         options: &Arc<LockOptions>,
         turn: Option<Turn>,
         alarm: Arc<Alarm>,
-        (events, kind): (&Events, LockKind),
+        (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
         let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
             granted;
@@ -186,7 +186,7 @@ impl Hold {
         self.token + u64::from(term.0)
     }
 
-    pub(crate) fn kind(&self) -> LockKind {
+    pub(crate) fn kind(&self) -> AskedKind {
         self.kind
     }
 

@@ -138,7 +138,7 @@ mod tests {
     use crate::clock::{Instant, TokioClock};
     use crate::lease::Lease;
     use crate::lock::hold::Granted;
-    use crate::observe::{Events, LockKind};
+    use crate::observe::{AskedKind, Events};
     use crate::options::LockOptions;
     use crate::watch::KeyWatch;
 
@@ -189,7 +189,7 @@ mod tests {
             &options,
             None,
             Arc::default(),
-            (&Events::default(), LockKind::Mutex),
+            (&Events::default(), AskedKind::Mutex),
         );
         entering.publish(&hold, Term::default());
         table.tidy(&key, owner);

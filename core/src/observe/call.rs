@@ -16,12 +16,15 @@ use crate::busy::Busy;
 use crate::clock::{Clock, Instant};
 use crate::engine::{Locked, Request};
 use crate::error::Error;
+use crate::holder::Holder;
 use crate::lock::Wait;
+use crate::lock::queue::LocalQueue;
 use crate::sync::{Mutex, lock};
 
 /// A call under way. Dropped before its end, it was cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
+    queue: &'a LocalQueue,
     clock: &'a dyn Clock,
     requests: &'a [Request<'a>],
     waits: AtomicBool,
@@ -31,18 +34,24 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn one(events: &'a Events, clock: &'a dyn Clock, request: &'a Request<'a>) -> Self {
-        Self::of(events, clock, slice::from_ref(request))
+    pub(crate) fn one(
+        events: &'a Events,
+        queue: &'a LocalQueue,
+        clock: &'a dyn Clock,
+        request: &'a Request<'a>,
+    ) -> Self {
+        Self::of(events, queue, clock, slice::from_ref(request))
     }
 
     /// The call for all of these, of which there is one at least.
     pub(crate) fn of(
         events: &'a Events,
+        queue: &'a LocalQueue,
         clock: &'a dyn Clock,
         requests: &'a [Request<'a>],
     ) -> Self {
         let (waits, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { events, clock, requests, waits, ended, held: Mutex::new(None) }
+        Self { events, queue, clock, requests, waits, ended, held: Mutex::new(None) }
     }
 
     /// Runs the call in a span of its own, and tells when it has waited for long.
@@ -89,8 +98,8 @@ impl<'a> Call<'a> {
             *lock(&self.held) = Some(held.clone());
         }
         if !self.waits.swap(true, Ordering::Relaxed) {
-            let (lock, holder) = (self.subject(request), held.and_then(Busy::holder));
-            self.events.emit(Event::Waiting(Waiting { lock, holder }));
+            let (lock, holder) = (self.subject(request), self.holder(request));
+            self.events.emit(Event::Waiting(Waiting { lock, holder: holder.as_ref() }));
         }
     }
 
@@ -117,9 +126,7 @@ impl<'a> Call<'a> {
             Ok(Locked::Guard(_)) => {}
             Ok(Locked::Held(held)) => {
                 let why = if self.wait().is_once() { Refusal::Busy } else { Refusal::TimedOut };
-                let known = lock(&self.held).take();
-                let held = if held.holder().is_some() { Some(held) } else { known.as_ref() };
-                self.refused(why, held);
+                self.refused(why, Some(held));
             }
             Err(error) => self.refused(Refusal::Failed(error), None),
         }
@@ -141,10 +148,15 @@ impl<'a> Call<'a> {
     }
 
     fn tell_long_wait(&self) {
-        let (waited, held) = (self.took(), lock(&self.held).clone());
-        let holder = held.as_ref().and_then(Busy::holder);
-        let lock = self.subject(&self.requests[0]);
-        self.events.emit(Event::LongWait(LongWait { lock, holder, waited }));
+        let request = &self.requests[0];
+        let (lock, holder, waited) = (self.subject(request), self.holder(request), self.took());
+        self.events.emit(Event::LongWait(LongWait { lock, holder: holder.as_ref(), waited }));
+    }
+
+    /// A holder, as far as this caller knows, or else the one with the turn.
+    fn holder(&self, request: &Request<'_>) -> Option<Holder> {
+        let held = lock(&self.held).as_ref().and_then(|held| held.holder().cloned());
+        held.or_else(|| self.queue.last_known(request.key, self.clock.now()).ok().flatten())
     }
 
     fn subject<'r>(&self, request: &Request<'r>) -> Subject<'r> {

@@ -20,24 +20,26 @@ pub struct Subject<'a> {
     /// The key.
     pub key: &'a LockKey,
     /// The kind of lock.
-    pub kind: LockKind,
+    pub kind: AskedKind,
 }
 
-/// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Write`.
+/// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Writer`.
+///
+/// Unlike the [`LockKind`](crate::LockKind) that a store tells, it sets elections apart.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
-pub enum LockKind {
+pub enum AskedKind {
     /// The leadership of an [`Election`](crate::Election).
     Election,
     /// A [`Mutex`](crate::Mutex) or [`ReentrantMutex`](crate::ReentrantMutex), also as a part of several locks.
     #[default]
     Mutex,
-    /// The reading side of an [`RwLock`](crate::RwLock).
-    Read,
     /// Permits of a [`Semaphore`](crate::Semaphore).
-    Semaphore,
+    Permits,
+    /// The reading side of an [`RwLock`](crate::RwLock).
+    Reader,
     /// The writing side of an [`RwLock`](crate::RwLock).
-    Write,
+    Writer,
 }
 
 /// A call has to wait.
@@ -46,7 +48,7 @@ pub enum LockKind {
 pub struct Waiting<'a> {
     /// The lock.
     pub lock: Subject<'a>,
-    /// A holder that the store has named. `None` behind other callers of this process, and for a store that names none or does not answer.
+    /// A holder, if one is known to this process.
     pub holder: Option<&'a Holder>,
 }
 
@@ -56,7 +58,7 @@ pub struct Waiting<'a> {
 pub struct LongWait<'a> {
     /// The lock.
     pub lock: Subject<'a>,
-    /// The holder that the store named last. `None` as in [`Waiting::holder`].
+    /// A holder, if one is known to this process.
     pub holder: Option<&'a Holder>,
     /// How long, since the call.
     pub waited: Duration,
@@ -118,7 +120,7 @@ pub struct Refused<'a> {
     pub lock: Subject<'a>,
     /// The reason.
     pub why: Refusal<'a>,
-    /// The holder that the store named last.
+    /// A holder, if the refusal named one.
     pub holder: Option<&'a Holder>,
     /// The time since the call.
     pub took: Duration,
@@ -348,27 +350,27 @@ impl Event<'_> {
     }
 }
 
-impl LockKind {
+impl AskedKind {
     /// That of a reader-writer lock.
     pub(crate) fn of_rw_lock(share: Share) -> Self {
-        if share.is_exclusive() { Self::Write } else { Self::Read }
+        if share.is_exclusive() { Self::Writer } else { Self::Reader }
     }
 
-    /// The name: `election`, `mutex`, `read`, `semaphore` or `write`.
-    pub fn as_str(self) -> &'static str {
+    /// Its name, in one word.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Election => "election",
             Self::Mutex => "mutex",
-            Self::Read => "read",
-            Self::Semaphore => "semaphore",
-            Self::Write => "write",
+            Self::Permits => "permits",
+            Self::Reader => "read",
+            Self::Writer => "write",
         }
     }
 }
 
 impl WakeUp {
     /// The name: `poll` or `push`.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Poll => "poll",
             Self::Push => "push",
@@ -378,7 +380,7 @@ impl WakeUp {
 
 impl Path {
     /// The name: `granted`, `handed_over` or `reentered`.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Granted => "granted",
             Self::HandedOver => "handed_over",
@@ -389,7 +391,7 @@ impl Path {
 
 impl Refusal<'_> {
     /// The name: `busy`, `cancelled`, `failed` or `timed_out`.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Busy => "busy",
             Self::Cancelled => "cancelled",
@@ -407,8 +409,8 @@ impl Refusal<'_> {
     }
 }
 
-impl fmt::Display for LockKind {
+impl fmt::Display for AskedKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.write_str(self.name())
     }
 }

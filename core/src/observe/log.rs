@@ -82,18 +82,18 @@ fn long_wait(LongWait { lock, holder, waited }: &LongWait<'_>) {
 
 fn woken(Woken { lock, by }: &Woken<'_>) {
     event!(name: "leasehold.woken", target: TARGET, Level::TRACE,
-        key = %lock.key, kind = %lock.kind, by = by.as_str(), "asks the store again");
+        key = %lock.key, kind = %lock.kind, by = by.name(), "asks the store again");
 }
 
 fn acquired(Acquired { lock, token, path, took, waited }: &Acquired<'_>) {
     event!(name: "leasehold.acquired", target: TARGET, Level::DEBUG,
-        key = %lock.key, kind = %lock.kind, token, path = path.as_str(), ?took, waited, "acquired");
+        key = %lock.key, kind = %lock.kind, token, path = path.name(), ?took, waited, "acquired");
 }
 
 fn refused(Refused { lock, why, holder, took, waited }: &Refused<'_>) {
     let (holder, error) = (holder.map(|holder| display(Named(holder))), why.error().map(display));
     event!(name: "leasehold.refused", target: TARGET, Level::DEBUG,
-        key = %lock.key, kind = %lock.kind, why = why.as_str(), holder, error, ?took, waited, "not acquired");
+        key = %lock.key, kind = %lock.kind, why = why.name(), holder, error, ?took, waited, "not acquired");
 }
 
 fn handed_over(HandedOver { lock, token, next_token, held }: &HandedOver<'_>) {

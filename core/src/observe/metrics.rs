@@ -191,7 +191,7 @@ impl Metrics {
 
     fn labels<const N: usize>(&self, lock: &Subject<'_>, more: [Label; N]) -> Vec<Label> {
         let mut labels = self.labels_of_key(lock.store, lock.key);
-        labels.push(Label::from_static_parts("kind", lock.kind.as_str()));
+        labels.push(Label::from_static_parts("kind", lock.kind.name()));
         labels.extend(more);
         labels
     }
@@ -248,18 +248,18 @@ impl Observer for Metrics {
     }
 
     fn on_woken(&self, Woken { lock, by }: &Woken<'_>) {
-        self.count(WAKE_UPS, lock, [Label::from_static_parts("by", by.as_str())]);
+        self.count(WAKE_UPS, lock, [Label::from_static_parts("by", by.name())]);
     }
 
     fn on_acquired(&self, Acquired { lock, path, took, waited, .. }: &Acquired<'_>) {
-        self.outcome(lock, path.as_str(), *took, *waited);
+        self.outcome(lock, path.name(), *took, *waited);
         if *path == Path::Granted {
             self.change(HELD, lock, 1.0);
         }
     }
 
     fn on_refused(&self, Refused { lock, why, took, waited, .. }: &Refused<'_>) {
-        self.outcome(lock, why.as_str(), *took, *waited);
+        self.outcome(lock, why.name(), *took, *waited);
     }
 
     fn on_handed_over(&self, HandedOver { lock, held, .. }: &HandedOver<'_>) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::event::{LockKind, Store, StoreChange, StoreError, Subject};
+use super::event::{AskedKind, Store, StoreChange, StoreError, Subject};
 use super::{Event, Observer, log};
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
@@ -69,7 +69,7 @@ impl Events {
         }
     }
 
-    pub(crate) fn subject<'a>(&self, key: &'a LockKey, kind: LockKind) -> Subject<'a> {
+    pub(crate) fn subject<'a>(&self, key: &'a LockKey, kind: AskedKind) -> Subject<'a> {
         Subject { store: self.0.store, key, kind }
     }
 

@@ -30,7 +30,7 @@ async fn name_the_kind_of_lock() {
     let granted: Vec<_> = told.iter().filter(|line| line.starts_with("granted")).collect();
     assert_eq!(
         granted,
-        ["granted read r#1", "granted write w#2", "granted semaphore s#3", "granted election e#4"]
+        ["granted read r#1", "granted write w#2", "granted permits s#3", "granted election e#4"]
     );
 }
 
@@ -104,7 +104,7 @@ async fn that_are_dropped_are_cancelled() {
     let waited = tokio::time::timeout(ms(7), scene.client.mutex("k").unwrap().lock()).await;
 
     assert!(waited.is_err());
-    assert_eq!(scene.told(), ["waiting k behind -", "cancelled k behind - after 7ms"]);
+    assert_eq!(scene.told(), ["waiting k behind us/1", "cancelled k behind - after 7ms"]);
     drop(held);
 }
 

@@ -51,10 +51,9 @@ impl Scene {
         let backend = FaultBackend::new(store.clone());
         let faults = backend.faults().clone();
         let client = LockClient::builder(backend).clock(clock).observer(story.clone());
-        let client = change(client.options(LockOptions::new().ttl(TTL))).build().unwrap();
+        let client = change(client.options(described("us/1"))).build().unwrap();
         // Without spare tokens, each grant has the next number.
-        let options = LockOptions::new().ttl(TTL).hand_over(false);
-        let options = options.description("vm/5422".try_into().unwrap());
+        let options = described("vm/5422").hand_over(false);
         let other = LockClient::builder(store).clock(clock).options(options).build().unwrap();
         Self { client, other, faults, story }
     }
@@ -63,6 +62,10 @@ impl Scene {
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.story.0.lock().unwrap())
     }
+}
+
+fn described(holder: &str) -> LockOptions {
+    LockOptions::new().ttl(TTL).description(holder.try_into().unwrap())
 }
 
 /// Lets time pass to the millisecond, and all that is due happen.
@@ -94,12 +97,12 @@ impl Observer for Story {
     }
 
     fn on_woken(&self, it: &Woken<'_>) {
-        self.note(format_args!("woken by {}", it.by.as_str()));
+        self.note(format_args!("woken by {}", it.by.name()));
     }
 
     fn on_acquired(&self, it: &Acquired<'_>) {
         let Acquired { lock, token, path, took, waited, .. } = it;
-        let (kind, path) = (lock.kind, path.as_str());
+        let (kind, path) = (lock.kind, path.name());
         let waited = if *waited { format!(" after {took:?}") } else { String::new() };
         self.note(format_args!("{path} {kind} {}#{token}{waited}", lock.key));
     }
@@ -107,7 +110,7 @@ impl Observer for Story {
     fn on_refused(&self, it: &Refused<'_>) {
         let waited = if it.waited { format!(" after {:?}", it.took) } else { String::new() };
         let holder = name(it.holder);
-        self.note(format_args!("{} {} behind {holder}{waited}", it.why.as_str(), it.lock.key));
+        self.note(format_args!("{} {} behind {holder}{waited}", it.why.name(), it.lock.key));
     }
 
     fn on_handed_over(&self, it: &HandedOver<'_>) {

@@ -7,7 +7,7 @@ use super::{Hold, Term};
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::observe::{
-    Event, HandedOver, LockKind, LongHold, Lost, Released, RenewalFailed, Renewed, Subject, Unsure,
+    AskedKind, Event, HandedOver, LongHold, Lost, Released, RenewalFailed, Renewed, Subject, Unsure,
 };
 
 /// The part of a hold's state that events are about.
@@ -57,7 +57,7 @@ impl Hold {
         self.events.emit(Event::Renewed(Renewed { lock, token, lag, remaining }));
         let (long, held) = (self.events.long_hold(), sent_at.since(at.since));
         // A leader holds for as long as it can.
-        if self.kind != LockKind::Election && before.since(at.since) < long && held >= long {
+        if self.kind != AskedKind::Election && before.since(at.since) < long && held >= long {
             self.events.emit(Event::LongHold(LongHold { lock, token, held }));
         }
     }

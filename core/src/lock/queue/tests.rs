@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::lease::{Fingerprint, Lease};
 use crate::lock::hold::Granted;
-use crate::observe::{Events, LockKind};
+use crate::observe::{AskedKind, Events};
 use crate::options::LockOptions;
 use crate::retry::Retry;
 use crate::share::Share;
@@ -77,7 +77,7 @@ fn granted(asker: Asker, share: Share, clock: &dyn Clock) -> Arc<Hold> {
         watch: KeyWatch::silent(),
     };
     let options = Arc::default();
-    let told = (&Events::default(), LockKind::Mutex);
+    let told = (&Events::default(), AskedKind::Mutex);
     asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
 }
 
