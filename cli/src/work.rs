@@ -32,11 +32,11 @@ const FAREWELL: Duration = Duration::from_millis(100);
 #[derive(ClapArgs, Clone, Copy, Debug)]
 #[command(next_help_heading = "Command")]
 pub(crate) struct StopArgs {
-    /// What to do with the command if the lease is lost, or about to be.
+    /// The end of the command if the lease is lost, or about to be.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
-    /// What to do with the command if its lock is asked for: `leasehold release --ask`.
+    /// The end of the command if `leasehold release --ask` asks for its lock.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Term)]
     pub(crate) on_asked: OnAsked,
 
@@ -48,7 +48,7 @@ pub(crate) struct StopArgs {
     pub(crate) kill_after: Option<Duration>,
 }
 
-/// What to do with the command if the lease is lost.
+/// The end of a command whose lease is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnLost {
     /// If the lease is about to end, ask the command to end (SIGTERM) and kill it before the lease does. If the lease has ended
@@ -58,7 +58,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// What to do with the command if its lock is asked for.
+/// The end of a command whose lock is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnAsked {
     /// Ask it to end (SIGTERM), and leave it all the time it needs.
@@ -271,7 +271,7 @@ impl Work<'_> {
         self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
     }
 
-    /// What is left of the lease after the command was killed.
+    /// The rest of the lease after the command was killed.
     fn margin(&self) -> Duration {
         (self.shortest() / 20).min(Duration::from_millis(500))
     }
