@@ -46,6 +46,9 @@ fn run() -> Result<ExitCode, Failure> {
     let level = match args.command {
         // Results say what an operator does, so warnings of it would say it twice.
         Command::Release(_) => LevelFilter::ERROR,
+        // Most cases are about faults.
+        #[cfg(feature = "verify")]
+        Command::Verify(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     };
     log::start(level, args.style.verbose, args.style.quiet)?;
