@@ -14,9 +14,9 @@ async fn instance(election: Election, address: &str) -> Result<(), Error> {
     println!("{address} leads, token {}", term.token());
 
     // The work of a leader, dropped unfinished if the leadership is lost.
-    term.run(tokio::time::sleep(Duration::from_millis(100))).await?;
+    term.while_held(tokio::time::sleep(Duration::from_millis(100))).await?;
     term.proclaim(format!("{address} (leaving)")).await?;
-    term.run(tokio::time::sleep(Duration::from_millis(100))).await?;
+    term.while_held(tokio::time::sleep(Duration::from_millis(100))).await?;
 
     // The next in turn leads at once. Had this one died instead, it would be after its TTL.
     term.resign().await

@@ -4,12 +4,9 @@
 
 pub use leasehold_core::blocking::*;
 
-use leasehold_core::Error;
+use leasehold_core::{Error, LockOptions};
 
 /// Connects to the store at `url`, and blocks until it has answered.
-///
-/// A client with options of its own is made by [`LockClient::from_async`], with
-/// [`leasehold::backend`](crate::backend).
 ///
 /// # Errors
 ///
@@ -23,4 +20,22 @@ use leasehold_core::Error;
 /// ```
 pub fn connect(url: &str) -> Result<LockClient, Error> {
     LockClient::from_async(async || crate::connect(url).await)
+}
+
+/// Connects to the store at `url`, with `options` for all locks that are not given others.
+///
+/// # Errors
+///
+/// As [`leasehold::connect_with`](crate::connect_with), and those of [`LockClient::from_async`].
+///
+/// ```
+/// use leasehold::LockOptions;
+///
+/// let options = LockOptions::new().wait(std::time::Duration::from_secs(5));
+/// let client = leasehold::blocking::connect_with("memory:", options)?;
+/// # let _ = client;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+pub fn connect_with(url: &str, options: LockOptions) -> Result<LockClient, Error> {
+    LockClient::from_async(async || crate::connect_with(url, options).await)
 }

@@ -1,15 +1,19 @@
 //! From a URL to a client.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::redlock;
-use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, Operation};
+use leasehold_core::{
+    Error, ErrorKind, LockBackend, LockClient, LockOptions, MemoryBackend, Operation,
+};
 
 /// Connects to the store at `url`.
 ///
 /// | URL | store | Cargo feature |
 /// | --- | --- | --- |
 /// | `memory:` | a new store in this process | – |
+/// | `memory:name` | the store of that name in this process, which all that name it share | – |
 /// | `etcd://[user:password@]host[:port][,host[:port]…]` | one etcd cluster, by some or all of its members | `etcd` |
 /// | `etcds://…` | the same, over TLS | `etcd-tls` |
 /// | `postgres://[user[:password]@]host[:port][/database]` | tables in a PostgreSQL database | `postgres` |
@@ -49,7 +53,80 @@ use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, MemoryBackend, O
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub async fn connect(url: &str) -> Result<LockClient, Error> {
-    Ok(LockClient::new(backend(url).await?).erase())
+    connect_with(url, LockOptions::new()).await
+}
+
+/// Connects to the store at `url`, as [`connect`] does, with `options` for all locks that are not given others.
+///
+/// # Errors
+///
+/// As [`connect`]. [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`] too if the options are not possible, or not on this store.
+///
+/// # Cancel safety
+///
+/// Safe to drop.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+/// use leasehold::{LockClient, LockOptions};
+///
+/// let short = LockOptions::new().ttl(Duration::from_secs(10));
+/// let client: LockClient = leasehold::connect_with("memory:", short).await?;
+/// # let _ = client;
+/// # Ok::<(), leasehold::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient, Error> {
+    client(backend(url).await?, options)
+}
+
+/// A client of the store at `url`, which the first request connects to: for a service that may start before its store does.
+///
+/// It does no I/O. A call that waits for a lock waits for the store, too, for as long as [`LockOptions::outage_wait`] says, and each later call
+/// tries again. [`LockClient::ping`] tells whether the store serves by now.
+///
+/// # Errors
+///
+/// Those of [`connect_with`] that need no store: what is wrong with the URL or the options.
+/// [`ErrorKind::Unsupported`] for databases, which are asked what they are before they are used: connect to them when they serve.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::time::Duration;
+/// use leasehold::LockOptions;
+///
+/// let client = leasehold::connect_lazily("memory:", LockOptions::new())?;
+/// let is_ready = client.ping(Duration::from_secs(1)).await.is_ok();
+/// assert!(is_ready);
+/// # Ok::<(), leasehold::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn connect_lazily(url: &str, options: LockOptions) -> Result<LockClient, Error> {
+    client(backend_lazily(url)?, options)
+}
+
+/// The store at `url`, which the first request connects to.
+pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    let scheme = scheme(url)?;
+    match scheme {
+        "memory" => Ok(memory(url)),
+        "etcd" | "etcds" => etcd_lazily(url),
+        "postgres" | "postgresql" | "mysql" | "mariadb" | "sqlite" => {
+            let message =
+                "a database is asked what it is before it is used: connect when it serves";
+            Err(Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect))
+        }
+        _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
+        _ if is_redis(scheme) => redis_lazily(url),
+        _ => Err(unknown_scheme(url)),
+    }
+}
+
+fn client(backend: Arc<dyn LockBackend>, options: LockOptions) -> Result<LockClient, Error> {
+    Ok(LockClient::builder(backend).options(options).build()?.erase())
 }
 
 /// Connects to the store at `url`, to be used with [`LockClient::builder`].
@@ -58,32 +135,56 @@ pub async fn connect(url: &str) -> Result<LockClient, Error> {
 ///
 /// As [`connect`].
 pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(invalid(NO_SCHEME));
-    };
+    let scheme = scheme(url)?;
     match scheme {
-        "memory" => Ok(Arc::new(MemoryBackend::new())),
+        "memory" => Ok(memory(url)),
         "etcd" | "etcds" => etcd(url).await,
         "postgres" | "postgresql" => postgres(url).await,
         "mysql" | "mariadb" => mysql(url).await,
         "sqlite" => sqlite(url).await,
         _ if redlock::is_redlock(scheme) => redlock::connect(url).await,
         _ if is_redis(scheme) => redis(url).await,
-        _ if is_port(rest) => Err(invalid(NO_SCHEME)),
-        _ => Err(invalid(
-            "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
-             redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
-        )),
+        _ => Err(unknown_scheme(url)),
     }
+}
+
+fn scheme(url: &str) -> Result<&str, Error> {
+    let Some((scheme, _)) = url.split_once(':') else {
+        return Err(invalid(NO_SCHEME));
+    };
+    Ok(scheme)
 }
 
 const NO_SCHEME: &str =
     "the URL has no scheme: write redis://host:port, or another that says which store it is";
 
+fn unknown_scheme(url: &str) -> Error {
+    if url.split_once(':').is_some_and(|(_, rest)| is_port(rest)) {
+        return invalid(NO_SCHEME);
+    }
+    invalid(
+        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
+         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
+    )
+}
+
 /// Whether it is what follows a host, where the scheme was left out.
 fn is_port(rest: &str) -> bool {
     let port = rest.split('/').next().unwrap_or_default();
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The store that `url` names, or a new one without a name.
+fn memory(url: &str) -> Arc<dyn LockBackend> {
+    /// Kept for as long as the process lives, as a server would keep them.
+    static NAMED: Mutex<BTreeMap<String, MemoryBackend>> = Mutex::new(BTreeMap::new());
+
+    let name = url.trim_start_matches("memory:");
+    if name.is_empty() {
+        return Arc::new(MemoryBackend::new());
+    }
+    let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::new(named.entry(name.to_owned()).or_default().clone())
 }
 
 /// Whether it is one of Redis, and so for `redis` or `fred` to read.
@@ -102,8 +203,19 @@ async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_etcd::EtcdBackend::connect(url).await?))
 }
 
+#[cfg(feature = "etcd")]
+fn etcd_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_etcd::{EtcdBackend, EtcdConfig};
+    Ok(Arc::new(EtcdBackend::connect_lazily(EtcdConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "etcd"))]
-async fn etcd(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    etcd_lazily(url)
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "etcd is not built into this program: build it with the Cargo feature `etcd`, with TLS `etcd-tls`",
     ))
@@ -264,6 +376,45 @@ mod tests {
         for url in ["localhost:6379", "db.example:6379/3", "localhost"] {
             let error = refusal(url).await;
             assert!(error.to_string().contains("write redis://host:port"), "{url}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn stores_in_memory_of_one_name_are_one_store() {
+        let mutex = async |url| connect(url).await.unwrap().mutex("k").unwrap();
+        let _held = mutex("memory:one").await.lock().await.unwrap();
+
+        assert!(mutex("memory:one").await.try_lock().await.unwrap().is_err());
+        assert!(mutex("memory:other").await.try_lock().await.unwrap().is_ok());
+        assert!(mutex("memory:").await.try_lock().await.unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn options_are_those_of_all_locks_and_are_checked() {
+        let ttl = |secs| LockOptions::new().ttl(std::time::Duration::from_secs(secs));
+        let client: LockClient = connect_with("memory:", ttl(7)).await.unwrap();
+        assert_eq!(client.options(), ttl(7));
+
+        let refused = connect_with("memory:", ttl(0)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+    }
+
+    #[test]
+    fn a_lazy_client_does_no_io_and_checks_its_url() {
+        let kind = |url| connect_lazily(url, LockOptions::new()).map_err(|error| error.kind());
+
+        assert!(kind("memory:").is_ok());
+        #[cfg(feature = "redis")]
+        assert!(kind("redis://127.0.0.1:1").is_ok());
+        #[cfg(feature = "redis")]
+        assert!(kind("redlock+redis://a,b,c").is_ok());
+        #[cfg(feature = "etcd")]
+        assert!(kind("etcd://127.0.0.1:1").is_ok());
+        for url in ["", "ftp://host", "redlock+redis://a,b"] {
+            assert_eq!(kind(url).unwrap_err(), ErrorKind::Invalid, "{url}");
+        }
+        for url in ["postgres://host", "mysql://u@host/db", "sqlite:locks.db"] {
+            assert_eq!(kind(url).unwrap_err(), ErrorKind::Unsupported, "{url}");
         }
     }
 

@@ -8,10 +8,13 @@ mod redlock;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
+#[cfg(feature = "config")]
+pub mod config;
+
 #[cfg(feature = "macros")]
 mod locked;
 
-pub use connect::{backend, connect};
+pub use connect::{backend, connect, connect_lazily, connect_with};
 pub use leasehold_core::*;
 #[cfg(feature = "macros")]
 pub use locked::{__locked, locked};

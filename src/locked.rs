@@ -62,9 +62,6 @@
 /// is a whole number and a unit in quotes: `"200ms"`, `"30s"`, `"2m"` or `"1h"`. The compiler refuses other forms, templates that name no
 /// argument, and arguments of the attribute that do not exist.
 ///
-/// A caller that stands behind another one of the same client asks the store for nothing until its turn comes. There, `retry = 5` with
-/// `every = "200ms"` ends after the time of six pauses.
-///
 /// # Keys
 ///
 /// `{arg}`, `{arg.field}` and `{self.field}` stand for values, formatted with [`Display`](std::fmt::Display), and `{{` and `}}` for

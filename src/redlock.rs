@@ -27,6 +27,13 @@ pub(crate) fn is_redlock(scheme: &str) -> bool {
 
 /// Connects to a majority of the members.
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    let quorum = quorum(url)?;
+    quorum.establish().await?;
+    Ok(Arc::new(quorum))
+}
+
+/// The quorum, of which the first request connects to each member.
+pub(crate) fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
     let Redlock { members, max_ttl, member_timeout } = Redlock::read(url)?;
     let stores = members.into_iter().map(|(name, url)| Ok((name, connect::redis_lazily(&url)?)));
     let stores = stores.collect::<Result<Vec<_>, Error>>()?;
@@ -37,9 +44,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     if let Some(limit) = member_timeout {
         quorum = quorum.member_timeout(limit);
     }
-    let quorum = quorum.build()?;
-    quorum.establish().await?;
-    Ok(Arc::new(quorum))
+    quorum.build()
 }
 
 impl Redlock {

@@ -78,6 +78,17 @@ fn locked_runs_functions_as_the_readme_shows_them() {
     }
 }
 
+#[cfg(feature = "config")]
+#[test]
+fn config_hands_out_locks_by_name() {
+    let said = run("config");
+
+    assert_eq!(said.matches("writes the report").count(), 1, "{said}");
+    assert_eq!(said.matches("skips it").count(), 2, "{said}");
+    assert!(said.contains("a third connection has to wait: \"connections\" is held"), "{said}");
+    assert!(said.contains("refused: locks.report:*.min_hold: "), "{said}");
+}
+
 #[test]
 fn custom_backend_passes_the_suite() {
     let said = run("custom_backend");

@@ -199,6 +199,10 @@ impl LockBackend for EtcdBackend {
         self.ask_back(key).await.map_err(|failure| context(failure, Operation::Revoke, key))
     }
 
+    fn disconnect(&self) {
+        self.connection.disconnect();
+    }
+
     async fn close(&self) {
         // Something may hang on the sessions as long as a slot is taken: their TTL ends them.
         if self.slots.are_free() {

@@ -264,6 +264,16 @@ impl Connection {
         self.moved.subscribe()
     }
 
+    /// Gives up the clients: the next call of each member makes another.
+    pub(crate) fn disconnect(&self) {
+        for member in &self.members {
+            // A caller that is connecting has no client to give up yet.
+            if let Ok(mut client) = member.client.try_lock() {
+                *client = None;
+            }
+        }
+    }
+
     /// Makes all calls from now on fail.
     pub(crate) async fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);

@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Elect(cmd::elect::Args),
     Status(cmd::status::Args),
     List(cmd::list::Args),
+    Top(cmd::top::Args),
     Watch(cmd::watch::Args),
     Release(cmd::release::Args),
     Doctor(cmd::doctor::Args),

@@ -62,6 +62,7 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Status(status) => cmd::status::run(status).await,
             Command::List(list) => cmd::list::run(list).await,
             Command::Watch(watch) => cmd::watch::run(watch).await,
+            Command::Top(top) => cmd::top::run(top).await,
             Command::Release(release) => cmd::release::run(release).await,
             Command::Doctor(doctor) => cmd::doctor::run(doctor).await,
             #[cfg(feature = "verify")]

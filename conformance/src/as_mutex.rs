@@ -110,6 +110,14 @@ impl<B: LockBackend> LockBackend for AsMutex<B> {
         self.inner.request_revocation(key).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.inner.ping().await
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -6,7 +6,7 @@ use crate::backend::ForcedRelease;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::inspection::Inspection;
-use crate::key::LockKey;
+use crate::key::{IntoKey, LockKey};
 use crate::listing::KeyList;
 use crate::observe::{Event, Forced};
 
@@ -32,12 +32,8 @@ impl Admin {
     /// # Cancel safety
     ///
     /// Safe to drop.
-    pub async fn inspect<K>(&self, key: K) -> Result<Inspection, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        self.engine.backend().inspect(&key.try_into()?).await
+    pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
+        self.engine.backend().inspect(&key.into_key()?).await
     }
 
     /// Lists the keys in use whose names begin with `prefix`, which may be empty: those that are held, and those that claims queue for.
@@ -86,12 +82,12 @@ impl Admin {
     /// # Cancel safety
     ///
     /// Safe to drop; the leases may then have ended or not.
-    pub async fn force_release<K>(&self, key: K, why: &str) -> Result<ForcedRelease, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        let key = key.try_into()?;
+    pub async fn force_release(
+        &self,
+        key: impl IntoKey,
+        why: &str,
+    ) -> Result<ForcedRelease, Error> {
+        let key = key.into_key()?;
         let forced = self.engine.backend().force_release(&key).await?;
         let (key, events) = (&key, self.engine.events());
         let store = events.store();

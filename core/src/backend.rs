@@ -235,6 +235,21 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
+    /// Makes one cheap request, to see whether the store serves. It is sent alone, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect), by which it is done unless the store has something better.
+    async fn ping(&self) -> Result<(), Error> {
+        self.inspect(&LockKey::of_pings()).await.map(drop)
+    }
+
+    /// Gives up all connections: the next request makes another, on the runtime of its caller.
+    ///
+    /// The client calls it when the runtime that drives them has ended or is about to, in the middle of a drop: it must not block. A
+    /// backend whose connections do not belong to a runtime has nothing to do.
+    fn disconnect(&self) {}
+
     /// Closes connections. Calls after it may fail; leases are left to their TTL.
     async fn close(&self) {}
 }
@@ -542,6 +557,14 @@ impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
 
     async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
         (**self).enlist(enlistment).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        (**self).ping().await
+    }
+
+    fn disconnect(&self) {
+        (**self).disconnect();
     }
 
     async fn close(&self) {

@@ -5,9 +5,10 @@
 //!
 //! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases
 //!   and releases what was dropped, also while nobody is inside a call. It ends by itself when the client, its
-//!   locks and its guards are gone and their releases are confirmed, at most 10 s later. It
-//!   does not keep the process alive: one that ends right after it has dropped a guard leaves the key to its
-//!   TTL. [`Guard::release`] and [`LockClient::shutdown`] wait for the store.
+//!   locks and its guards are gone and their releases are confirmed, at most 10 s later. It does not keep the process alive.
+//! - **A drop waits.** Dropping a guard blocks until the store has confirmed the release, as [`Guard::release`] does, for two seconds at
+//!   most: a program that ends right after it leaves no lock behind. While the store does not answer, later drops do not wait again.
+//!   In async code no drop waits.
 //! - **A thread is an owner.** It enters a [`ReentrantMutex`] again. So do threads that share a
 //!   [scope](crate::OwnerId::sync_scope).
 //! - **Work is not stopped.** Nothing can stop a closure under `run` when the lease is lost; `run` returns
@@ -53,7 +54,7 @@ mod guard;
 
 mod background;
 
-pub use admin::Admin;
+pub use admin::{Admin, KeyList};
 pub use client::LockClient;
 pub use election::{Election, Leadership, Observer};
 pub use guard::Guard;

@@ -10,7 +10,7 @@ use crate::clock::{Clock, Instant, SystemClock};
 use crate::election::Election;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
-use crate::key::LockKey;
+use crate::key::IntoKey;
 use crate::multi_lock::MultiLock;
 use crate::mutex::Mutex;
 use crate::observe::{Events, Observer, Settings};
@@ -27,8 +27,9 @@ use crate::striped::Striped;
 ///
 /// A background task renews leases and releases dropped guards. The client starts one on each tokio runtime that locks through
 /// it, and the tasks share all work: leases go on for as long as any of these runtimes is driven, whichever runtime
-/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. Before that,
-/// [`shutdown`](Self::shutdown) releases everything in order.
+/// they were taken on. The tasks end when all clones and guards are gone, or with their runtimes. The end of the last of these runtimes
+/// waits until the guards that were dropped are released, for two seconds at most. [`shutdown`](Self::shutdown) ends the leases of
+/// guards that live, too, and says which releases were not confirmed.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -71,12 +72,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or the client's options are not possible,
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if they are not on this store.
-    pub fn mutex<K>(&self, key: K) -> Result<Mutex, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        Mutex::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
+    pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
+        Mutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
     /// The mutex `key`, whose [owner](crate::OwnerId) may enter again while holding it.
@@ -86,12 +83,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// As [`mutex`](Self::mutex).
-    pub fn reentrant_mutex<K>(&self, key: K) -> Result<ReentrantMutex, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        ReentrantMutex::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
+    pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
+        ReentrantMutex::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
     /// The reader-writer lock `key`: many readers, or one writer.
@@ -100,12 +93,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
     /// store has [`Feature::Units`](crate::Feature::Units) and [`Feature::Queue`](crate::Feature::Queue).
-    pub fn rw_lock<K>(&self, key: K) -> Result<RwLock, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        RwLock::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
+    pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
+        RwLock::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
     /// The semaphore `key` with so many permits.
@@ -115,12 +104,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `limit` is 0 or above
     /// [`Semaphore::MAX_LIMIT`], [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
     /// store has [`Feature::Units`](crate::Feature::Units).
-    pub fn semaphore<K>(&self, key: K, limit: u32) -> Result<Semaphore, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        Semaphore::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options(), limit)
+    pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
+        Semaphore::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), limit)
     }
 
     /// Several locks that are taken all or none. It has no part yet: [`MultiLock::mutex`] and its
@@ -135,12 +120,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) too if there are no segments
     /// or more than [`Striped::MAX_SEGMENTS`], or if `key` leaves no room for their names (`<key>/0` and so on).
-    pub fn striped<K>(&self, key: K, segments: u32) -> Result<Striped, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        Striped::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options(), segments)
+    pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
+        Striped::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), segments)
     }
 
     /// The election `key`: one leader, who proclaims a value.
@@ -150,12 +131,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
     /// store has [`Feature::Units`](crate::Feature::Units), [`Feature::Queue`](crate::Feature::Queue) and
     /// [`Feature::Inspect`](crate::Feature::Inspect).
-    pub fn election<K>(&self, key: K) -> Result<Election, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        Election::new(Arc::clone(&self.engine), key.try_into()?, self.engine.options())
+    pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
+        Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
     /// Asks those who hold `key` now to finish early: their
@@ -172,12 +149,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Cancel safety
     ///
     /// Safe to drop; they may then be asked or not.
-    pub async fn request_revocation<K>(&self, key: K) -> Result<Revocation, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        self.engine.backend().request_revocation(&key.try_into()?).await
+    pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
+        self.engine.backend().request_revocation(&key.into_key()?).await
     }
 
     /// What operators may do: look into a key, and end other people's leases.
@@ -198,6 +171,34 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// The time now, on the clock that [deadlines](crate::LockGuard::deadline) are counted on.
     pub fn now(&self) -> Instant {
         self.engine.now()
+    }
+
+    /// Asks the store whether it serves, by one cheap request that changes nothing: for probes of readiness.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let is_ready = client.ping(Duration::from_secs(1)).await.is_ok();
+    /// assert!(is_ready);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if there is no answer `within` that time, and
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`shutdown`](Self::shutdown). Else what the store failed with: with
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), for example, it serves others.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn ping(&self, within: Duration) -> Result<(), Error> {
+        self.engine.ping(within).await
     }
 
     /// Releases everything held through this client and its clones, then closes the backend.

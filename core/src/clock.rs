@@ -73,6 +73,12 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
     /// Waits until [`Clock::now`] is at `deadline` or past it.
     fn sleep_until(&self, deadline: Instant) -> Sleep;
+
+    /// Whether it runs by itself. A clock that tests drive says no: then no drop waits in real time for a release, and leases that
+    /// the last runtime leaves behind end by their TTL.
+    fn is_real_time(&self) -> bool {
+        true
+    }
 }
 
 /// A shared clock is a clock.
@@ -83,6 +89,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn sleep_until(&self, deadline: Instant) -> Sleep {
         (**self).sleep_until(deadline)
+    }
+
+    fn is_real_time(&self) -> bool {
+        (**self).is_real_time()
     }
 }
 
@@ -179,11 +189,10 @@ impl Clock for TokioClock {
             }
         })
     }
-}
 
-/// How long until `instant` of the standard library's clock; zero if it has passed.
-pub(crate) fn time_to(instant: std::time::Instant) -> Duration {
-    instant.saturating_duration_since(std::time::Instant::now())
+    fn is_real_time(&self) -> bool {
+        false
+    }
 }
 
 /// Runs `future`, but no longer than until `deadline`: `None` means that it was dropped unfinished.

@@ -9,9 +9,10 @@ pub use observer::Observer;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::description::Description;
 use crate::engine::Engine;
 use crate::error::{Error, Operation};
@@ -220,7 +221,7 @@ impl Election {
         Error: From<V::Error>,
     {
         let term = self.campaign(value).await?;
-        let output = term.run(work(&term)).await?;
+        let output = term.while_held(work(&term)).await?;
         guard::done(output, term.0.release().await)
     }
 

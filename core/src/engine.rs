@@ -25,6 +25,8 @@ use crate::lock::hold::{Granted, Hold, Term};
 use crate::lock::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::lock::reaper::Debt;
 use crate::lock::reentrancy::{Entering, Entry};
+use crate::lock::runs;
+use crate::lock::tries::Tries;
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed};
 use crate::loss::LossReason;
@@ -136,6 +138,10 @@ impl Engine {
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
         // 1 reentrancy
+        if !wait.is_once() && runs::keep_out(upkeep, key, share, owner, clock.now()) {
+            let message = "the caller runs under this lock, and would wait for itself";
+            return Err(Error::new(ErrorKind::WouldDeadlock, message));
+        }
         let mut entering = None;
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
@@ -154,9 +160,10 @@ impl Engine {
         }
 
         let (wish, mut back) = (request.wish(), None);
+        let mut tries = Tries::new(&options.retry, wait.asked_at());
         loop {
             // 2 queue
-            let turn = self.queue.turn(key, &wish, back.take(), wait, clock);
+            let turn = self.queue.turn(key, &wish, back.take(), wait, &mut tries, clock);
             let asker = match call.queueing(pin!(turn)).await? {
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
                 // Lost on its way to a caller that was stalled.
@@ -172,8 +179,10 @@ impl Engine {
             let once = asker.once();
             let request = if once.is_some() { request.but_once() } else { request };
             let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
+            let wait_now = request.wait;
             let acquired =
-                acquire::acquire(upkeep, &claims, askers, request.wait, options, call).await;
+                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options, call)
+                    .await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -208,9 +217,10 @@ impl Engine {
 
         // 2 queue: all at once or none, since to wait for one with others in hand may be to wait in a circle.
         let mut askers = Vec::with_capacity(requests.len());
+        let mut tries = Tries::new(&options.retry, wait.asked_at());
         for request in requests {
             let (key, wish, once) = (request.key, request.wish(), wait.but_once());
-            match self.queue.turn(key, &wish, None, once, clock).await? {
+            match self.queue.turn(key, &wish, None, once, &mut tries, clock).await? {
                 Next::Ask(asker) => askers.push(asker),
                 Next::Guard(_) => return Ok(Locked::Held(Busy::new(key, None))),
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
@@ -219,7 +229,8 @@ impl Engine {
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let owed = match acquire::acquire(upkeep, &claims, &askers, wait, options, call).await? {
+        let acquired = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options, call);
+        let owed = match acquired.await? {
             Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
@@ -306,6 +317,20 @@ impl Engine {
 
     fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
         LockGuard::new(hold, term, Arc::clone(&self.upkeep))
+    }
+
+    /// Asks the store whether it serves.
+    pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
+        let give_up = self.now() + within;
+        let answer = clock::until(self.clock(), give_up, async {
+            if self.is_closed() { Err(closed()) } else { self.backend().ping().await }
+        });
+        let answer = answer.await.unwrap_or_else(|| {
+            let message = format!("no answer within {within:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        });
+        let backend = self.backend().capabilities().name();
+        answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
     /// Releases everything, tells all who hold or wait, and closes the backend.

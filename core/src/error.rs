@@ -84,6 +84,8 @@ pub enum Operation {
     Inspect,
     /// [`LockBackend::list`](crate::LockBackend::list).
     List,
+    /// [`LockBackend::ping`](crate::LockBackend::ping).
+    Ping,
     /// [`LockBackend::release`](crate::LockBackend::release).
     Release,
     /// [`LockBackend::renew`](crate::LockBackend::renew), also in batches.
@@ -270,6 +272,7 @@ impl fmt::Display for Operation {
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
             Self::List => "list keys",
+            Self::Ping => "ping",
             Self::Release => "release",
             Self::Renew => "renew",
             Self::Revoke => "request revocation of",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::busy::Busy;
 use crate::capabilities::{Capabilities, Feature};
-use crate::clock;
+use crate::clock::Instant;
 use crate::description::Description;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::Error;
@@ -154,9 +154,9 @@ impl Face {
     pub(crate) async fn try_lock_until(
         &self,
         ask: Ask,
-        instant: std::time::Instant,
+        instant: Instant,
     ) -> Result<Result<LockGuard, Busy>, Error> {
-        self.try_lock_for(ask, clock::time_to(instant)).await
+        self.try_lock_for(ask, instant.since(self.engine.now())).await
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {

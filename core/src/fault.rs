@@ -399,6 +399,15 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.suffer(Operation::Enlist, None, call).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        let call = async |inner: Arc<B>| inner.ping().await;
+        self.suffer(Operation::Ping, None, call).await
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

@@ -35,7 +35,7 @@ impl Waiter {
         Self { fingerprint, description: None, kind, units }
     }
 
-    /// Adds who it is, in words.
+    /// Adds the description of its lease to be.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
@@ -47,7 +47,7 @@ impl Waiter {
         self.fingerprint
     }
 
-    /// Who it is, in words, if the store was told.
+    /// The description of its lease to be, if the store was told.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }

@@ -1,6 +1,6 @@
 //! What is locked.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
@@ -72,6 +72,11 @@ impl LockKey {
         Ok(Self(key.into()))
     }
 
+    /// A key that is asked about, to see whether a store answers, and never locked.
+    pub(crate) fn of_pings() -> Self {
+        Self("leasehold-ping".into())
+    }
+
     /// The encoded name, as it appears in every store.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -139,12 +144,6 @@ impl Borrow<str> for LockKey {
     }
 }
 
-impl From<&Self> for LockKey {
-    fn from(key: &Self) -> Self {
-        key.clone()
-    }
-}
-
 impl TryFrom<&str> for LockKey {
     type Error = Error;
 
@@ -153,27 +152,89 @@ impl TryFrom<&str> for LockKey {
     }
 }
 
-impl TryFrom<&String> for LockKey {
-    type Error = Error;
+/// The name of a lock, in any of the forms that programs have names in.
+///
+/// A method that takes a key takes any of them:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::borrow::Cow;
+/// use std::sync::Arc;
+/// use leasehold_core::{LockClient, LockKey, MemoryBackend};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let id = 42;
+/// client.mutex(format!("invoice:{id}"))?;
+/// client.mutex(Arc::<str>::from("invoice:42"))?;
+/// client.mutex(Cow::Borrowed("invoice:42"))?;
+/// client.mutex(b"invoice:42")?;
+/// client.mutex(vec![0xff, 0x00])?;
+///
+/// let key = LockKey::new("invoice:42")?; // checked and encoded once
+/// client.mutex(&key)?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not the name of a lock",
+    label = "neither a text, nor bytes, nor a `LockKey`",
+    note = "a number, for example, is the name of a lock as `format!(\"invoice:{{id}}\")`"
+)]
+pub trait IntoKey {
+    /// Checks and encodes the name.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockKey::new`].
+    fn into_key(self) -> Result<LockKey, Error>;
+}
 
-    fn try_from(name: &String) -> Result<Self, Error> {
-        Self::new(name)
+impl IntoKey for LockKey {
+    fn into_key(self) -> Result<LockKey, Error> {
+        Ok(self)
     }
 }
 
-impl TryFrom<String> for LockKey {
-    type Error = Error;
-
-    fn try_from(name: String) -> Result<Self, Error> {
-        Self::new(name)
+impl IntoKey for &LockKey {
+    fn into_key(self) -> Result<LockKey, Error> {
+        Ok(self.clone())
     }
 }
 
-impl TryFrom<&[u8]> for LockKey {
-    type Error = Error;
+macro_rules! names {
+    ($($name:ty: $bytes:ident),* $(,)?) => {$(
+        impl IntoKey for $name {
+            fn into_key(self) -> Result<LockKey, Error> {
+                LockKey::new(self.$bytes())
+            }
+        }
+    )*};
+}
 
-    fn try_from(name: &[u8]) -> Result<Self, Error> {
-        Self::new(name)
+names! {
+    &str: as_bytes,
+    String: as_bytes,
+    &String: as_bytes,
+    Box<str>: as_bytes,
+    Arc<str>: as_bytes,
+    &Arc<str>: as_bytes,
+    Cow<'_, str>: as_bytes,
+    &Cow<'_, str>: as_bytes,
+    &[u8]: as_ref,
+    Vec<u8>: as_slice,
+    &Vec<u8>: as_slice,
+}
+
+impl<const N: usize> IntoKey for [u8; N] {
+    fn into_key(self) -> Result<LockKey, Error> {
+        LockKey::new(self)
+    }
+}
+
+impl<const N: usize> IntoKey for &[u8; N] {
+    fn into_key(self) -> Result<LockKey, Error> {
+        LockKey::new(self)
     }
 }
 
@@ -215,6 +276,31 @@ mod tests {
         for text in ["", "a b", "%", "%4", "%zz", "%41", "%7b", "~fence", "%+1"] {
             let error = LockKey::from_encoded(text).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+        }
+    }
+
+    #[test]
+    fn all_forms_of_a_name_are_one_key() {
+        let key = LockKey::new("a b").unwrap();
+
+        for form in [
+            "a b".into_key(),
+            "a b".to_owned().into_key(),
+            (&"a b".to_owned()).into_key(),
+            Box::<str>::from("a b").into_key(),
+            Arc::<str>::from("a b").into_key(),
+            (&Arc::<str>::from("a b")).into_key(),
+            Cow::Borrowed("a b").into_key(),
+            (&Cow::Borrowed("a b")).into_key(),
+            b"a b".as_slice().into_key(),
+            b"a b".to_vec().into_key(),
+            (&b"a b".to_vec()).into_key(),
+            (*b"a b").into_key(),
+            b"a b".into_key(),
+            key.clone().into_key(),
+            (&key).into_key(),
+        ] {
+            assert_eq!(form.unwrap(), key);
         }
     }
 

@@ -25,7 +25,11 @@ pub enum LossReason {
     Shutdown,
     /// The store says that another holds the key.
     Taken,
-    /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or revoked.
+    /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or ended by an operator.
+    ///
+    /// A forced release is not told apart. It would have to leave a word for the former holder under the key, which each later claim
+    /// had to look for and clear; the next holder, who most often waits for it already, would take it away before the former one
+    /// looks; and a store without that word would still look like an eviction. The reason is in the log of the operator's process.
     Vanished,
 }
 
@@ -36,7 +40,9 @@ impl fmt::Display for LossReason {
             Self::MaxHold => "it was held for as long as max_hold allows",
             Self::Shutdown => "the client was shut down",
             Self::Taken => "the store says that another holds the key",
-            Self::Vanished => "the store no longer has it (expired, deleted or revoked)",
+            Self::Vanished => {
+                "the store no longer has it (expired, deleted or ended by an operator)"
+            }
         })
     }
 }

@@ -82,4 +82,8 @@ impl Clock for Stopped {
     fn sleep_until(&self, _deadline: Instant) -> Sleep {
         Box::pin(pending())
     }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
 }

@@ -8,20 +8,19 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
 use self::guard::lost_error;
 use crate::busy::Busy;
 use crate::capabilities::Feature;
-use crate::clock;
+use crate::clock::{self, Instant};
 use crate::engine::{Engine, Locked};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
-use crate::key::LockKey;
+use crate::key::{IntoKey, LockKey};
 use crate::lock::Wait;
-use crate::lock::guard::done;
 use crate::options::LockOptions;
 use crate::semaphore::Semaphore;
 use crate::share::Share;
@@ -97,12 +96,8 @@ impl MultiLock {
     ///
     /// As [`LockClient::mutex`](crate::LockClient::mutex), and [`ErrorKind::Invalid`] if the key is
     /// that of another part.
-    pub fn mutex<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        let face = self.face(key.try_into()?, Kind::Mutex)?;
+    pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
+        let face = self.face(key.into_key()?, Kind::Mutex)?;
         self.with(face, Ask::WHOLE)
     }
 
@@ -111,11 +106,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`mutex`](Self::mutex).
-    pub fn mutexes<K>(self, keys: impl IntoIterator<Item = K>) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         keys.into_iter().try_fold(self, Self::mutex)
     }
 
@@ -125,12 +116,8 @@ impl MultiLock {
     ///
     /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock), and [`ErrorKind::Invalid`] if the key is
     /// that of another part.
-    pub fn read<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        let face = self.face(key.try_into()?, Kind::RwLock)?;
+    pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
+        let face = self.face(key.into_key()?, Kind::RwLock)?;
         self.with(face, Ask::of(Share::READER))
     }
 
@@ -139,12 +126,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn write<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
-        let face = self.face(key.try_into()?, Kind::RwLock)?;
+    pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
+        let face = self.face(key.into_key()?, Kind::RwLock)?;
         self.with(face, Ask::of(Share::WRITER))
     }
 
@@ -154,13 +137,9 @@ impl MultiLock {
     ///
     /// As [`LockClient::semaphore`](crate::LockClient::semaphore); [`ErrorKind::Invalid`] too if so many can
     /// never be had, or if the key is that of another part.
-    pub fn permits<K>(self, key: K, permits: u32, limit: u32) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
-        let semaphore = Semaphore::new(engine, key.try_into()?, options, limit)?;
+        let semaphore = Semaphore::new(engine, key.into_key()?, options, limit)?;
         let (face, ask) = semaphore.into_part(permits)?;
         self.with(face, ask)
     }
@@ -230,7 +209,7 @@ impl MultiLock {
         &self,
         instant: Instant,
     ) -> Result<Result<MultiGuard, Busy>, Error> {
-        self.try_lock_for(clock::time_to(instant)).await
+        self.try_lock_for(instant.since(self.engine.now())).await
     }
 
     /// Runs `work` while all parts are held, and drops it unfinished if any is lost.
@@ -246,9 +225,26 @@ impl MultiLock {
     ///
     /// As `work`; the parts are released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&MultiGuard) -> T) -> Result<T, Error> {
-        let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        done(output, guard.release().await)
+        self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt for all parts, and runs `work` if all are free; [`Busy`] if one is held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; what was taken is released in the background.
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     async fn take(&self, wait: Wait) -> Result<Locked<MultiGuard>, Error> {

@@ -1,9 +1,10 @@
 //! One holder at a time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -102,7 +103,8 @@ impl Mutex {
 
     /// Waits for the lock for at most `wait`; [`Busy`] if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
     ///
-    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms.
+    /// A caller that was refused leaves the store's queue before it is told, which takes a round trip more, and at most 50 ms. The first
+    /// answer of the store is waited for as long, however short the wait.
     ///
     /// # Errors
     ///
@@ -115,7 +117,7 @@ impl Mutex {
         self.0.try_lock_for(Ask::WHOLE, wait).await
     }
 
-    /// Waits for the lock until `instant`; [`Busy`] if it was held throughout.
+    /// Waits for the lock until `instant` of the client's clock, such as `client.now() + wait`; [`Busy`] if it was held throughout.
     ///
     /// # Errors
     ///
@@ -142,6 +144,39 @@ impl Mutex {
     /// As `work`; the lock is released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` under the lock if it is free; [`Busy`] if it is held, and `work` is not called.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// match client.mutex("report")?.try_run(async |_guard| "written").await? {
+    ///     Ok(done) => println!("the report is {done}"),
+    ///     Err(busy) => println!("skipped: {busy}"),
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.

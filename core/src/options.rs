@@ -36,6 +36,8 @@ pub struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) lock_delay: Duration,
+    pub(crate) min_validity: Duration,
+    pub(crate) loss_grace: Duration,
     pub(crate) fair: bool,
     pub(crate) hand_over: bool,
     pub(crate) reentry_limit: u32,
@@ -84,6 +86,8 @@ impl LockOptions {
             max_hold: None,
             min_hold: None,
             lock_delay: Duration::ZERO,
+            min_validity: Duration::ZERO,
+            loss_grace: Duration::ZERO,
             fair: false,
             hand_over: true,
             reentry_limit: Self::DEFAULT_REENTRY_LIMIT,
@@ -158,6 +162,29 @@ impl LockOptions {
     #[must_use]
     pub fn min_hold(mut self, time: Duration) -> Self {
         self.min_hold = Some(time);
+        self
+    }
+
+    /// How much of a lease must be left when it is granted: a grant with less is not accepted, and counts as an attempt that failed. The
+    /// lease is asked for once more or, in the end, released. Default: any time at all.
+    ///
+    /// For work that takes about as long, where the lease is not renewed or may not be for some time. It is counted like the
+    /// [deadline](crate::LockGuard::deadline), and must be shorter than the TTL less the allowance for clock drift.
+    #[must_use]
+    pub fn min_validity(mut self, time: Duration) -> Self {
+        self.min_validity = time;
+        self
+    }
+
+    /// How long work under the lock may go on after the [signal](crate::LockGuard::ending) that its lease is lost or about to be, before
+    /// [`run`](crate::Mutex::run) drops it. Default: no time at all.
+    ///
+    /// Work never goes on past the [deadline](crate::LockGuard::deadline): where that ends the lease, the signal comes so much earlier.
+    /// Where an operator or a failover ends it before, another may hold the key during the grace. At most half of the lease, or
+    /// each lease would begin with the signal.
+    #[must_use]
+    pub fn loss_grace(mut self, grace: Duration) -> Self {
+        self.loss_grace = grace;
         self
     }
 
@@ -254,8 +281,10 @@ impl LockOptions {
 
     /// How many tokens to reserve for those who take the lease over; none if nobody may.
     pub(crate) fn spare_tokens(&self) -> u32 {
-        let counts_from_its_grant =
-            self.max_hold.is_some() || self.min_hold.is_some() || !self.lock_delay.is_zero();
+        let counts_from_its_grant = self.max_hold.is_some()
+            || self.min_hold.is_some()
+            || !self.lock_delay.is_zero()
+            || !self.min_validity.is_zero();
         let may = self.hand_over
             && !self.fair
             && self.renewal == RenewalMode::Watchdog
@@ -276,6 +305,21 @@ impl LockOptions {
         self.retry.validate()?;
         check_ttl("max_hold", self.first_ttl(), store)?;
         check_kept(self.ttl, self.lock_delay, store)?;
+        let validity = deadline::validity(self.first_ttl());
+        if self.min_validity >= validity {
+            let message = format!(
+                "min_validity: {:?} is never left of a lease, which is good for {validity:?}",
+                self.min_validity
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if self.loss_grace > validity / 2 {
+            let message = format!(
+                "loss_grace: {:?} is more than half of a lease, which is good for {validity:?}",
+                self.loss_grace
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         if self.fair {
             check_feature(Feature::Queue, "fair locks", store)?;
         }
@@ -402,6 +446,8 @@ mod tests {
             options.clone().min_hold(MS(200)).max_hold(MS(100)),
             options.clone().lock_delay(STORE.max_ttl()),
             options.clone().lock_delay(Duration::MAX),
+            options.clone().min_validity(LockOptions::DEFAULT_TTL),
+            options.clone().loss_grace(LockOptions::DEFAULT_TTL / 2),
             options.clone().reentry_limit(0),
             options.clone().retry(Retry::unlimited().every(Duration::ZERO)),
         ] {

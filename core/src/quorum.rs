@@ -170,7 +170,7 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.list_of_majority(prefix, after).await
+        self.list_of_members(prefix, after).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
@@ -179,6 +179,10 @@ impl<B: LockBackend> LockBackend for Quorum<B> {
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         self.request_revocation_everywhere(key).await
+    }
+
+    fn disconnect(&self) {
+        self.members.iter().for_each(|member| member.store.disconnect());
     }
 
     /// Waits for requests under way first, for as long as a member has to answer: a release that is lost keeps the key closed on its member for a TTL.

@@ -1,9 +1,10 @@
 //! One owner at a time, who may enter again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -131,6 +132,25 @@ impl ReentrantMutex {
     /// As `work`; the lock is released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
         self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if another owner holds it, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; what was taken is released in the background.
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock, the caller included.

@@ -1,6 +1,8 @@
 //! How a caller that waits tries again.
 
+use std::fmt::Debug;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
@@ -27,7 +29,73 @@ use crate::error::{Error, ErrorKind};
 pub struct Retry {
     attempts: Option<NonZeroU32>,
     pause: Pause,
+    /// Decides instead, if there is one.
+    own: Option<Own>,
 }
+
+/// A policy of one's own: it decides after each attempt of a call whether the next follows, and when.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::{Retry, RetryPolicy, Tried};
+///
+/// /// Waits for the end of the holder's lease, and no longer than a minute in all.
+/// #[derive(Debug)]
+/// struct Patient;
+///
+/// impl RetryPolicy for Patient {
+///     fn pause(&self, tried: &Tried) -> Option<Duration> {
+///         let left = Duration::from_secs(60).checked_sub(tried.elapsed())?;
+///         Some(tried.holder_left().unwrap_or(Duration::from_secs(1)).min(left))
+///     }
+/// }
+///
+/// let retry = Retry::policy(Patient);
+/// # let _ = retry;
+/// ```
+pub trait RetryPolicy: Debug + Send + Sync + 'static {
+    /// The pause before the next attempt; `None` if there is to be no other.
+    ///
+    /// A pause of less than a millisecond counts as one. It is cut short like the others, see [`Retry`].
+    fn pause(&self, tried: &Tried) -> Option<Duration>;
+}
+
+/// The attempts of a call so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Tried {
+    attempts: u32,
+    elapsed: Duration,
+    holder_left: Option<Duration>,
+}
+
+#[derive(Clone, Debug)]
+struct Own(Arc<dyn RetryPolicy>);
+
+impl Tried {
+    /// How many attempts were made, 1 at least. Those made because the store told that the key may be free do not count.
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// How long ago the call began.
+    pub fn elapsed(&self) -> Duration {
+        self.elapsed
+    }
+
+    /// How long the lease of the holder lasts without renewal, if the store has told.
+    pub fn holder_left(&self) -> Option<Duration> {
+        self.holder_left
+    }
+}
+
+/// The same policy, not one that decides alike.
+impl PartialEq for Own {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Own {}
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Pause {
@@ -50,13 +118,20 @@ impl Retry {
         Self {
             attempts: None,
             pause: Pause::Growing { min: Self::DEFAULT_MIN, max: Self::DEFAULT_MAX },
+            own: None,
         }
+    }
+
+    /// Tries for as long as a `policy` of one's own says, within the wait.
+    pub fn policy(policy: impl RetryPolicy) -> Self {
+        Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }
 
     /// Tries at most `attempts` times (at least once), whatever wait is left then.
     ///
     /// An attempt counts if it follows a whole pause. Those made because the store told that the
-    /// key may be free do not.
+    /// key may be free do not. A caller that stands in line behind another one of its client shares that one's answers, so its
+    /// attempts count there, too: it gives up as soon as a caller of another process would.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {
@@ -100,6 +175,11 @@ impl Retry {
         Ok(())
     }
 
+    /// Whether attempts may be used up before the wait is over.
+    pub(crate) fn may_end(&self) -> bool {
+        self.attempts.is_some() || self.own.is_some()
+    }
+
     /// The pauses of one acquisition; they end when the attempts are used up.
     pub(crate) fn pauses(&self) -> Pauses {
         Pauses { retry: self.clone(), made: 0 }
@@ -117,6 +197,20 @@ impl Default for Retry {
 pub(crate) struct Pauses {
     retry: Retry,
     made: u32,
+}
+
+impl Pauses {
+    /// The pause after an attempt, `elapsed` after the first one began.
+    pub(crate) fn after(
+        &mut self,
+        elapsed: Duration,
+        holder_left: Option<Duration>,
+    ) -> Option<Duration> {
+        let Some(own) = &self.retry.own else { return self.next() };
+        self.made = self.made.saturating_add(1);
+        let pause = own.0.pause(&Tried { attempts: self.made, elapsed, holder_left })?;
+        Some(pause.max(Retry::MIN_PAUSE))
+    }
 }
 
 impl Iterator for Pauses {

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
@@ -199,6 +200,82 @@ impl RwLock {
         instant: Instant,
     ) -> Result<Result<WriteGuard, Busy>, Error> {
         Ok(self.face.try_lock_until(self.ask(Share::WRITER), instant).await?.map(WriteGuard))
+    }
+
+    /// Runs `work` as a reader, and drops it unfinished if the lease is lost.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let lock = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
+    /// let entries = lock.run_read(async |_guard| 3).await?;
+    /// lock.run_write(async |guard| println!("entry {entries} under token {}", guard.token())).await?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), before `work` is called, and those of [`Mutex::run`](crate::Mutex::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run_read<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.read().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` as a reader if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_read`](Self::try_read), before `work` is called, and those of [`run_read`](Self::run_read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_read`](Self::run_read).
+    pub async fn try_run_read<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_read().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    /// Runs `work` as the writer, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`write`](Self::write), before `work` is called, and those of [`Mutex::run`](crate::Mutex::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run_write<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.write().await?.0.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` as the writer if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_write`](Self::try_write), before `work` is called, and those of [`run_write`](Self::run_write).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_write`](Self::run_write).
+    pub async fn try_run_write<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_write().await? {
+            Ok(guard) => guard.0.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.

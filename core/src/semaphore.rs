@@ -1,9 +1,10 @@
 //! A number of permits.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Operation};
 use crate::face::{Ask, Face, Kind};
@@ -165,6 +166,26 @@ impl Semaphore {
         work: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, Error> {
         self.acquire(permits).await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` with so many `permits` if they are free; [`Busy`] if they are not, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire), before `work` is called, and those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; what was taken is released in the background.
+    pub async fn try_run<T>(
+        &self,
+        permits: u32,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_acquire(permits).await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store how many permits are free. It may have changed by the time you read it.

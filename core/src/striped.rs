@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{self, Duration};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -154,9 +154,9 @@ impl Striped {
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(
         &self,
-        instant: time::Instant,
+        instant: Instant,
     ) -> Result<Result<StripedGuard, Busy>, Error> {
-        self.try_lock_for(clock::time_to(instant)).await
+        self.try_lock_for(instant.since(self.face.engine().now())).await
     }
 
     /// Runs `work` with any segment, and drops it unfinished if the lease is lost.
@@ -169,9 +169,26 @@ impl Striped {
     ///
     /// As `work`; the segment is released in the background.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&StripedGuard) -> T) -> Result<T, Error> {
-        let guard = self.lock().await?;
-        let output = guard.run(work(&guard)).await?;
-        done(output, guard.release().await)
+        self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt for each segment, and runs `work` with the first that is free; [`Busy`] if all are held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; what was taken is released in the background.
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&StripedGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     async fn take(&self, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
@@ -183,7 +200,7 @@ impl Striped {
         // One after the other, so that no more than one is taken where several are free.
         let mut refusals = Refusals::default();
         let round = self.round(order.clone(), &mut refusals);
-        let granted = clock::until(engine.clock(), wait.end(), round).await.flatten();
+        let granted = clock::until(engine.clock(), wait.reply_end(), round).await.flatten();
         if let Some(guard) = granted {
             return Ok(Locked::Guard(guard));
         }
@@ -350,6 +367,11 @@ impl StripedGuard {
     /// The index of the segment that is held, from 0.
     pub fn segment(&self) -> u32 {
         self.segment
+    }
+
+    async fn run_and_release<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = self.while_held(work(&self)).await?;
+        done(output, self.release().await)
     }
 
     /// Forgets which segment it is of.

@@ -44,6 +44,13 @@ impl FencingToken {
     pub fn number(&self) -> u64 {
         self.number
     }
+
+    /// The number for columns and drivers of SQL, which know no unsigned one.
+    ///
+    /// The tokens of all stores fit. A number that does not becomes the largest that does, so that no token seems older than it is.
+    pub fn as_i64(&self) -> i64 {
+        i64::try_from(self.number).unwrap_or(i64::MAX)
+    }
 }
 
 impl PartialOrd for FencingToken {

@@ -58,6 +58,10 @@ impl Clock for HandClock {
             Poll::Pending
         }))
     }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
 }
 
 /// A store that takes its time to renew and to release.

@@ -99,13 +99,7 @@ impl Args {
     /// How long to wait, if that is said: a call that skips does not wait unless it is told to.
     pub(crate) fn wait(&self) -> Option<Duration> {
         let is_at_once = self.on_busy == OnBusy::Skip && self.retry.is_none();
-        let tries = self.attempts().zip(self.every);
-        // A caller behind another one of its process makes no attempts that could be counted, so the time of all of them is its limit.
-        let tries = tries.map(|(attempts, every)| every.saturating_mul(attempts));
-        match (self.wait, tries) {
-            (Some(wait), Some(tries)) => Some(wait.min(tries)),
-            (wait, tries) => wait.or(tries).or(is_at_once.then_some(Duration::ZERO)),
-        }
+        self.wait.or(is_at_once.then_some(Duration::ZERO))
     }
 
     /// How many attempts to make, the first one included.

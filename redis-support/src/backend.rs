@@ -320,6 +320,10 @@ impl<C: Client> LockBackend for Backend<C> {
         self.stand(|layout, process| Call::enlist(layout, enlistment, process)).await
     }
 
+    fn disconnect(&self) {
+        self.0.servers.disconnect();
+    }
+
     async fn close(&self) {
         self.0.shared.close();
         self.0.servers.disconnect();

@@ -11,7 +11,7 @@ use crate::layout::Layout;
 use crate::reply::{Reply, unexpected};
 use crate::server::Server;
 
-/// How many of its keys a server looks at for one page: some tenths of a millisecond of its time.
+/// How many of its keys a server looks at for one page: few enough that other callers do not notice.
 const COUNT: &str = "512";
 
 /// The page of the list that begins `after` the one before: with the address of a server and how far the walk through it has come.

@@ -71,6 +71,10 @@ impl Clock for DriftingClock {
             }
         })
     }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
 }
 
 fn scaled(time: Duration, by: i64, of: i64) -> Duration {

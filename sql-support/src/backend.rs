@@ -313,6 +313,10 @@ impl<D: Database> LockBackend for Backend<D> {
         self.stand(Some(enlistment.clone()), StoreId::new()).await
     }
 
+    fn disconnect(&self) {
+        self.0.disconnect();
+    }
+
     async fn close(&self) {
         self.0.close().await;
     }

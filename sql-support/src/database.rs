@@ -159,6 +159,9 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
         enlistment: Option<Enlistment>,
     ) -> Result<Standing, Error>;
 
+    /// Gives up the connections that a runtime drives, if there are such; later calls make others.
+    fn disconnect(&self) {}
+
     /// Closes connections. Calls after it may fail.
     async fn close(&self);
 }

@@ -133,7 +133,7 @@ async fn retries_behind_a_caller_of_the_same_client_end_too() {
     let error = job.tries_three_times().await.unwrap_err();
 
     assert_eq!(error.kind(), Some(ErrorKind::Timeout));
-    assert_eq!((start.elapsed(), job.runs()), (MS(60), 0));
+    assert_eq!((start.elapsed(), job.runs()), (MS(40), 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,8 +42,10 @@ impl Capture {
         self.0.lock().unwrap().spans.clone()
     }
 
+    /// All spans and events as text.
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().lines.clone()
+        let state = self.0.lock().unwrap();
+        state.texts.iter().chain(&state.lines).cloned().collect()
     }
 }
 

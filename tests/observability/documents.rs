@@ -32,6 +32,8 @@ async fn the_page_lists_the_events_and_spans_that_there_are() {
 
     assert_eq!(capture.events(), documented("Events"));
     assert_eq!(capture.spans(), documented("Spans"));
+    let long_wait = "has waited 5s for job, held by ";
+    assert!(capture.lines().iter().any(|line| line.contains(long_wait)), "{:?}", capture.lines());
     for line in capture.lines() {
         for secret in &secrets {
             assert!(!line.contains(&secret[..12]), "{line} shows the lease {secret}");

@@ -54,7 +54,7 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
     });
     let next = next.unwrap();
     secrets.push(next.lease().id().secret());
-    next.run(tokio::time::sleep(ms(31_000))).await.unwrap();
+    next.while_held(tokio::time::sleep(ms(31_000))).await.unwrap();
     faults.inject(Operation::Renew, UNAVAILABLE, 1);
     tokio::time::sleep(ms(15_000)).await;
     next.release().await.unwrap();

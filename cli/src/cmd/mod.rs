@@ -11,6 +11,7 @@ pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;
+pub(crate) mod top;
 #[cfg(feature = "verify")]
 pub(crate) mod verify;
 pub(crate) mod watch;

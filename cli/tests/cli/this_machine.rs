@@ -42,6 +42,25 @@ fn two_shells_exclude_each_other() {
 }
 
 #[test]
+fn list_shows_locks_with_their_holders() {
+    let home = Home::new();
+    let list = |args: &[&str]| home.leasehold().arg("list").args(args).output().unwrap();
+    assert_eq!(code(&list(&[])), 1, "none is held");
+    let mut holder = Running::start(&mut home.run(&[], "echo $LEASEHOLD_TOKEN; sleep 60"));
+    let token = holder.line();
+
+    let shown = list(&[]);
+    let json: serde_json::Value = serde_json::from_slice(&list(&["--json", "jo"]).stdout).unwrap();
+
+    assert_eq!(code(&shown), 0);
+    let said = text(&shown.stdout);
+    assert!(said.starts_with("job\tmutex\t") && said.contains(&holder.id().to_string()), "{said}");
+    assert_eq!((&json["key"], &json["kind"]), (&"job".into(), &"mutex".into()));
+    assert_eq!(json["holders"][0]["token"].to_string(), token);
+    assert_eq!(code(&list(&["other"])), 1);
+}
+
+#[test]
 fn a_killed_command_frees_its_key_within_the_ttl() {
     measured(|| {
         let home = Home::new();

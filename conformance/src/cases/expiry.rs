@@ -152,7 +152,7 @@ pub(crate) async fn a_guard_past_its_deadline_only_says_that_it_is_lost(scene: &
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(guard.ensure_held(Duration::ZERO).unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.extend(scene.ttl()).await.unwrap_err().kind(), ErrorKind::LeaseLost);
-    assert_eq!(guard.run(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.while_held(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
     scene.until_free(&key, granularity(client.backend())).await;
     assert_eq!(guard.release().await.unwrap_err().loss(), Some(LossReason::Expired));

@@ -21,7 +21,7 @@ pub(crate) async fn a_loss_shows_in_every_way(scene: &Scene) {
     let flag = SetOnDrop(Arc::clone(&dropped));
 
     client.backend().expire(&key).await.unwrap();
-    let ran = guard.run(async move {
+    let ran = guard.while_held(async move {
         let _flag = flag;
         std::future::pending::<()>().await;
     });

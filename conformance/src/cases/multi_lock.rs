@@ -194,7 +194,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene)
 
     assert_eq!(told.expect("it is told"), Some((keys[1].clone(), LossReason::Vanished)));
     assert!(!guard.is_held());
-    let error = guard.run(pending::<()>()).await.unwrap_err();
+    let error = guard.while_held(pending::<()>()).await.unwrap_err();
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&keys[1])), "{error}");
     // The others are kept until it is released, which it still has to be.
     scene.pass(scene.ttl() * 3 / 2).await;

@@ -375,7 +375,7 @@ pub(crate) async fn a_stalled_process_sees_the_loss_first(scene: &Scene) {
             std::thread::sleep(stall);
         }
         assert!(!guard.is_held(), "the first check after the stall says that it is held");
-        let ran = guard.run(async { "ran" }).await;
+        let ran = guard.while_held(async { "ran" }).await;
         assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
     };
     if virtual_time {

@@ -217,7 +217,7 @@ pub(crate) async fn a_wait_ends_when_it_is_over_and_not_before(scene: &Scene) {
     }
     let error = waits.lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    let instant = std::time::Instant::now();
+    let instant = scene.now();
     assert!(mutex.try_lock_until(instant).await.unwrap().is_err());
     guard.release().await.unwrap();
 }

@@ -90,6 +90,10 @@ impl Clock for DrivenClock {
         state.timers += 1;
         Box::pin(Sleeping { clock: self.clone(), timer: (deadline, state.timers) })
     }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
 }
 
 struct Sleeping {

@@ -97,6 +97,14 @@ impl LockBackend for Observed {
         self.inner.enlist(enlistment).await
     }
 
+    async fn ping(&self) -> Result<(), Error> {
+        self.inner.ping().await
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
     async fn close(&self) {
         let _call = self.calls.begin().await;
         self.inner.close().await;

@@ -4,7 +4,7 @@ use super::background::Background;
 use crate::backend::ForcedRelease;
 use crate::error::Error;
 use crate::inspection::Inspection;
-use crate::key::LockKey;
+use crate::key::{IntoKey, LockKey};
 
 /// The operator's handle: the [`Admin`](crate::Admin) of code without a runtime.
 ///
@@ -26,11 +26,7 @@ impl Admin {
     ///
     /// As [`Admin::inspect`](crate::Admin::inspect), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
-    pub fn inspect<K>(&self, key: K) -> Result<Inspection, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.background.block_on(self.admin.inspect(key))
     }
 
@@ -49,11 +45,7 @@ impl Admin {
     ///
     /// As [`Admin::force_release`](crate::Admin::force_release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
-    pub fn force_release<K>(&self, key: K, why: &str) -> Result<ForcedRelease, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn force_release(&self, key: impl IntoKey, why: &str) -> Result<ForcedRelease, Error> {
         self.background.block_on(self.admin.force_release(key, why))
     }
 }

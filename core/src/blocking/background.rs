@@ -1,6 +1,7 @@
 //! The runtime behind the calls that block.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -24,7 +25,12 @@ pub(super) struct Background {
     runtime: Handle,
     /// The thread lives for as long as anybody could send it something.
     lives: UnboundedSender<Arc<Reaper>>,
+    /// `None` until there is a client.
+    reaper: Option<Arc<Reaper>>,
 }
+
+/// The background of a guard. Dropped after all leases of the guard, it blocks until they are released.
+pub(super) struct Ending(Option<Background>);
 
 impl Background {
     pub(super) fn start() -> Result<Self, Error> {
@@ -40,13 +46,14 @@ impl Background {
             .name("leasehold".to_owned())
             .spawn(move || runtime.get().block_on(last_until_settled(life)))
             .map_err(failed)?;
-        Ok(Self { runtime: handle, lives })
+        Ok(Self { runtime: handle, lives, reaper: None })
     }
 
     /// Makes the thread last until `reaper` has nothing left to release.
-    pub(super) fn work_for(&self, reaper: &Arc<Reaper>) {
+    pub(super) fn working_for(self, reaper: &Arc<Reaper>) -> Self {
         // The thread receives for as long as there is a sender, so this cannot fail.
         let _sent = self.lives.send(Arc::clone(reaper));
+        Self { reaper: Some(Arc::clone(reaper)), ..self }
     }
 
     /// Blocks this thread until `call` has ended. It is polled here, so the owner is who called.
@@ -54,14 +61,11 @@ impl Background {
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        match Handle::try_current() {
-            Err(error) if error.is_missing_context() => self.runtime.block_on(call),
-            // On a thread that is ending, tokio cannot block either.
-            Ok(_) | Err(_) => {
-                let message = "blocking calls are not for async code: await the async ones there";
-                Err(Error::new(ErrorKind::Unsupported, message))
-            }
+        if !may_block() {
+            let message = "blocking calls are not for async code: await the async ones there";
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
+        self.runtime.block_on(call)
     }
 
     /// Blocks until `future` has ended, for at most `wait`.
@@ -78,7 +82,7 @@ impl Background {
         &self,
         call: impl Future<Output = Result<LockGuard, Error>>,
     ) -> Result<Guard, Error> {
-        Ok(Guard::new(self.block_on(call)?, self.clone()))
+        Ok(Guard::new(self.block_on(call)?, self))
     }
 
     /// Blocks until there is a guard, or others are known to hold the key.
@@ -86,8 +90,42 @@ impl Background {
         &self,
         call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
     ) -> Result<Result<Guard, Busy>, Error> {
-        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self.clone())))
+        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self)))
     }
+}
+
+impl Ending {
+    pub(super) fn new(background: &Background) -> Self {
+        Self(Some(background.clone()))
+    }
+
+    /// Leaves the waiting to the caller.
+    pub(super) fn take(mut self) -> Background {
+        self.0.take().expect("it is taken once, by value")
+    }
+}
+
+impl Deref for Ending {
+    type Target = Background;
+
+    fn deref(&self) -> &Background {
+        self.0.as_ref().expect("it is taken by value")
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(Background { reaper: Some(reaper), .. }) = &self.0
+            && may_block()
+        {
+            reaper.wait_until_empty();
+        }
+    }
+}
+
+/// Whether this is no async code. On a thread that is ending, tokio cannot block either.
+fn may_block() -> bool {
+    Handle::try_current().is_err_and(|error| error.is_missing_context())
 }
 
 /// A runtime that may be dropped anywhere. If no thread can be made for it, that is where the client is made, which may be async code.
@@ -131,6 +169,7 @@ async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::time::Duration;
 
     use tokio::time::Instant;
@@ -140,12 +179,15 @@ mod tests {
     use crate::key::LockKey;
     use crate::lease::Lease;
     use crate::lock::reaper::{Debt, Unwanted};
-    use crate::observe::Events;
+    use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_never_answers_keeps_the_thread_only_for_a_while() {
         let (lives, life) = mpsc::unbounded_channel();
-        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), Events::default()));
+        let left = LeftToTtl::default();
+        let settings = Settings { observers: vec![Box::new(left.clone())], ..Settings::default() };
+        let events = Events::new("memory", settings);
+        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), events));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
         Debt::new(Unwanted::new(lease), &reaper).incur();
         lives.send(reaper).unwrap();
@@ -155,5 +197,17 @@ mod tests {
         last_until_settled(life).await;
 
         assert_eq!(start.elapsed(), LockOptions::DEFAULT_OUTAGE_WAIT);
+        assert_eq!(*left.0.lock().unwrap(), ["k"]);
+    }
+
+    /// The keys whose releases were given up.
+    #[derive(Clone, Default)]
+    struct LeftToTtl(Arc<Mutex<Vec<String>>>);
+
+    impl Observer for LeftToTtl {
+        fn on_release_failed(&self, failed: &ReleaseFailed<'_>) {
+            assert!(!failed.retried);
+            self.0.lock().unwrap().push(failed.key.to_string());
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::striped::Striped;
 use crate::backend::{LockBackend, Revocation};
 use crate::clock::Instant;
 use crate::error::Error;
-use crate::key::LockKey;
+use crate::key::IntoKey;
 use crate::options::LockOptions;
 
 /// Hands out locks by name: the [`LockClient`](crate::LockClient) of code without a runtime.
@@ -71,7 +71,7 @@ impl LockClient {
     }
 
     fn with_background(client: crate::LockClient, background: Background) -> Self {
-        background.work_for(client.reaper());
+        let background = background.working_for(client.reaper());
         Self { client, background }
     }
 
@@ -80,11 +80,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::mutex`](crate::LockClient::mutex).
-    pub fn mutex<K>(&self, key: K) -> Result<Mutex, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn mutex(&self, key: impl IntoKey) -> Result<Mutex, Error> {
         Ok(Mutex::new(self.client.mutex(key)?, self.background.clone()))
     }
 
@@ -93,11 +89,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::reentrant_mutex`](crate::LockClient::reentrant_mutex).
-    pub fn reentrant_mutex<K>(&self, key: K) -> Result<ReentrantMutex, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn reentrant_mutex(&self, key: impl IntoKey) -> Result<ReentrantMutex, Error> {
         Ok(ReentrantMutex::new(self.client.reentrant_mutex(key)?, self.background.clone()))
     }
 
@@ -106,11 +98,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::rw_lock`](crate::LockClient::rw_lock).
-    pub fn rw_lock<K>(&self, key: K) -> Result<RwLock, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         Ok(RwLock::new(self.client.rw_lock(key)?, self.background.clone()))
     }
 
@@ -119,11 +107,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::semaphore`](crate::LockClient::semaphore).
-    pub fn semaphore<K>(&self, key: K, limit: u32) -> Result<Semaphore, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Ok(Semaphore::new(self.client.semaphore(key, limit)?, self.background.clone()))
     }
 
@@ -137,11 +121,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::striped`](crate::LockClient::striped).
-    pub fn striped<K>(&self, key: K, segments: u32) -> Result<Striped, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn striped(&self, key: impl IntoKey, segments: u32) -> Result<Striped, Error> {
         Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
     }
 
@@ -150,11 +130,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClient::election`](crate::LockClient::election).
-    pub fn election<K>(&self, key: K) -> Result<Election, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
@@ -166,11 +142,7 @@ impl LockClient {
     ///
     /// As [`LockClient::request_revocation`](crate::LockClient::request_revocation), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
-    pub fn request_revocation<K>(&self, key: K) -> Result<Revocation, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.background.block_on(self.client.request_revocation(key))
     }
 
@@ -187,6 +159,16 @@ impl LockClient {
     /// The time now, on the clock that [deadlines](super::Guard::deadline) are counted on.
     pub fn now(&self) -> Instant {
         self.client.now()
+    }
+
+    /// Asks the store whether it serves, and blocks until it has answered, for at most `within`. See [`LockClient::ping`](crate::LockClient::ping).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClient::ping`](crate::LockClient::ping), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// [async code](super).
+    pub fn ping(&self, within: Duration) -> Result<(), Error> {
+        self.background.block_on(self.client.ping(within))
     }
 
     /// Releases everything held through this client and its clones, then closes the backend.

@@ -1,10 +1,11 @@
 //! One leader at a time, who tells all others something.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::background::Background;
+use super::background::{Background, Ending};
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::description::Description;
 use crate::election::Leader;
 use crate::error::Error;
@@ -138,9 +139,9 @@ impl Election {
         let leadership = self.campaign(value)?;
         let output = work(&leadership);
         let Leadership { term, background } = leadership;
-        background.block_on(async {
+        background.take().block_on(async {
             // A loss until now is found before the output is looked at.
-            let output = term.run(async { output }).await?;
+            let output = term.while_held(async { output }).await?;
             done(output, term.resign().await)
         })
     }
@@ -161,16 +162,16 @@ impl Election {
     }
 
     fn leadership(&self, term: crate::Leadership) -> Leadership {
-        Leadership { term, background: self.background.clone() }
+        Leadership { term, background: Ending::new(&self.background) }
     }
 }
 
 /// The proof of leading: the [`Leadership`](crate::Leadership) of code without a runtime.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    // Dropped first, so that the thread still lives when the release is handed to it.
+    // Dropped first, so that the background waits for its release.
     term: crate::Leadership,
-    background: Background,
+    background: Ending,
 }
 
 impl Leadership {
@@ -232,7 +233,7 @@ impl Leadership {
     ///
     /// As [`Guard::release`](super::Guard::release).
     pub fn resign(self) -> Result<(), Error> {
-        self.background.block_on(self.term.resign())
+        self.background.take().block_on(self.term.resign())
     }
 }
 

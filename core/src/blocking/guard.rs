@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::background::Background;
+use super::background::{Background, Ending};
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
@@ -13,18 +13,19 @@ use crate::token::FencingToken;
 
 /// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
 ///
-/// While it lives, the lease is renewed in the background. Dropping it hands the release to the
-/// background thread: it never blocks or panics, also in async code.
+/// While it lives, the lease is renewed in the background. Dropping it is a [release](Self::release) whose errors go to the log: it
+/// blocks until the store has confirmed it, for two seconds at most. In async code it does not block, and the background thread goes
+/// on with it.
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
-    // Dropped first, so that the thread still lives when the release is handed to it.
+    // Dropped first, so that the background waits for its release.
     guard: LockGuard,
-    background: Background,
+    background: Ending,
 }
 
 impl Guard {
-    pub(super) fn new(guard: LockGuard, background: Background) -> Self {
-        Self { guard, background }
+    pub(super) fn new(guard: LockGuard, background: &Background) -> Self {
+        Self { guard, background: Ending::new(background) }
     }
 
     /// The key that is held.
@@ -100,6 +101,15 @@ impl Guard {
         self.background.block_on(self.guard.extend(ttl))
     }
 
+    /// Gives back some of the permits that it holds. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::give_back`], and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
+    pub fn give_back(&self, permits: u32) -> Result<(), Error> {
+        self.background.block_on(self.guard.give_back(permits))
+    }
+
     /// Ends the lease, and blocks until the store has confirmed it, for five seconds at most and no longer than until the
     /// [deadline](Self::deadline).
     ///
@@ -109,14 +119,14 @@ impl Guard {
     /// [async code](super). After any error the guard is gone just the same, and the
     /// release goes on in the background.
     pub fn release(self) -> Result<(), Error> {
-        self.background.block_on(self.guard.release())
+        self.background.take().block_on(self.guard.release())
     }
 
     /// Runs `work`, then releases. A release that gets no answer does not take the result away.
     pub(super) fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let output = work(&self);
         // A loss until now is found before the output is looked at.
-        self.background.block_on(self.guard.run_and_release(async |_guard| output))
+        self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 
     pub(super) fn share_with_readers(self) -> Result<Self, Error> {

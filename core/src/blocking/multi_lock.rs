@@ -1,13 +1,14 @@
 //! Several locks, of one kind or of several, all or none.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::background::Background;
+use super::background::{Background, Ending};
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
-use crate::key::LockKey;
-use crate::lock::guard::{LockGuard, done};
+use crate::key::{IntoKey, LockKey};
+use crate::lock::guard::LockGuard;
 use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::token::FencingToken;
@@ -52,11 +53,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`MultiLock::mutex`](crate::MultiLock::mutex).
-    pub fn mutex<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutex(key)?, ..self })
     }
 
@@ -65,11 +62,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`mutex`](Self::mutex).
-    pub fn mutexes<K>(self, keys: impl IntoIterator<Item = K>) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn mutexes(self, keys: impl IntoIterator<Item = impl IntoKey>) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.mutexes(keys)?, ..self })
     }
 
@@ -78,11 +71,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`MultiLock::read`](crate::MultiLock::read).
-    pub fn read<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.read(key)?, ..self })
     }
 
@@ -91,11 +80,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`read`](Self::read).
-    pub fn write<K>(self, key: K) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.write(key)?, ..self })
     }
 
@@ -104,11 +89,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`MultiLock::permits`](crate::MultiLock::permits).
-    pub fn permits<K>(self, key: K, permits: u32, limit: u32) -> Result<Self, Error>
-    where
-        K: TryInto<LockKey>,
-        Error: From<K::Error>,
-    {
+    pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         Ok(Self { lock: self.lock.permits(key, permits, limit)?, ..self })
     }
 
@@ -164,18 +145,26 @@ impl MultiLock {
     ///
     /// As [`Mutex::run`](super::Mutex::run), for each part.
     pub fn run<T>(&self, work: impl FnOnce(&MultiGuard) -> T) -> Result<T, Error> {
-        let guard = self.lock()?;
-        let output = work(&guard);
-        let MultiGuard { guard, background } = guard;
-        background.block_on(async {
-            // A loss until now is found before the output is looked at.
-            let output = guard.run(async { output }).await?;
-            done(output, guard.release().await)
-        })
+        self.lock()?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` if all parts are free; [`Busy`] if one is held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    pub fn try_run<T>(
+        &self,
+        work: impl FnOnce(&MultiGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock()? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     fn guard(&self, guard: crate::MultiGuard) -> MultiGuard {
-        MultiGuard { guard, background: self.background.clone() }
+        MultiGuard { guard, background: Ending::new(&self.background) }
     }
 }
 
@@ -183,9 +172,9 @@ impl MultiLock {
 /// runtime.
 #[must_use = "dropping a guard releases its locks"]
 pub struct MultiGuard {
-    // Dropped first, so that the thread still lives when the releases are handed to it.
+    // Dropped first, so that the background waits for its releases.
     guard: crate::MultiGuard,
-    background: Background,
+    background: Ending,
 }
 
 impl MultiGuard {
@@ -230,7 +219,28 @@ impl MultiGuard {
     /// As [`MultiGuard::release`](crate::MultiGuard::release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn release(self) -> Result<(), Error> {
-        self.background.block_on(self.guard.release())
+        self.background.take().block_on(self.guard.release())
+    }
+
+    /// Renews all leases now, with another TTL from now on. Blocks until the store has answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`MultiGuard::extend`](crate::MultiGuard::extend), and [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in
+    /// [async code](super).
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        self.background.block_on(self.guard.extend(ttl))
+    }
+
+    /// Whether the holders of any part were asked to finish early.
+    pub fn is_revocation_requested(&self) -> bool {
+        self.guard.is_revocation_requested()
+    }
+
+    fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = work(&self);
+        // A loss until now is found before the output is looked at.
+        self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }
 }
 

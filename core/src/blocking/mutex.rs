@@ -1,10 +1,11 @@
 //! One holder at a time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -86,6 +87,18 @@ impl Mutex {
     /// meanwhile: it may not have been alone. If the release gets no answer, that is no error.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if it is held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock()? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.

@@ -1,10 +1,11 @@
 //! One owner at a time, who may enter again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -100,6 +101,18 @@ impl ReentrantMutex {
     /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.lock()?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if it is held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock()? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock, the caller included.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -136,6 +137,54 @@ impl RwLock {
     /// As [`write`](Self::write), without `Timeout`.
     pub fn try_write_until(&self, instant: Instant) -> Result<Result<WriteGuard, Busy>, Error> {
         self.writer(self.lock.try_write_until(instant))
+    }
+
+    /// Runs `work` as a reader, and releases the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`read`](Self::read), before `work` is called, and those of [`Mutex::run`](super::Mutex::run).
+    pub fn run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        self.read()?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` as a reader if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_read`](Self::try_read), before `work` is called, and those of [`run_read`](Self::run_read).
+    pub fn try_run_read<T>(
+        &self,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_read()? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    /// Runs `work` as the writer, and releases the lock.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`write`](Self::write), before `work` is called, and those of [`Mutex::run`](super::Mutex::run).
+    pub fn run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        self.write()?.0.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` as the writer if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_write`](Self::try_write), before `work` is called, and those of [`run_write`](Self::run_write).
+    pub fn try_run_write<T>(
+        &self,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_write()? {
+            Ok(guard) => guard.0.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.

@@ -1,10 +1,11 @@
 //! A number of permits.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -106,6 +107,22 @@ impl Semaphore {
     /// Those of [`acquire`](Self::acquire), and those of [`Mutex::run`](super::Mutex::run).
     pub fn run<T>(&self, permits: u32, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.acquire(permits)?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` with so many `permits` if they are free; [`Busy`] if they are not, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_acquire`](Self::try_acquire), before `work` is called, and those of [`run`](Self::run).
+    pub fn try_run<T>(
+        &self,
+        permits: u32,
+        work: impl FnOnce(&Guard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_acquire(permits)? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     /// Asks the store how many permits are free. It may have changed by the time you read it.

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
 use crate::busy::Busy;
+use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::options::LockOptions;
@@ -103,14 +104,27 @@ impl Striped {
     ///
     /// As [`Mutex::run`](super::Mutex::run), and those of [`lock`](Self::lock).
     pub fn run<T>(&self, work: impl FnOnce(&StripedGuard) -> T) -> Result<T, Error> {
-        let guard = self.lock()?;
-        let output = work(&guard);
-        guard.guard.run_and_release(|_guard| output)
+        self.lock()?.run_and_release(work)
+    }
+
+    /// Makes one attempt, and runs `work` with the first segment that is free; [`Busy`] if all are held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    pub fn try_run<T>(
+        &self,
+        work: impl FnOnce(&StripedGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock()? {
+            Ok(guard) => guard.run_and_release(work).map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
     }
 
     fn guard(&self, guard: crate::StripedGuard) -> StripedGuard {
         let segment = guard.segment();
-        StripedGuard { guard: Guard::new(guard.into_guard(), self.background.clone()), segment }
+        StripedGuard { guard: Guard::new(guard.into_guard(), &self.background), segment }
     }
 }
 
@@ -134,6 +148,13 @@ impl StripedGuard {
     /// As [`Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         self.guard.release()
+    }
+}
+
+impl StripedGuard {
+    fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = work(&self);
+        self.guard.run_and_release(|_guard| output)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::queue::Asker;
 use crate::lock::reaper::{Debt, Reaper};
+use crate::lock::tries::Tries;
 use crate::lock::upkeep::Upkeep;
 use crate::lock::{Wait, closed, no_reply};
 use crate::observe::{Call, Events, WakeUp};
@@ -71,6 +72,7 @@ pub(crate) async fn acquire(
     claims: &[Claim],
     askers: &[Asker],
     wait: Wait,
+    tries: &mut Tries,
     options: &LockOptions,
     call: &Call<'_>,
 ) -> Result<Acquired, Error> {
@@ -94,14 +96,13 @@ pub(crate) async fn acquire(
         doubt: false,
         is_unanswered: false,
         wait,
-        pauses: options.retry.pauses(),
-        pauses_by_default: options.retry == Retry::default(),
-        pause_ends: None,
+        tries,
         place_due: Instant::FAR_FUTURE,
         outage_pauses: Retry::default().pauses(),
         spaced: started,
         outage_wait: options.outage_wait,
         lock_delay: options.lock_delay,
+        min_validity: options.min_validity,
         answered_at: started,
     };
     acquisition.run(started).await
@@ -127,10 +128,7 @@ struct Acquisition<'a> {
     /// An attempt got no answer: however late, it may put the lease in force once more.
     is_unanswered: bool,
     wait: Wait,
-    pauses: Pauses,
-    /// Nobody has said how long they are to be.
-    pauses_by_default: bool,
-    pause_ends: Option<Instant>,
+    tries: &'a mut Tries,
     /// By when the place in the store's queue is to be asked for again.
     place_due: Instant,
     /// Those between attempts that failed: whatever the caller's own, an outage may be over soon.
@@ -139,6 +137,8 @@ struct Acquisition<'a> {
     spaced: Instant,
     outage_wait: Duration,
     lock_delay: Duration,
+    /// With less left, a grant is of no use.
+    min_validity: Duration,
     /// When the store last answered, or this caller came, whichever is later.
     answered_at: Instant,
 }
@@ -281,14 +281,17 @@ impl Acquisition<'_> {
     /// An attempt is waited for until the caller's wait ends, and no longer than its grant would be of use.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
         let ends = self.asked.iter().map(|asked| asked.deadline(None, sent_at, self.lock_delay));
-        ends.min().unwrap_or(sent_at).min(self.wait.end())
+        let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
+        let is_known = self.refused.is_some();
+        of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
     }
 
     /// All leases, unless it is too late for one of them.
     fn granted(&mut self, grants: &[Grant], sent_at: Instant, now: Instant) -> Option<Vec<Owed>> {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let mut each = self.asked.iter().zip(grants);
-        if each.any(|(asked, grant)| now >= asked.deadline(Some(grant), sent_at, lock_delay)) {
+        let needed = now + self.min_validity;
+        if each.any(|(asked, grant)| needed >= asked.deadline(Some(grant), sent_at, lock_delay)) {
             return None;
         }
         let each = mem::take(&mut self.asked).into_iter().zip(grants);
@@ -314,7 +317,7 @@ impl Acquisition<'_> {
         if self.wait.is_over(now) || now >= outage_ends {
             return false;
         }
-        let Some(pause_ends) = self.pause_ends(now) else {
+        let Some(pause_ends) = self.pause_ends(now, refusal.as_ref().ok()) else {
             return false;
         };
         self.call.waits(refusal.as_ref().ok().map(|refusal| &refusal.held));
@@ -338,19 +341,19 @@ impl Acquisition<'_> {
     }
 
     /// The end of the pause that we are in, or else of the next one.
-    fn pause_ends(&mut self, now: Instant) -> Option<Instant> {
-        if self.pauses_by_default && self.is_called && self.place_due < Instant::FAR_FUTURE {
+    fn pause_ends(&mut self, now: Instant, refusal: Option<&Refusal>) -> Option<Instant> {
+        let is_called = self.is_called && self.place_due < Instant::FAR_FUTURE;
+        if self.tries.are_by_default() && is_called {
             // The store calls us up, and hears of us again when it is asked to keep our place.
             return Some(Instant::FAR_FUTURE);
         }
-        if let Some(ends) = self.pause_ends
-            && ends > now
-        {
-            return Some(ends);
-        }
-        let ends = now + self.pauses.next()?;
-        self.pause_ends = Some(ends);
-        Some(ends)
+        self.tries.pause_ends(now, refusal.and_then(Refusal::holder_left))
+    }
+}
+
+impl Refusal {
+    fn holder_left(&self) -> Option<Duration> {
+        self.held.remaining().or(self.retry_after)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::lease::Lease;
 use crate::lock::hold::{Hold, Leave, Passed, Term};
 use crate::lock::queue::Turn;
 use crate::lock::reaper::Debt;
+use crate::lock::runs;
 use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
 use crate::observe::{self, LockKind};
@@ -34,8 +35,20 @@ use crate::token::FencingToken;
 /// not (it was paused and does not know yet that its lease has ended) is the [token](Self::token),
 /// checked by the resource.
 ///
-/// Dropping a guard hands the release to a background task: it never blocks or panics, with or
-/// without a runtime. Without one, the key is free after the TTL.
+/// Dropping a guard hands the release to a background task: it does not block, and it never panics. Only where the last runtime that
+/// locked has ended, or is just ending, does a drop wait: a thread of the client's own sends the release, and drops wait for it, all
+/// together for two seconds at most. So a program may end with a guard in hand:
+///
+/// ```no_run
+/// # use leasehold_core::{LockClient, MemoryBackend};
+/// #[tokio::main]
+/// async fn main() -> Result<(), leasehold_core::Error> {
+///     let client = LockClient::new(MemoryBackend::new()); // or any other store
+///     let _guard = client.mutex("nightly-report")?.lock().await?;
+///     // … the report …
+///     Ok(()) // the key is free when the process is gone
+/// }
+/// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct LockGuard {
     hold: Arc<Hold>,
@@ -238,7 +251,24 @@ impl LockGuard {
         }
     }
 
-    /// Runs `future` under the lock, and drops it unfinished if the lease is lost.
+    /// Runs `future` for as long as the lease is in force, and drops it unfinished if that is lost. The guard is kept.
+    ///
+    /// With [`loss_grace`](crate::LockOptions::loss_grace), `future` is told by [`ending`](Self::ending) and dropped that much
+    /// later, at the [deadline](Self::deadline) at the latest.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// let total = guard.while_held(async { 40 + 2 }).await?;
+    /// assert!(guard.is_held());
+    /// # let _ = total;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -247,11 +277,14 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// As `future`; the guard is kept.
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+    pub async fn while_held<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         tokio::select! {
             biased;
-            Some(reason) = self.lost() => Err(self.lost_error(reason, Operation::Run)),
-            output = future.instrument(self.span(None)) => Ok(output),
+            Some(reason) = self.lost_for_good() => Err(self.lost_error(reason, Operation::Run)),
+            output = future.instrument(self.span(None)) => match self.loss() {
+                Some(reason) => Err(self.lost_error(reason, Operation::Run)),
+                None => Ok(output),
+            },
         }
     }
 
@@ -262,6 +295,98 @@ impl LockGuard {
 
     pub(crate) fn kind(&self) -> LockKind {
         self.hold.kind()
+    }
+
+    /// Waits until work under the lock has to come to an end: the lease is lost, or no more than
+    /// [`loss_grace`](crate::LockOptions::loss_grace) is left of it, since renewals fail or may not go on.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::{ErrorKind, LockClient, LockOptions, MemoryBackend};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let graceful = LockOptions::new().loss_grace(Duration::from_secs(1));
+    /// let job = client.mutex("job")?.with_options(graceful)?;
+    /// let ran = job.run(async |guard| {
+    ///     client.admin().force_release("job", "an example").await?;
+    ///     tokio::select! {
+    ///         () = std::future::pending() => {} // the work
+    ///         () = guard.ending() => println!("there is a second to clean up"),
+    ///     }
+    ///     Ok::<(), leasehold_core::Error>(())
+    /// });
+    /// assert_eq!(ran.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the next call tells of it again.
+    pub async fn ending(&self) {
+        let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
+        loop {
+            // Renewals push it meanwhile.
+            let ends = self.deadline() - grace;
+            let lost = clock::until(clock, ends, self.lost()).await;
+            if lost.is_some() || clock.now() >= self.deadline() - grace {
+                return;
+            }
+        }
+    }
+
+    /// Why the lease was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.hold.loss_of(self.term, self.upkeep.now())
+    }
+
+    /// Waits until the lease is lost and the grace for its work is over; `None` if the guard is gone before that.
+    pub(crate) async fn lost_for_good(&self) -> Option<LossReason> {
+        let reason = self.lost().await?;
+        let clock = self.upkeep.clock();
+        let ends = (clock.now() + self.hold.loss_grace()).min(self.deadline());
+        clock.sleep_until(ends).await;
+        Some(reason)
+    }
+
+    /// Gives back some of the permits that it holds, and keeps the others; callers that wait for them may come in.
+    ///
+    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then it keeps them closed.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::{LockClient, MemoryBackend};
+    ///
+    /// let connections = LockClient::new(MemoryBackend::new()).semaphore("connections", 3)?;
+    /// let guard = connections.acquire(3).await?;
+    /// guard.give_back(2).await?;
+    /// assert_eq!((guard.units(), connections.available().await?), (1, 2));
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it holds permits of a [`Semaphore`](crate::Semaphore), and more than so many: the last ones are given
+    /// back by [`release`](Self::release). [`ErrorKind::LeaseLost`] if the lease is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the permits are given back by the next renewal.
+    pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
+        let share = match self.hold.share() {
+            Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
+                Share::Units { units: units - permits, limit }
+            }
+            share => {
+                let message = format!("{permits} of {} units cannot be given back", share.units());
+                return Err(Error::new(ErrorKind::Invalid, message).with_key(self.key()));
+            }
+        };
+        self.reduce_to(share).await
     }
 
     /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
@@ -296,7 +421,12 @@ impl LockGuard {
 
     /// Makes the lease a reader's that was a writer's; others who read may come in at once.
     pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
-        let sharing = self.hold.start_sharing(Share::READER, self.upkeep.now());
+        self.reduce_to(Share::READER).await
+    }
+
+    /// Keeps only this much of the key; others may come in beside it at once.
+    async fn reduce_to(&self, share: Share) -> Result<(), Error> {
+        let sharing = self.hold.start_sharing(share, self.upkeep.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
             // Renewals ask for it from now on.
@@ -310,7 +440,8 @@ impl LockGuard {
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
-        let output = self.run(work(&self)).await?;
+        let work = runs::within(&self.upkeep, &self.hold, work(&self));
+        let output = self.while_held(work).await?;
         done(output, self.release().await)
     }
 

@@ -199,6 +199,10 @@ impl Hold {
         &self.filed
     }
 
+    pub(crate) fn loss_grace(&self) -> Duration {
+        self.options.loss_grace
+    }
+
     pub(crate) fn lock_delay(&self) -> Duration {
         self.options.lock_delay
     }

@@ -3,6 +3,7 @@
 pub(crate) mod reentrancy;
 
 pub(crate) mod queue;
+pub(crate) mod tries;
 
 pub(crate) mod acquire;
 
@@ -13,6 +14,8 @@ pub(crate) mod guard;
 pub(crate) mod deadline;
 pub(crate) mod hold;
 pub(crate) mod reaper;
+pub(crate) mod runs;
+mod stand_in;
 pub(crate) mod upkeep;
 
 use std::time::Duration;
@@ -20,11 +23,14 @@ use std::time::Duration;
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind};
 
+/// How long an answer is waited for, however short the wait: ten round trips to a server nearby.
+const REPLY_WAIT: Duration = Duration::from_millis(50);
+
 /// How long a call may wait: one budget for all stages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     asked_at: Instant,
-    /// No attempt is waited for past it, and none begins.
+    /// No attempt begins past it, and only the first answer is waited for.
     end: Instant,
     /// A refusal or failure of the first attempt is the outcome.
     once: bool,
@@ -68,9 +74,14 @@ impl Wait {
         self.asked_at
     }
 
-    /// The instant past which no attempt is waited for, and none begins.
+    /// The instant past which no attempt begins, and none but the first is waited for.
     pub(crate) fn end(self) -> Instant {
         self.end
+    }
+
+    /// The instant past which a first answer is not waited for. A wait that is shorter than a round trip would tell nothing else.
+    pub(crate) fn reply_end(self) -> Instant {
+        self.end.max(self.asked_at + REPLY_WAIT)
     }
 
     /// Whether a caller that was refused at `now` is not to ask again.

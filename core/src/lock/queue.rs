@@ -29,6 +29,7 @@ use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
+use crate::lock::tries::Tries;
 use crate::sync::{Mutex, lock};
 
 /// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
@@ -89,7 +90,8 @@ impl LocalQueue {
         Self { lines: Mutex::default(), max_waiters }
     }
 
-    /// Waits until the caller may ask the store, is handed a lease, or knows that others hold the key.
+    /// Waits until the caller may ask the store, is handed a lease, or knows that others hold the key, at the end of its wait or its
+    /// attempts.
     ///
     /// A call that makes one attempt never waits here. It is answered at once if the key is known to be held, by this process or
     /// by the store's last answer to the caller with the turn. Otherwise it asks the store itself: as long as that answer is
@@ -109,6 +111,7 @@ impl LocalQueue {
         wish: &Wish,
         back: Option<Return>,
         wait: Wait,
+        tries: &mut Tries,
         clock: &dyn Clock,
     ) -> Result<Next, Error> {
         if wait.is_once() && !wish.share.is_whole() {
@@ -117,7 +120,9 @@ impl LocalQueue {
         }
         match self.join(key, wish, back, wait, clock)? {
             Joining::Done(next) => Ok(next),
-            Joining::Line(waiting) => waiting.wait(wish.options.outage_wait, wait, clock).await,
+            Joining::Line(waiting) => {
+                waiting.wait(wish.options.outage_wait, wait, tries, clock).await
+            }
         }
     }
 

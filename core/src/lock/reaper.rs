@@ -13,6 +13,7 @@ use crate::backend::{LockBackend, Release, Renewal};
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::lease::{Lease, Tenure};
+use crate::lock::stand_in::{StandIn, Tasks};
 use crate::lock::{deadline, no_reply};
 use crate::loss::LossReason;
 use crate::observe::{Event, Events, ReleaseFailed};
@@ -35,9 +36,10 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 /// Each is tried until the store answers, or its TTL has freed it anyway.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     events: Events,
-    queue: Mutex<Queue>,
+    pub(super) queue: Mutex<Queue>,
+    pub(super) tasks: Tasks,
     /// Notified of changes that all tasks must see, since the task of any runtime may be idle.
     changed: Notify,
     /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
@@ -49,9 +51,11 @@ pub(crate) struct Reaper {
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+pub(super) struct Queue {
     /// By when each is tried, for the first time or again: meanwhile it keeps no others from being tried.
     left: BTreeMap<Place, Left>,
+    /// Works while no task does.
+    pub(super) stand_in: StandIn,
     next_id: u64,
     /// No more will come.
     finishing: bool,
@@ -197,6 +201,7 @@ impl Drop for Debt {
     fn drop(&mut self) {
         if self.owed {
             self.reaper.push(self.unwanted.clone());
+            self.reaper.stand_in();
         }
     }
 }
@@ -207,6 +212,7 @@ impl Reaper {
             clock,
             events,
             queue: Mutex::default(),
+            tasks: Tasks::default(),
             changed: Notify::new(),
             owed: AtomicUsize::new(0),
             is_awaited: AtomicBool::new(false),
@@ -214,7 +220,7 @@ impl Reaper {
         }
     }
 
-    /// Takes over a release that is owed. Never blocks, and needs no runtime.
+    /// Takes over a release that is owed.
     fn push(&self, unwanted: Unwanted) {
         let free_anyway = self.clock.now() + unwanted.lease.ttl();
         let left = Left { unwanted, free_anyway, pauses: Retry::unlimited().pauses() };
@@ -274,7 +280,13 @@ impl Reaper {
     /// One that was left to the tasks is settled: it may have been the last that they were kept for.
     fn note_done(&self) {
         self.note_settled();
-        if self.is_finished() {
+        let mut queue = lock(&self.queue);
+        if queue.is_empty() {
+            queue.stand_in.note_empty();
+        }
+        let is_finished = queue.is_finished();
+        drop(queue);
+        if is_finished {
             self.changed.notify_waiters();
         }
     }
@@ -322,12 +334,19 @@ impl Reaper {
     }
 
     fn is_finished(&self) -> bool {
-        let queue = lock(&self.queue);
-        queue.finishing && queue.left.is_empty()
+        lock(&self.queue).is_finished()
     }
 }
 
 impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finishing && self.is_empty()
+    }
+
     fn push(&mut self, left: Left) {
         self.left.insert((AT_ONCE, self.next_id), left);
         self.next_id += 1;
@@ -360,37 +379,49 @@ impl Trying<'_> {
 
     /// There is nothing left to do.
     fn settle(mut self) {
-        if self.take().is_some() {
+        let Some(place) = self.place.take() else { return };
+        // The task of another runtime may have it by now, or has settled it.
+        let was_left = lock(&self.reaper.queue).left.remove(&place).is_some();
+        if was_left {
             self.reaper.note_done();
         }
     }
 
     /// It is tried again after a pause, unless the store frees the key before.
     fn pause(mut self, error: &Error) {
-        let Some((id, mut left)) = self.take() else { return };
-        let pause = left.pauses.next().unwrap_or_default();
-        let at = self.reaper.clock.now() + pause;
-        let is_over = at >= left.free_anyway;
-        self.reaper.tell_failed(&left.unwanted, error, !is_over);
-        if is_over {
-            self.reaper.note_done();
-            return;
+        let now = self.reaper.clock.now();
+        let mut is_retried = None;
+        let given_up = self.put_back(|left| {
+            let at = now + left.pauses.next().unwrap_or_default();
+            let again = (at < left.free_anyway).then_some(at);
+            is_retried = Some(again.is_some());
+            again
+        });
+        if let Some(is_retried) = is_retried {
+            self.reaper.tell_failed(&self.unwanted, error, is_retried);
         }
-        lock(&self.reaper.queue).left.insert((at, id), left);
+        if given_up {
+            self.reaper.note_done();
+        }
     }
 
-    /// Takes the release out of the queue; `None` if the task of another runtime has it by now, or has settled it.
-    fn take(&mut self) -> Option<(u64, Left)> {
-        let place = self.place.take()?;
-        let left = lock(&self.reaper.queue).left.remove(&place)?;
-        Some((place.1, left))
+    /// Puts the release back in the queue, for another time: `true` if there is none, and it is left no more. Does nothing if the task of
+    /// another runtime has it by now, or has settled it.
+    fn put_back(&mut self, time: impl FnOnce(&mut Left) -> Option<Instant>) -> bool {
+        let Some(place) = self.place.take() else { return false };
+        let mut queue = lock(&self.reaper.queue);
+        let Some(mut left) = queue.left.remove(&place) else { return false };
+        match time(&mut left) {
+            Some(at) => queue.left.insert((at, place.1), left).is_some(),
+            None => true,
+        }
     }
 }
 
 impl Drop for Trying<'_> {
     fn drop(&mut self) {
-        if let Some((id, left)) = self.take() {
-            lock(&self.reaper.queue).left.insert((AT_ONCE, id), left);
+        if self.place.is_some() {
+            self.put_back(|_| Some(AT_ONCE));
             self.reaper.changed.notify_waiters();
         }
     }

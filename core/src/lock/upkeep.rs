@@ -69,7 +69,10 @@ impl Upkeep {
     fn task(&self) -> impl Future<Output = ()> + Send + 'static {
         let (watchdog, reaper) = (Arc::clone(&self.watchdog), Arc::clone(&self.reaper));
         let backend = Arc::clone(&self.backend);
+        let attendance = reaper.attend(&backend);
         async move {
+            // Dropped after all that is under way, which goes back to the reaper before.
+            let _attendance = attendance;
             // Both are polled whenever one of them is woken, in this order.
             tokio::select! {
                 biased;

@@ -65,7 +65,7 @@ pub enum Op<'a> {
     List {
         /// Of encoded names.
         prefix: &'a str,
-        /// What the page before said.
+        /// The end of the page before.
         after: Option<&'a str>,
     },
     /// [`LockBackend::release`](crate::LockBackend::release)

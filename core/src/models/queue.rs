@@ -11,7 +11,9 @@ use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
 use crate::clock::Clock;
 use crate::lock::Wait;
 use crate::lock::queue::{Asker, LocalQueue, Next, Wish};
+use crate::lock::tries::Tries;
 use crate::options::LockOptions;
+use crate::retry::Retry;
 use crate::share::Share;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
@@ -132,7 +134,16 @@ impl Scene {
 async fn turn(queue: Arc<LocalQueue>) -> Asker {
     let wish = Wish { share: Share::Whole, owner: None, options: Arc::new(LockOptions::default()) };
     let wait = Wait::lasting(None, Stopped.now());
-    let next = queue.turn(&key(), &wish, None, wait, &Stopped).await;
+    let next = queue
+        .turn(
+            &key(),
+            &wish,
+            None,
+            wait,
+            &mut Tries::new(&Retry::default(), Stopped.now()),
+            &Stopped,
+        )
+        .await;
     match next.expect("there is room, and no outage") {
         Next::Ask(asker) => asker,
         Next::Guard(_) | Next::Held(_) => unreachable!("no caller holds a lease"),

@@ -1,21 +1,22 @@
 //! The proof of several leases.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use tracing::{Instrument, Span};
 
 use crate::clock::Instant;
 use crate::error::{Error, ErrorKind, Operation};
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
-use crate::loss::LossReason;
+use crate::key::{IntoKey, LockKey};
+use crate::lock::guard::{LockGuard, done};
+use crate::loss::{LeaseState, LossReason};
 
 /// The proof of the leases on all keys of a [`MultiLock`](crate::MultiLock).
 ///
@@ -25,8 +26,7 @@ use crate::loss::LossReason;
 ///
 /// Each part is a [`LockGuard`] with a token of its own.
 ///
-/// Dropping it hands the releases to a background task, the last key first: it never blocks or panics, with
-/// or without a runtime. Without one, the keys are free after the TTL.
+/// Dropping it hands the releases to a background task, the last key first, as dropping a [`LockGuard`] does.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -93,8 +93,8 @@ impl MultiGuard {
     }
 
     /// The guard of the part `key`, and so its token; `None` if that is no part.
-    pub fn get<K: TryInto<LockKey>>(&self, key: K) -> Option<&LockGuard> {
-        let key = key.try_into().ok()?;
+    pub fn get(&self, key: impl IntoKey) -> Option<&LockGuard> {
+        let key = key.into_key().ok()?;
         self.guards.iter().find(|guard| *guard.key() == key)
     }
 
@@ -153,7 +153,63 @@ impl MultiGuard {
         })
     }
 
-    /// Runs `future` while all parts are held, and drops it unfinished if any is lost.
+    /// Waits until any lease is [unsure](crate::LeaseState::Unsure) or lost, and tells which: time to finish early.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn unsure(&self) -> (LockKey, LeaseState) {
+        let parts = self
+            .guards
+            .iter()
+            .map(|part| Box::pin(async move { (part.key().clone(), part.unsure().await) }));
+        select_all(parts).await.0
+    }
+
+    /// Waits until the holders of any part are [asked](crate::LockClient::request_revocation) to finish early, and tells of which; `None` if
+    /// the guard is released or dropped before that. See [`LockGuard::revocation_requested`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
+    pub fn revocation_requested(&self) -> impl Future<Output = Option<LockKey>> + Send + 'static {
+        let part = |guard: &LockGuard| {
+            let (key, asked) = (guard.key().clone(), guard.revocation_requested());
+            asked.map(|asked| asked.then_some(key)).boxed()
+        };
+        let mut parts: FuturesUnordered<_> = self.guards.iter().map(part).collect();
+        async move {
+            while let Some(asked) = parts.next().await {
+                if asked.is_some() {
+                    return asked;
+                }
+            }
+            None
+        }
+    }
+
+    /// Whether the holders of any part were asked to finish early.
+    pub fn is_revocation_requested(&self) -> bool {
+        self.guards.iter().any(LockGuard::is_revocation_requested)
+    }
+
+    /// Renews all leases now, with another TTL from now on, as [`LockGuard::extend`] does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::extend`]: [`ErrorKind::LeaseLost`] if any part is lost, else the first that a renewal failed with. The others are
+    /// extended all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::extend`].
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        first_error(join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await)
+    }
+
+    /// Runs `future` for as long as all parts are held, and drops it unfinished if any is lost. The guard is kept.
+    ///
+    /// As [`LockGuard::while_held`], it grants [`loss_grace`](crate::LockOptions::loss_grace) to `future`.
     ///
     /// # Errors
     ///
@@ -162,11 +218,25 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// As `future`; the guard is kept.
-    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+    pub async fn while_held<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        let error =
+            |part: &LockGuard, reason| lost_error(&(part.key().clone(), reason), Operation::Run);
+        let ends = self.guards.iter().map(|part| {
+            Box::pin(async move {
+                match part.lost_for_good().await {
+                    Some(reason) => (part, reason),
+                    None => pending().await,
+                }
+            })
+        });
+        let loss = |part| LockGuard::loss(part).map(|reason| (part, reason));
         tokio::select! {
             biased;
-            Some(lost) = self.lost() => Err(lost_error(&lost, Operation::Run)),
-            output = future.instrument(self.span()) => Ok(output),
+            ((part, reason), ..) = select_all(ends) => Err(error(part, reason)),
+            output = future.instrument(self.span()) => match self.guards.iter().find_map(loss) {
+                Some((part, reason)) => Err(error(part, reason)),
+                None => Ok(output),
+            },
         }
     }
 
@@ -174,6 +244,14 @@ impl MultiGuard {
     fn span(&self) -> Span {
         let spans = self.guards.iter().fold(None, |outer, guard| Some(guard.span(outer.as_ref())));
         spans.unwrap_or_else(Span::none)
+    }
+
+    pub(crate) async fn run_and_release<T>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> T,
+    ) -> Result<T, Error> {
+        let output = self.while_held(work(&self)).await?;
+        done(output, self.release().await)
     }
 
     /// Ends all leases, the last key first, and waits until the store has confirmed it.
@@ -190,9 +268,7 @@ impl MultiGuard {
     /// Safe to drop: the releases go on in the background.
     pub async fn release(mut self) -> Result<(), Error> {
         let releases = mem::take(&mut self.guards).into_iter().rev().map(LockGuard::release);
-        let errors = join_all(releases).await.into_iter().filter_map(Result::err);
-        // Whether it was lost weighs more than whether it is known to be released.
-        errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
+        first_error(join_all(releases).await)
     }
 }
 
@@ -212,6 +288,12 @@ impl fmt::Debug for MultiGuard {
         f.write_str("MultiGuard")?;
         f.debug_list().entries(&self.guards).finish()
     }
+}
+
+/// The first error. Whether a part was lost weighs more than whether a request is known to have been applied.
+fn first_error(outcomes: Vec<Result<(), Error>>) -> Result<(), Error> {
+    let errors = outcomes.into_iter().filter_map(Result::err);
+    errors.min_by_key(|error| error.kind() != ErrorKind::LeaseLost).map_or(Ok(()), Err)
 }
 
 /// The error of one whose part was lost.

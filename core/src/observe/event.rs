@@ -46,7 +46,7 @@ pub enum LockKind {
 pub struct Waiting<'a> {
     /// The lock.
     pub lock: Subject<'a>,
-    /// A holder that the store has named. `None` behind other callers of this process.
+    /// A holder that the store has named. `None` behind other callers of this process, and for a store that names none or does not answer.
     pub holder: Option<&'a Holder>,
 }
 
@@ -56,7 +56,7 @@ pub struct Waiting<'a> {
 pub struct LongWait<'a> {
     /// The lock.
     pub lock: Subject<'a>,
-    /// The holder that the store named last. `None` behind other callers of this process.
+    /// The holder that the store named last. `None` as in [`Waiting::holder`].
     pub holder: Option<&'a Holder>,
     /// How long, since the call.
     pub waited: Duration,

@@ -74,13 +74,10 @@ fn waiting(Waiting { lock, holder }: &Waiting<'_>) {
 }
 
 fn long_wait(LongWait { lock, holder, waited }: &LongWait<'_>) {
-    let by = match holder {
-        Some(holder) => format!("held by {}", Named(holder)),
-        None => "behind another caller of this process".to_owned(),
-    };
+    let by = holder.map_or_else(String::new, |holder| format!(", held by {}", Named(holder)));
     let (key, holder) = (lock.key, holder.map(|holder| display(Named(holder))));
     event!(name: "leasehold.long_wait", target: TARGET, Level::INFO,
-        %key, kind = %lock.kind, holder, ?waited, "has waited {waited:.0?} for {key}, {by}");
+        %key, kind = %lock.kind, holder, ?waited, "has waited {waited:.0?} for {key}{by}");
 }
 
 fn woken(Woken { lock, by }: &Woken<'_>) {

@@ -45,9 +45,9 @@ impl<B: LockBackend> Quorum<B> {
         Ok(views.into_iter().fold(inspection, Inspection::with_member))
     }
 
-    /// Lists the keys of so many members as make a majority, one after the other: what a majority has, each of them or another of them has.
-    /// `after`: the member to ask, how many have told all before it, and what it said last.
-    pub(super) async fn list_of_majority(
+    /// Lists the keys of all members that answer, a majority at least, one member after the other.
+    /// `after`: the member to ask, how many of those before it have told all, and what it said last.
+    pub(super) async fn list_of_members(
         &self,
         prefix: &str,
         after: Option<&str>,
@@ -57,7 +57,7 @@ impl<B: LockBackend> Quorum<B> {
             None => (0, 0, None),
         };
         let members = &self.members;
-        loop {
+        while number < members.len() {
             let ends = members.clock.now() + members.member_timeout;
             let page = members.member(number).store.list(prefix, inner.as_deref());
             let page = clock::until(&*members.clock, ends, page).await;
@@ -65,7 +65,7 @@ impl<B: LockBackend> Quorum<B> {
                 Ok(page) => {
                     let next = match page.next() {
                         Some(inner) => Some(format!("{number} {told} {inner}")),
-                        None if told + 1 == members.majority() => None,
+                        None if number + 1 == members.len() => None,
                         None => Some(format!("{} {} ", number + 1, told + 1)),
                     };
                     return Ok(page.with_next(next));
@@ -73,10 +73,11 @@ impl<B: LockBackend> Quorum<B> {
                 Err(error) => error,
             };
             (number, inner) = (number + 1, None);
-            if members.len() - number < members.majority() - told {
+            if told + members.len() - number < members.majority() {
                 return Err(error);
             }
         }
+        Ok(KeyPage::default())
     }
 
     fn by_majority(&self, answers: &[Inspection]) -> Inspection {

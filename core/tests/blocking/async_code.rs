@@ -4,7 +4,7 @@ use super::*;
 
 /// All calls that wait; what they come to.
 fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
-    let now = Instant::now();
+    let now = now();
     let mutex = client.mutex("m").unwrap();
     let reentrant = client.reentrant_mutex("r").unwrap();
     let lock = client.rw_lock("rw").unwrap();
@@ -41,6 +41,7 @@ fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
         kind(permits.run(1, plain)),
         kind(permits.available()),
         kind(admin.inspect("k")),
+        kind(admin.list("").unwrap().next_page()),
         kind(admin.force_release("k", "part of the test")),
         kind(client.request_revocation("k")),
         kind(client.shutdown(SHORT)),

@@ -78,3 +78,51 @@ fn a_dropped_guard_is_released_though_an_idle_runtime_has_used_the_client() {
 
     wait_until(|| store.keys() == 0);
 }
+
+#[test]
+fn a_dropped_guard_is_released_when_its_drop_returns() {
+    let (client, store, faults) = client_with(LockOptions::new());
+    let slow = || faults.inject(Operation::Release, Fault::DelayRequest(SHORT), 1);
+
+    let guard = client.mutex("k").unwrap().lock().unwrap();
+    slow();
+    drop(guard);
+    assert_eq!(store.keys(), 0);
+
+    let guard = client.multi_lock().mutexes(["one", "other"]).unwrap().lock().unwrap();
+    slow();
+    drop(guard);
+    assert_eq!(store.keys(), 0);
+
+    let term = client.election("leader").unwrap().campaign("here").unwrap();
+    slow();
+    drop(term);
+    assert_eq!(store.keys(), 0);
+}
+
+#[test]
+fn a_drop_in_async_code_does_not_wait() {
+    let (client, store, faults) = client_with(LockOptions::new());
+    let guard = client.mutex("k").unwrap().lock().unwrap();
+    faults.inject(Operation::Release, Fault::DelayRequest(SHORT), 1);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+
+    runtime.block_on(async { drop(guard) });
+
+    assert_eq!(store.keys(), 1);
+    wait_until(|| store.keys() == 0);
+}
+
+#[test]
+fn a_store_that_does_not_answer_delays_all_drops_together_by_two_seconds() {
+    let (client, _store, faults) = client_with(LockOptions::new());
+    let guards: Vec<_> =
+        (0..10).map(|n| client.mutex(format!("{n}")).unwrap().lock().unwrap()).collect();
+    faults.inject(Operation::Release, Fault::SwallowRequest, 1_000);
+    let start = Instant::now();
+
+    drop(guards);
+
+    let waited = start.elapsed().as_secs();
+    assert!((2..4).contains(&waited), "{waited} s");
+}

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_core::blocking::{Guard, LockClient, Mutex};
+use leasehold_core::clock::{self, Clock, SystemClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockOptions, LossReason, MemoryBackend, Operation, OwnerId,
@@ -40,6 +41,11 @@ fn client_with(options: LockOptions) -> (LockClient, MemoryBackend, Faults) {
         Ok(leasehold_core::LockClient::builder(backend).options(options).build()?.erase())
     });
     (client.unwrap(), store, faults)
+}
+
+/// The time on the clock of clients.
+fn now() -> clock::Instant {
+    SystemClock.now()
 }
 
 /// Waits for what another thread is about to bring about.

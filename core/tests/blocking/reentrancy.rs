@@ -11,7 +11,7 @@ fn is_the_threads() {
         mutex.lock().unwrap(),
         mutex.try_lock().unwrap().unwrap(),
         mutex.try_lock_for(SHORT).unwrap().unwrap(),
-        mutex.try_lock_until(Instant::now()).unwrap().unwrap(),
+        mutex.try_lock_until(now()).unwrap().unwrap(),
     ];
     let inside = mutex.run(|guard| guard.token().number()).unwrap();
 

@@ -10,11 +10,11 @@ fn lets_readers_share_and_a_writer_be_alone() {
         lock.read().unwrap(),
         lock.try_read().unwrap().unwrap(),
         elsewhere(|| lock.try_read_for(LONG).unwrap().unwrap()),
-        lock.try_read_until(Instant::now() + LONG).unwrap().unwrap(),
+        lock.try_read_until(now() + LONG).unwrap().unwrap(),
     ];
     assert!(lock.try_write().unwrap().is_err());
     assert!(lock.try_write_for(SHORT).unwrap().is_err());
-    assert!(lock.try_write_until(Instant::now() + SHORT).unwrap().is_err());
+    assert!(lock.try_write_until(now() + SHORT).unwrap().is_err());
     for reader in readers {
         reader.release().unwrap();
     }
@@ -25,7 +25,7 @@ fn lets_readers_share_and_a_writer_be_alone() {
     writer.release().unwrap();
     lock.try_write().unwrap().unwrap().release().unwrap();
     lock.try_write_for(LONG).unwrap().unwrap().release().unwrap();
-    let writer = lock.try_write_until(Instant::now() + LONG).unwrap().unwrap();
+    let writer = lock.try_write_until(now() + LONG).unwrap().unwrap();
     assert!(writer.is_held() && lock.is_locked().unwrap());
     writer.into_guard().release().unwrap();
 }

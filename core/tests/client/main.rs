@@ -64,7 +64,7 @@ async fn futures_that_users_await_may_be_spawned() {
     let spawned = tokio::spawn(async move {
         let guard = mutex.lock().await.unwrap();
         guard.extend(TTL).await.unwrap();
-        guard.run(async {}).await.unwrap();
+        guard.while_held(async {}).await.unwrap();
         guard.release().await.unwrap();
         let from_mutex = mutex.run(async |guard| guard.token().number()).await.unwrap();
         from_mutex + reentrant.run(async |guard| guard.token().number()).await.unwrap()

@@ -41,7 +41,7 @@ async fn lead_one_at_a_time_however_many_there_are_and_however_they_leave() {
             candidates.spawn(async move {
                 for round in 0..5 {
                     let term = election.campaign(format!("{process}.{n}")).await.unwrap();
-                    let led = term.run(async {
+                    let led = term.while_held(async {
                         let _leading = stage.enter(&term);
                         if (n + round) % 4 == 3 {
                             // Cut off, it works on until it is stopped.
@@ -153,7 +153,7 @@ async fn wait_as_long_as_they_were_told_and_not_longer() {
     assert_eq!(world.clock.now(), asked_at + ms(1_000));
     assert_eq!(election.campaign("v").await.unwrap_err().kind(), ErrorKind::Timeout);
     assert_eq!(world.clock.now(), asked_at + ms(3_000));
-    let past = std::time::Instant::now();
+    let past = world.clock.now();
     assert!(election.try_campaign_until("v", past).await.unwrap().is_err());
     assert_eq!(world.clock.now(), asked_at + ms(3_000));
 }

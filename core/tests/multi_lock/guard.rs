@@ -119,7 +119,7 @@ async fn may_be_awaited_for_in_a_task() {
 
     let spawned = tokio::spawn(async move {
         let guard = whole.lock().await.unwrap();
-        guard.run(async {}).await.unwrap();
+        guard.while_held(async {}).await.unwrap();
         guard.release().await.unwrap();
         whole.try_lock_for(ms(1)).await.unwrap().unwrap().release().await.unwrap();
         whole.run(async |guard| guard.guards().len()).await.unwrap()

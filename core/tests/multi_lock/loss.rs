@@ -110,7 +110,7 @@ async fn by_a_clock_that_jumps_ends_what_is_run_before_it_is_polled_again() {
         LockClient::builder(store).clock(clock.clone()).options(options()).build().unwrap();
     let guard = client.multi_lock().mutexes(KEYS).unwrap().lock().await.unwrap();
 
-    let mut work = pin!(guard.run(std::future::pending::<()>()));
+    let mut work = pin!(guard.while_held(std::future::pending::<()>()));
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(work.as_mut().poll(&mut cx).is_pending());
     clock.jump(TTL);

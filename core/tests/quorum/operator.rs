@@ -44,6 +44,33 @@ async fn inspection_without_a_majority_names_the_silent_members() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn list_has_the_keys_of_a_majority_that_answers() {
+    let servers = Servers::found(5).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[0].store.wipe();
+    servers.0[1].set(State::Down);
+
+    let mut keys = client.admin().list("").unwrap();
+    let mut found = Vec::new();
+    while let Some(page) = keys.next_page().await.unwrap() {
+        found.extend(page);
+    }
+    servers.0[3..].iter().for_each(|server| server.set(State::Silent));
+    let mut keys = client.admin().list("").unwrap();
+    let error = loop {
+        match keys.next_page().await {
+            Ok(page) => assert!(page.is_some(), "three of five tell nothing"),
+            Err(error) => break error,
+        }
+    };
+
+    assert!(!found.is_empty() && found.iter().all(|found| *found == key()), "{found:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
 async fn new_quorum_is_established_with_all_members() {
     let servers = Servers::start(3);
     servers.0[2].set(State::Down);

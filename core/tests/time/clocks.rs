@@ -49,7 +49,7 @@ async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {
     clock.jump_ms.store(60_000, Ordering::SeqCst);
 
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
-    assert_eq!(guard.run(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    assert_eq!(guard.while_held(async {}).await.unwrap_err().kind(), ErrorKind::LeaseLost);
     assert_eq!(guard.lost().await, Some(LossReason::Expired));
 }
 
@@ -60,7 +60,7 @@ async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
     let guard = lock(&client).await;
 
     let mut polls = 0;
-    let work = guard.run(poll_fn(|_cx| {
+    let work = guard.while_held(poll_fn(|_cx| {
         polls += 1;
         clock.jump_ms.store(60_000, Ordering::SeqCst);
         if polls == 1 { Poll::Pending } else { Poll::Ready("done") }

@@ -11,7 +11,7 @@ use leasehold_testbed::{
 };
 
 use super::connect;
-use super::rights::{DOCUMENTED, OF_CLUSTERS};
+use super::rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS};
 use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
@@ -111,6 +111,19 @@ async fn the_documented_rules_are_enough_and_no_more() {
         let error = all_operations(&backend).await.expect_err(needless);
         assert_eq!(error.kind(), ErrorKind::Denied, "without {needless}: {error}");
     }
+}
+
+#[tokio::test]
+async fn listing_keys_takes_a_right() {
+    let redis = redis_with(&format!("{DOCUMENTED} {OF_LISTS}")).await;
+    let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
+    backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    assert_eq!(backend.list("", None).await.unwrap().keys(), [lease.key().clone()]);
+
+    let redis = redis_with(DOCUMENTED).await;
+    let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
+    assert_eq!(backend.list("", None).await.unwrap_err().kind(), ErrorKind::Denied);
 }
 
 #[tokio::test]

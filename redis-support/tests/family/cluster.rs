@@ -56,6 +56,30 @@ async fn locks_are_spread_over_all_servers() {
 }
 
 #[tokio::test]
+async fn keys_of_all_servers_are_listed() {
+    let redis = three().await;
+    let client = client(&redis).await;
+    let mut names = one_with_each(&redis).await;
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(lock(&client, name).await);
+    }
+
+    let mut keys = client.admin().list("job").unwrap();
+    let mut found = Vec::new();
+    while let Some(page) = keys.next_page().await.unwrap() {
+        found.extend(page.iter().map(ToString::to_string));
+    }
+
+    names.sort();
+    found.sort();
+    assert_eq!(found, names);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn one_seed_is_enough() {
     let redis = three().await;
     let url = format!("redis-cluster://{}", redis.node_address(1));

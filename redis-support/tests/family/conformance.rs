@@ -14,7 +14,7 @@ use leasehold_testbed::{
 };
 use tokio::sync::RwLock;
 
-use rights::{DOCUMENTED, OF_CLUSTERS, OF_MEMBERS};
+use rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS, OF_MEMBERS};
 
 #[path = "rights.rs"]
 #[expect(dead_code, reason = "the rights to survive a restart are for other tests")]
@@ -25,7 +25,7 @@ pub(crate) const CLUSTER_LACKS: &[Need] = &[Need::Membership, Need::Together];
 
 /// All pass the suite with just the rights that are documented.
 fn user(more_rights: &str) -> String {
-    format!("user locker on >secret {DOCUMENTED} {more_rights}")
+    format!("user locker on >secret {DOCUMENTED} {OF_LISTS} {more_rights}")
 }
 
 /// Servers that let in nobody else.

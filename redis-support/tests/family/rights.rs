@@ -5,6 +5,9 @@ pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* &lock
     +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time +client|tracking +client|caching \
     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
+/// A list of keys takes this in addition.
+pub(crate) const OF_LISTS: &str = "+scan";
+
 /// A member of a quorum takes these in addition.
 pub(crate) const OF_MEMBERS: &str = "+info +getex";
 

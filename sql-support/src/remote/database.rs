@@ -160,6 +160,10 @@ impl<D: Driver> Database for Remote<D> {
         self.ask(text).await?.standing()
     }
 
+    fn disconnect(&self) {
+        self.run.disconnect();
+    }
+
     async fn close(&self) {
         self.driver.close();
         self.run.close().await;

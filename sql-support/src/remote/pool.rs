@@ -1,8 +1,8 @@
 //! Connections of our own.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, mem};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
@@ -100,6 +100,14 @@ impl<C: Connector> Run for Pool<C> {
         // Only one that has answered in full, without an error, is used again: another may be in a transaction.
         lane.put_back(link);
         Ok(rows)
+    }
+
+    fn disconnect(&self) {
+        for lane in [&self.asks, &self.releases, &self.renews] {
+            let idle = mem::take(&mut *lane.idle());
+            // Not locked any more: a connection may tell others of its end.
+            drop(idle);
+        }
     }
 
     async fn close(&self) {

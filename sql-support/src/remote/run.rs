@@ -34,6 +34,9 @@ pub trait Run: Debug + Send + Sync + 'static {
         limit: Duration,
     ) -> Result<Vec<Row>, RunError>;
 
+    /// Gives up the connections that are not the application's. Later texts make others.
+    fn disconnect(&self) {}
+
     /// Closes connections that are not the application's.
     async fn close(&self) {}
 }

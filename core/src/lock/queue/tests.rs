@@ -11,6 +11,7 @@ use crate::lease::{Fingerprint, Lease};
 use crate::lock::hold::Granted;
 use crate::observe::{Events, LockKind};
 use crate::options::LockOptions;
+use crate::retry::Retry;
 use crate::share::Share;
 use crate::watch::KeyWatch;
 
@@ -40,10 +41,15 @@ async fn next(
     wait: Wait,
     clock: &dyn Clock,
 ) -> Result<Next, Error> {
-    queue.turn(key, &wish(share), None, wait, clock).await
+    queue.turn(key, &wish(share), None, wait, &mut tries(), clock).await
+}
+
+fn tries() -> Tries {
+    Tries::new(&Retry::default(), ZERO)
 }
 
 /// Waits for the turn to ask for the whole key.
+
 async fn turn(queue: &Arc<LocalQueue>, key: &LockKey, clock: &dyn Clock) -> Asker {
     match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,
@@ -283,7 +289,7 @@ async fn a_caller_that_was_refused_has_its_place_again() {
     let clock = TokioClock::new();
     let reader = |back| {
         let (queue, key, clock) = (&queue, &key, &clock);
-        async move { queue.turn(key, &wish(Share::READER), back, for_ever(), clock).await }
+        async move { queue.turn(key, &wish(Share::READER), back, for_ever(), &mut tries(), clock).await }
     };
     let Next::Ask(first) = reader(None).await.unwrap() else { panic!() };
     let Next::Ask(second) = reader(None).await.unwrap() else { panic!() };
@@ -307,12 +313,13 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let clock = TokioClock::new();
     let fair = Wish { options: Arc::new(LockOptions::new().fair(true)), ..wish(Share::Whole) };
     let asking = turn(&queue, &key, &clock).await;
-    let alone = queue.turn(&key, &fair, None, for_ever(), &clock).await.unwrap();
+    let alone = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
 
     for wish in [&wish(Share::Whole), &fair] {
-        let refused = queue.turn(&key, wish, None, for_ever(), &clock).await.unwrap_err();
+        let refused =
+            queue.turn(&key, wish, None, for_ever(), &mut tries(), &clock).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
         assert!(refused.to_string().contains("3 callers"), "{refused}");
     }
@@ -321,10 +328,10 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
     drop(alone);
-    let again = queue.turn(&key, &fair, None, for_ever(), &clock).await.unwrap();
+    let again = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
     // A holder does not wait.
     let _held = granted(asking, Share::Whole, &clock);
-    let more = queue.turn(&key, &fair, None, for_ever(), &clock).await.unwrap();
+    let more = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
     drop((again, more));
 }
 

@@ -13,7 +13,11 @@ use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind, Operation};
 use crate::key::LockKey;
 use crate::lock::Wait;
+use crate::lock::tries::Tries;
 use crate::sync::Notify;
+
+/// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
+const FIRST_ANSWER: Duration = Duration::from_millis(25);
 
 /// A caller in line. Dropping it leaves the line.
 #[derive(Debug)]
@@ -31,49 +35,79 @@ impl Waiting<'_> {
         mut self,
         outage_wait: Duration,
         wait: Wait,
+        tries: &mut Tries,
         clock: &dyn Clock,
     ) -> Result<Next, Error> {
         loop {
             let outage = Arc::clone(&self.outage);
             let mut begins = pin!(outage.notified());
             begins.as_mut().enable();
+            let now = clock.now();
             let told_at = self.queue.at(self.key, |line, _| line.outage_since());
+            let answer = tries.may_end().then(|| self.answer(now));
             let told_at = told_at
                 .map_or(Instant::FAR_FUTURE, |since| since.max(wait.asked_at()) + outage_wait);
-            let look_at = told_at.min(wait.end());
+            let end = if now < wait.end() { wait.end() } else { wait.reply_end() };
+            let next_try = match answer {
+                None => Instant::FAR_FUTURE,
+                Some(None) => now + FIRST_ANSWER,
+                Some(Some(answer)) => match tries.pause_ends(now, holder_left(&answer)) {
+                    Some(ends) => ends,
+                    None => return answer,
+                },
+            };
+            let look_at = told_at.min(end).min(next_try);
             let event = clock::until(clock, look_at, select(&mut self.next, begins)).await;
             let now = clock.now();
-            let next = match event {
+            match event {
                 Some(Either::Left((next, _))) => {
-                    Some(next.expect("a turn is passed on for as long as a caller is in line"))
+                    let next =
+                        next.expect("a turn is passed on for as long as a caller is in line");
+                    // A runtime that was stalled may tell of the turn before it tells that the time is over.
+                    let late = matches!(next, Next::Ask(_)) && now >= wait.end();
+                    if !late {
+                        return Ok(next);
+                    }
+                    let answer = self.answer(now);
+                    // Passed on once the line was looked at, which that changes.
+                    drop(next);
+                    return answer.unwrap_or_else(|| Err(unanswered(self.key)));
                 }
-                Some(Either::Right(_)) => continue,
-                None => None,
-            };
-            match next {
-                Some(next @ (Next::Guard(_) | Next::Held(_))) => return Ok(next),
-                // A runtime that was stalled may tell of the turn before it tells that the time is over.
-                Some(next) if now < wait.end() => return Ok(next),
-                late => {
-                    let verdict = self.verdict(now >= wait.end(), now);
-                    drop(late);
-                    if let Some(verdict) = verdict {
+                None if now >= told_at.min(wait.end()) => {
+                    if let Some(verdict) = self.verdict(wait, now) {
                         return verdict;
                     }
                 }
+                Some(Either::Right(_)) | None => {}
             }
         }
     }
 
     /// The answer to a caller whose wait is over, or whose patience with an outage.
-    fn verdict(&self, is_over: bool, now: Instant) -> Option<Result<Next, Error>> {
+    fn verdict(&self, wait: Wait, now: Instant) -> Option<Result<Next, Error>> {
+        match self.answer(now) {
+            Some(Ok(_)) if now < wait.end() => None,
+            None if now >= wait.reply_end() => Some(Err(unanswered(self.key))),
+            answer => answer,
+        }
+    }
+
+    /// What is known of the key: that the store does not answer, or that others held it while this caller was in line.
+    fn answer(&self, now: Instant) -> Option<Result<Next, Error>> {
         let known = self.queue.at(self.key, |line, _| match &line.stand {
             Stand::Out(outage) => Some(Err(outage.error.repeated())),
-            _ if !is_over => None,
             _ if line.was_seen_held_by(self.ticket) => Some(Ok(line.known())),
-            _ => Some(Err(unanswered(self.key))),
+            _ => None,
         })?;
         Some(known.map(|known| Next::Held(known.holder(now))))
+    }
+}
+
+/// How long the lease of the holder lasts, if an answer tells.
+fn holder_left(answer: &Result<Next, Error>) -> Option<Duration> {
+    match answer {
+        Ok(Next::Held(Some(holder))) => holder.remaining(),
+        Ok(_) | Err(_) => None,
     }
 }
 

@@ -1,0 +1,43 @@
+//! Hands out locks by name, with what operators say of them: `cargo run --example config --features config`.
+
+use leasehold::config::{Config, LockService};
+
+/// A file of the operator's, most often. The backends' features make other URLs possible.
+const SETTINGS: &str = r#"
+url = "memory:"
+
+[defaults]
+ttl = "10s"
+wait = "5s"
+
+# Several machines start these at about the same time, and one of them shall do the work.
+[locks."report:*"]
+wait = "0s"
+min_hold = "1m"
+
+[locks.connections]
+kind = "semaphore"
+limit = 2
+"#;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::read(toml::Deserializer::parse(SETTINGS)?)?;
+    let locks = LockService::connect(config).await?;
+
+    for machine in 1..=3 {
+        let ran = locks.try_run("report:daily", async |_guard| "writes the report").await?;
+        println!("machine {machine} {}", ran.unwrap_or("skips it: another one was first"));
+    }
+
+    let (_one, _other) = (locks.lock("connections").await?, locks.lock("connections").await?);
+    if let Err(busy) = locks.try_lock("connections").await? {
+        println!("a third connection has to wait: {busy}");
+    }
+
+    // A mistake is found at the start, and named.
+    let mistaken = SETTINGS.replace("1m", "2 parsecs");
+    let error = Config::read(toml::Deserializer::parse(&mistaken)?).unwrap_err();
+    println!("refused: {error}");
+    Ok(())
+}
