@@ -54,7 +54,7 @@ fn run() -> Result<ExitCode, Failure> {
     log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Hold(hold) => cmd::hold::run(hold).await,
@@ -71,5 +71,8 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
         }
-    })
+    });
+    // Each verb has given back its locks, for as long as that makes sense. The end of a runtime would wait for the rest.
+    std::mem::forget(runtime);
+    ended
 }

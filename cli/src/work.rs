@@ -206,17 +206,17 @@ impl Work<'_> {
     /// Releases what is left to release, and says how it all ended.
     async fn end(self, ended: Ended) -> Result<ExitCode, Failure> {
         let lost = self.held.lost_for();
+        // A lease that was renewed to the last ends by its own limit alone.
+        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let patience = match (ended, lost) {
             // Nothing is left to release, and the store has not answered for long.
             (_, Some(LossReason::Expired)) => Duration::ZERO,
-            // The store has not answered for long: what is left ends soon by itself.
-            (Ended::Stopped, None) if self.held.is_unsure() => FAREWELL,
+            // The store has not answered for long: the rest of the lease ends soon by itself.
+            (Ended::Stopped, None) if !is_at_its_limit => FAREWELL,
             (Ended::Stopped, _) => GOODBYE,
             // A release has limits of its own.
             (Ended::Itself(_), _) => Duration::MAX,
         };
-        // A lease that was renewed to the last ends by its own limit alone.
-        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let Self { client, keys, held, stop, .. } = self;
         let goodbye = async {
             let released = held.release().await;
