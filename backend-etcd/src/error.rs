@@ -123,7 +123,7 @@ pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error
 }
 
 fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {
-    // Those before it wrap the same text, in the words of `Debug`.
+    // Earlier causes wrap the same text, in the words of `Debug`.
     let cause = causes(&error).last().map(ToString::to_string).unwrap_or_default();
     Error::new(ErrorKind::Denied, format!("no TLS connection that both sides trust: {cause}"))
 }

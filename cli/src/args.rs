@@ -93,7 +93,7 @@ pub(crate) struct WaitArgs {
     pub(crate) no_wait: bool,
 }
 
-/// What a lease is to be like.
+/// The properties of a lease.
 #[derive(ClapArgs, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LeaseArgs {
@@ -160,11 +160,11 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     pub(crate) write: bool,
 
-    /// Who holds the lock, in words, for `status` and for those who wait. Without it: host and process id.
+    /// Describe the holder, for `status` and for waiters. Without it: host and process id.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_DESCRIPTION")]
     pub(crate) description: Option<String>,
 
-    /// Hold this lock too, at the same time; may be repeated. All or none are held, whatever the order.
+    /// Hold this lock too, at the same time; may be repeated. All or none are held, in any order.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) also: Vec<OsString>,
 }
@@ -224,7 +224,7 @@ Examples:
   leasehold run --no-wait --min-hold 1m nightly -- ./report.sh
                                                         once, from the crontabs of many machines
   leasehold run --permits 3 import ./import.sh          three at a time
-  leasehold status nightly                              who holds it, and who waits
+  leasehold status nightly                              its holder, and its waiters
   leasehold list                                        all locks in use
   leasehold release --ask nightly                       asks the holder to finish early
   leasehold release --force nightly                     ends its lease";

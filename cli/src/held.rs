@@ -92,7 +92,7 @@ impl Wanted {
     }
 }
 
-/// What is held.
+/// Locks that are held.
 #[derive(Debug)]
 pub(crate) enum Held {
     One(LockGuard),

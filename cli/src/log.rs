@@ -31,7 +31,7 @@ pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), 
     Ok(())
 }
 
-/// What our own crates say from `level` on, and the warnings of all others.
+/// Events of our own from `level` on, and the warnings of all others.
 fn ours(level: LevelFilter) -> Targets {
     Targets::new().with_target("leasehold", level).with_default(LevelFilter::WARN)
 }

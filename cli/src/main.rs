@@ -46,12 +46,15 @@ fn run() -> Result<ExitCode, Failure> {
     let level = match args.command {
         // Results say what an operator does, so warnings of it would say it twice.
         Command::Release(_) => LevelFilter::ERROR,
+        // Most cases are about faults.
+        #[cfg(feature = "verify")]
+        Command::Verify(_) => LevelFilter::OFF,
         _ => LevelFilter::WARN,
     };
     log::start(level, args.style.verbose, args.style.quiet)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(exit::UNAVAILABLE, error.to_string()))?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match args.command {
             Command::Run(run) => cmd::run::run(run).await,
             Command::Hold(hold) => cmd::hold::run(hold).await,
@@ -68,5 +71,8 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Completions(shell) => cmd::completions::run(&shell),
             Command::Man(man) => cmd::man::run(&man),
         }
-    })
+    });
+    // Each verb has given back its locks, for as long as that makes sense. The end of a runtime would wait for the rest.
+    std::mem::forget(runtime);
+    ended
 }

@@ -1,4 +1,4 @@
-//! The way to a lock: connecting, waiting, and telling who is in the way.
+//! The way to a lock: connecting, waiting, and naming the holder in the way.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -66,7 +66,7 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// Waits for `attempt`, and says who is in the way meanwhile and in the end.
+    /// Waits for `attempt`, and names the holder in the way meanwhile and in the end.
     pub(crate) async fn obtain<T>(
         &self,
         client: &LockClient,
@@ -88,7 +88,7 @@ impl<'a> Seeker<'a> {
         Err(failure)
     }
 
-    /// Says which lock is busy, and who holds it: as the store says now, or as it said when it refused.
+    /// Names the busy lock and its holder: as the store tells now, or as it told when it refused.
     async fn refusal(&self, client: &LockClient, busy: &Busy) -> Failure {
         let key = self.keys.iter().find(|key| key.as_lock_key() == busy.key());
         let key = key.unwrap_or(&self.keys[0]);
@@ -127,7 +127,7 @@ impl<'a> Seeker<'a> {
         Ok(None)
     }
 
-    /// On a terminal, shows who holds the lock for as long as we wait for it.
+    /// On a terminal, shows the holder of the lock during the wait.
     async fn show_waiting(&self, client: &LockClient) -> Infallible {
         let style = out::style();
         if style.quiet || style.json || !stderr().is_terminal() {
@@ -147,7 +147,7 @@ impl<'a> Seeker<'a> {
     }
 }
 
-/// A holder in words: who it is, how much it holds, since when, and for how long.
+/// A holder in words: its description, how much it holds, since when, and for how long.
 pub(crate) fn describe(holder: &Holder) -> String {
     let mut said = who(holder.description(), holder.fingerprint());
     match (holder.kind(), holder.units()) {

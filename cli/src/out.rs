@@ -69,11 +69,7 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
 
 /// Prints a result. A reader that has gone has read enough; any other failure is one of the command.
 pub(crate) fn print(text: &[u8]) -> Result<(), Failure> {
-    let mut out = stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(not_written(&error)),
-        _ => Ok(()),
-    }
+    print_on(text).map(|_is_read| ())
 }
 
 /// Prints a line of a stream that goes on: `false` once its reader has gone.
@@ -90,7 +86,7 @@ fn not_written(error: &io::Error) -> Failure {
     Failure::new(exit::NOT_WRITTEN, format!("the result cannot be written: {error}"))
 }
 
-/// Says something beside the results. A user who cannot be told is no reason to stop.
+/// Says something beside the results. A line that cannot be written is no reason to stop.
 pub(crate) fn note(said: impl std::fmt::Display) {
     if !style().quiet {
         complain(said);

@@ -64,7 +64,7 @@ impl Place {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// What is before the names of all locks.
+    /// The text before the names of all locks.
     pub(crate) fn prefix(&self) -> &str {
         self.parameter("prefix").unwrap_or(match self.store {
             Store::Redis | Store::RedisSentinel | Store::RedisCluster | Store::Redlock => "lock:",

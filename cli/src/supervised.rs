@@ -62,7 +62,7 @@ impl Supervised {
         };
         start.envs(env.iter().map(|(name, value)| (name, value)));
         if terminal.is_none() {
-            // Whoever ends our group ends us, and we the command: once, and not twice.
+            // A signal for our group then reaches the command once, through us, and not twice.
             start.process_group(0);
         }
         let pid = i32::try_from(start.spawn()?.id()).ok().and_then(Pid::from_raw);
@@ -70,7 +70,7 @@ impl Supervised {
         Ok(Self { pid, status: None, tree, terminal, deaths })
     }
 
-    /// Waits until it ends. What it has started may go on.
+    /// Waits until it ends. Processes that it has started may go on.
     ///
     /// # Cancel safety
     ///
@@ -166,7 +166,7 @@ pub(crate) fn exec(supervisor: i32, command: &[OsString]) -> Failure {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return Failure::new(exit::NOT_EXECUTABLE, format!("cannot be supervised: {error}"));
     }
-    // If it died before, nobody will tell us.
+    // If it died before, no signal will come.
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != supervisor) {
         return Failure::new(exit::LOST, "the supervisor has gone");
     }

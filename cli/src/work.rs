@@ -32,11 +32,11 @@ const FAREWELL: Duration = Duration::from_millis(100);
 #[derive(ClapArgs, Clone, Copy, Debug)]
 #[command(next_help_heading = "Command")]
 pub(crate) struct StopArgs {
-    /// What to do with the command if the lease is lost, or about to be.
+    /// The end of the command if the lease is lost, or about to be.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
-    /// What to do with the command if its lock is asked for: `leasehold release --ask`.
+    /// The end of the command if `leasehold release --ask` asks for its lock.
     #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnAsked::Term)]
     pub(crate) on_asked: OnAsked,
 
@@ -48,7 +48,7 @@ pub(crate) struct StopArgs {
     pub(crate) kill_after: Option<Duration>,
 }
 
-/// What to do with the command if the lease is lost.
+/// The end of a command whose lease is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnLost {
     /// If the lease is about to end, ask the command to end (SIGTERM) and kill it before the lease does. If the lease has ended
@@ -58,7 +58,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// What to do with the command if its lock is asked for.
+/// The end of a command whose lock is asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum OnAsked {
     /// Ask it to end (SIGTERM), and leave it all the time it needs.
@@ -206,17 +206,17 @@ impl Work<'_> {
     /// Releases what is left to release, and says how it all ended.
     async fn end(self, ended: Ended) -> Result<ExitCode, Failure> {
         let lost = self.held.lost_for();
+        // A lease that was renewed to the last ends by its own limit alone.
+        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let patience = match (ended, lost) {
             // Nothing is left to release, and the store has not answered for long.
             (_, Some(LossReason::Expired)) => Duration::ZERO,
-            // The store has not answered for long: what is left ends soon by itself.
-            (Ended::Stopped, None) if self.held.is_unsure() => FAREWELL,
+            // The store has not answered for long: the rest of the lease ends soon by itself.
+            (Ended::Stopped, None) if !is_at_its_limit => FAREWELL,
             (Ended::Stopped, _) => GOODBYE,
             // A release has limits of its own.
             (Ended::Itself(_), _) => Duration::MAX,
         };
-        // A lease that was renewed to the last ends by its own limit alone.
-        let is_at_its_limit = self.lease.max_hold.is_some() && !self.held.is_unsure();
         let Self { client, keys, held, stop, .. } = self;
         let goodbye = async {
             let released = held.release().await;
@@ -271,7 +271,7 @@ impl Work<'_> {
         self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
     }
 
-    /// What is left of the lease after the command was killed.
+    /// The rest of the lease after the command was killed.
     fn margin(&self) -> Duration {
         (self.shortest() / 20).min(Duration::from_millis(500))
     }

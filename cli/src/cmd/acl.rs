@@ -65,17 +65,17 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
         Store::Mysql => sql(place, '`', &quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a file has no users: whoever may write to it and to its folder may lock",
+                "a file has no users: all who may write to it and to its folder may lock",
             ));
         }
     })
 }
 
-/// What locks of all kinds take on one server.
+/// The rights that locks of all kinds take on one server.
 const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time \
      +client|tracking +client|caching +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
-/// What a client asks sentinels.
+/// The rights to all that a client asks sentinels.
 const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";
 
 fn redis(place: &Place, user: &str, list: bool) -> String {

@@ -35,7 +35,7 @@ const HELP: &str = "\
 Exit status: 0 if locks work there, also with warnings; 1 if something fails; 69 if the store cannot
 be reached, 77 if it refuses the user or the password, 64 if the command line makes no sense.";
 
-/// What came of one check.
+/// The outcome of one check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     Ok,
@@ -44,7 +44,7 @@ pub(crate) enum Verdict {
     Failed,
 }
 
-/// What was found, told as it is.
+/// The findings, told as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     has_failed: bool,
@@ -95,7 +95,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(if findings.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What the store promises of its tokens.
+/// Tells how far the store's tokens can be relied on.
 fn tokens(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     match client.backend().capabilities().fencing() {
         Fencing::Strict => findings.tell(Verdict::Ok, "fencing tokens", "strictly increasing"),
@@ -129,7 +129,7 @@ async fn locks(client: &LockClient, findings: &mut Findings) -> Result<(), Failu
         match locked.await {
             Ok(true) => times.push(began.elapsed()),
             Ok(false) => {
-                return findings.tell(Verdict::Failed, "locks", "one that nobody holds is busy");
+                return findings.tell(Verdict::Failed, "locks", "a free one is busy");
             }
             Err(error) => return findings.tell_error("locks", &error),
         }

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     lease: LeaseArgs,
 
-    /// What the leader proclaims. Without it: host and process id.
+    /// The text that the leader proclaims. Without it: host and process id.
     #[arg(long, value_name = "TEXT", env = "LEASEHOLD_VALUE")]
     value: Option<String>,
 
@@ -53,7 +53,7 @@ Exit status: as `leasehold run`.
 
 Examples:
   leasehold elect --again --value 10.0.0.1:7000 scheduler ./scheduler
-  leasehold watch scheduler                                  # who leads, and what it proclaims";
+  leasehold watch scheduler                                  # the leader, and its text";
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = [Key::new(&args.key)?];

@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(is_empty)))
 }
 
-/// What came of one key.
+/// The outcome of one key.
 enum Shown {
     Listed,
     /// It is free by now, and no claim waits for it.

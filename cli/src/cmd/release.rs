@@ -80,7 +80,7 @@ async fn force(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
     Ok(success_if(!ended.is_empty()))
 }
 
-/// A holder that was one: who it was, and what was left of its lease.
+/// A former holder, and the rest that its lease had.
 fn had(holder: &Holder) -> String {
     let who = match holder.description() {
         Some(description) => format!("{description} ({})", holder.fingerprint()),

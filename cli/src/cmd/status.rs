@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::obtain::{describe, holders_to_json, who};
 use crate::out::{self, Report};
 
-/// Shows who holds a lock, since when, and who waits for it.
+/// Shows the holders of a lock, since when they hold it, and its waiters.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {

@@ -63,7 +63,7 @@ Examples:
   leasehold verify redis://staging-redis
   leasehold verify --only mutual_exclusion --junit locks.xml etcd://127.0.0.1";
 
-/// What a case came to.
+/// The outcome of a case.
 #[derive(Debug)]
 enum Verdict {
     Passed,
@@ -126,7 +126,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// Runs the cases, each of which makes a runtime of its own, and tells of each when it is done.
 fn run_all(chosen: &[Case], at_once: usize) -> Result<Vec<Done>, Failure> {
-    // What a case panics with is its result.
+    // The text of a panic is the result of its case.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
     let (next, done) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Ok(()))));

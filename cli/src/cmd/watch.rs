@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks at least: a busy lock costs the store no more than that.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Shows who holds a lock, and each change of that, until it is interrupted.
+/// Shows the holders of a lock, and each change, until it is interrupted.
 ///
 /// The first line tells of the present. A change that is followed by another at once may be left out. While the store cannot be reached,
 /// the watch goes on, and says so on stderr.
@@ -115,7 +115,7 @@ impl Watched<'_> {
         sleep(PAUSE).await;
     }
 
-    /// What is to be told, without what changes by itself, such as the time that is left.
+    /// The line to tell, without parts that change by themselves, such as the time that is left.
     fn line(&self, seen: &Inspection) -> Vec<u8> {
         if out::style().json {
             let mut told = out::json_of(self.key);

@@ -128,5 +128,5 @@ fn short_ttl_that_cuts_the_time_to_end_is_told() {
     let cut = said(&["--kill-after", "1h", "--ttl", "6s"]);
     assert!(cut.contains("--kill-after 1h is cut to 2s"), "{cut}");
     assert_eq!(said(&["--kill-after", "2s", "--ttl", "6s"]), "");
-    assert_eq!(said(&["--ttl", "6s"]), "", "nobody asked for five seconds");
+    assert_eq!(said(&["--ttl", "6s"]), "", "the default may be cut without a word");
 }

@@ -223,7 +223,7 @@ fn completions_and_manual_pages_name_all_verbs() {
 }
 
 #[test]
-fn configuration_file_says_what_nobody_else_does() {
+fn configuration_file_fills_in_for_the_command_line() {
     let home = Home::new();
     let folder = home.0.path().join(".config/leasehold");
     std::fs::create_dir_all(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! Output that nobody reads, that cannot be written, and that is not wanted.
+//! Output without a reader, on a full disk, and unwanted output.
 
 use std::fs::File;
 use std::process::{Command, Stdio};

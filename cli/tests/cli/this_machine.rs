@@ -54,7 +54,7 @@ fn list_shows_locks_with_their_holders() {
 
     assert_eq!(code(&shown), 0);
     let said = text(&shown.stdout);
-    assert!(said.starts_with("job\tmutex\t") && said.contains(&holder.id().to_string()), "{said}");
+    assert!(said.starts_with("job: held by ") && said.contains(&holder.id().to_string()), "{said}");
     assert_eq!((&json["key"], &json["kind"]), (&"job".into(), &"mutex".into()));
     assert_eq!(json["holders"][0]["token"].to_string(), token);
     assert_eq!(code(&list(&["other"])), 1);

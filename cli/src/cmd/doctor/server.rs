@@ -1,4 +1,4 @@
-//! What a server says of itself.
+//! The settings that a server tells of.
 
 use crate::exit::Failure;
 use crate::place::Place;
@@ -32,7 +32,7 @@ mod redis {
     /// How long a server has to answer.
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// What `INFO` and `TIME` say.
+    /// The answers to `INFO` and `TIME`.
     struct Seen {
         info: HashMap<String, String>,
         /// How far its clock is from ours, ahead or behind.
@@ -113,7 +113,7 @@ mod redis {
         Ok(Seen { info, skew: skew.unwrap_or_default() })
     }
 
-    /// What only `CONFIG GET` says. Many users may not ask for it.
+    /// The settings that only `CONFIG GET` tells. Many users may not ask for it.
     async fn settings(
         connection: &mut MultiplexedConnection,
     ) -> RedisResult<HashMap<String, String>> {

@@ -177,6 +177,7 @@ fn suite_tells_of_a_store_that_fails() {
     let output = command.args(["verify", "--json", "--only", "a_forged_id"]).output().unwrap();
 
     assert_eq!(code(&output), 1, "{}", text(&output.stdout));
+    assert_eq!(text(&output.stderr), "", "faults are no news here");
     assert!(text(&output.stdout).contains("\"verdict\":\"failed\""), "{}", text(&output.stdout));
     let none = leasehold(&redis).args(["verify", "--only", "no such case"]).output().unwrap();
     assert_eq!(code(&none), 64);
