@@ -173,7 +173,7 @@ fn write_out(text: &str) -> io::Result<()> {
 fn typed() -> UnboundedReceiver<u8> {
     let (sender, receiver) = mpsc::unbounded_channel();
     thread::spawn(move || {
-        for byte in stdin().bytes().map_while(Result::ok) {
+        for byte in stdin().lock().bytes().map_while(Result::ok) {
             if sender.send(byte).is_err() {
                 return;
             }
