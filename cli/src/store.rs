@@ -4,7 +4,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::{LockClient, LockOptions};
+use leasehold::{LockBackend, LockClient, LockOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::args::Backend;
@@ -63,7 +63,7 @@ impl Backend {
             Some(url) if url.starts_with("memory:") => Err(Failure::usage(
                 "a memory: store excludes no other command: leave --backend out for locks on this machine, or name a server",
             )),
-            Some(url) => Ok(leasehold::connect(&self.with_prefix(url)?).await?),
+            Some(url) => client(leasehold::backend(&self.with_prefix(url)?).await?),
         }
     }
 
@@ -106,7 +106,7 @@ impl Backend {
                 file.display()
             ));
         }
-        Ok(LockClient::new(backend).erase())
+        client(backend)
     }
 
     #[cfg(not(feature = "sqlite"))]
@@ -115,6 +115,11 @@ impl Backend {
             "no backend: name one by --backend or LEASEHOLD_BACKEND, e.g. redis://127.0.0.1",
         ))
     }
+}
+
+/// A command may run for hours: a long hold is no reason to warn.
+fn client<B: LockBackend>(backend: B) -> Result<LockClient, Failure> {
+    Ok(LockClient::builder(backend).long_hold(Duration::MAX).build()?.erase())
 }
 
 /// A byte of a parameter. Not all stores decode these, and none needs more than the plain ones.
