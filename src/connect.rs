@@ -89,7 +89,7 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 ///
 /// # Errors
 ///
-/// Those of [`connect_with`] that need no store: what is wrong with the URL or the options.
+/// The errors of [`connect_with`] that need no store: what is wrong with the URL or the options.
 /// [`ErrorKind::Unsupported`] for databases, which are asked what they are before they are used: connect to them when they serve.
 ///
 /// ```

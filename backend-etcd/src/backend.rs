@@ -45,7 +45,7 @@ impl EtcdBackend {
     ///
     /// # Errors
     ///
-    /// Those of [`EtcdConfig::from_url`] and [`EtcdBackend::connect_with`].
+    /// The errors of [`EtcdConfig::from_url`] and [`EtcdBackend::connect_with`].
     ///
     /// # Cancel safety
     ///

@@ -205,7 +205,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign), before `work` is called, and those of
+    /// The errors of [`campaign`](Self::campaign), before `work` is called, and those of
     /// [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety

@@ -188,7 +188,7 @@ impl<B: LockBackend> FaultBackend<B> {
     ///
     /// # Errors
     ///
-    /// Those of [`LockBackend::force_release`].
+    /// The errors of [`LockBackend::force_release`].
     pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
         self.inner.force_release(key).await.map(|_ended| ())
     }
@@ -197,7 +197,7 @@ impl<B: LockBackend> FaultBackend<B> {
     ///
     /// # Errors
     ///
-    /// Those of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    /// The errors of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
     pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
         self.expire(key).await?;
         let thief = Lease::new(key, ttl);

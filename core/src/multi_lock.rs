@@ -216,7 +216,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), before `work` is called.
+    /// The errors of [`lock`](Self::lock), before `work` is called.
     /// [`ErrorKind::LeaseLost`] if any part was lost before `work` had finished or, as the store says at
     /// the release, without our knowing. If a release gets no answer, the work was done
     /// under the locks all the same: that is no error.
@@ -232,7 +232,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///

@@ -134,7 +134,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), before `work` is called.
+    /// The errors of [`lock`](Self::lock), before `work` is called.
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease was lost before `work` had
     /// finished or, as the store says at the release, without our knowing. If the release itself
     /// gets no answer, the work was done under the lock all the same: that is no error.
@@ -164,7 +164,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///

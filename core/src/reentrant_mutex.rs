@@ -138,7 +138,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///

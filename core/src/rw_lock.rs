@@ -218,7 +218,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read), before `work` is called, and those of [`Mutex::run`](crate::Mutex::run).
+    /// The errors of [`read`](Self::read), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///
@@ -231,7 +231,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_read`](Self::try_read), before `work` is called, and those of [`run_read`](Self::run_read).
+    /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
     ///
     /// # Cancel safety
     ///
@@ -250,7 +250,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`write`](Self::write), before `work` is called, and those of [`Mutex::run`](crate::Mutex::run).
+    /// The errors of [`write`](Self::write), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///
@@ -263,7 +263,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_write`](Self::try_write), before `work` is called, and those of [`run_write`](Self::run_write).
+    /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
     ///
     /// # Cancel safety
     ///

@@ -154,7 +154,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), before `work` is called, and those of
+    /// The errors of [`acquire`](Self::acquire), before `work` is called, and those of
     /// [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
@@ -172,7 +172,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_acquire`](Self::try_acquire), before `work` is called, and the errors of [`run`](Self::run).
     ///
     /// # Cancel safety
     ///

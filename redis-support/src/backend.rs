@@ -43,7 +43,7 @@ impl<C: Client> Backend<C> {
     ///
     /// # Errors
     ///
-    /// Those of [`Config::from_url`] and [`Backend::connect_with`].
+    /// The errors of [`Config::from_url`] and [`Backend::connect_with`].
     ///
     /// # Cancel safety
     ///

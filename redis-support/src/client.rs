@@ -108,7 +108,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Those of [`Client::connect`]: this is a part of connecting, and without it the connection is given up.
+    /// The errors of [`Client::connect`]: this is a part of connecting, and without it the connection is given up.
     ///
     /// # Cancel safety
     ///

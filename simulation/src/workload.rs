@@ -24,6 +24,9 @@ use crate::world::World;
 /// How late a call may return after its wait is over: the time that a caller takes to leave the line, and two steps of a timer.
 const LATE: Duration = Duration::from_millis(52);
 
+/// How long a call waits for the first answer of the store, however short its wait.
+const FIRST_ANSWER: Duration = Duration::from_millis(50);
+
 /// One task of a process.
 pub(crate) struct Task {
     pub(crate) world: Arc<World>,
@@ -108,10 +111,12 @@ impl Task {
         }
     }
 
-    /// A process that did not run may be late.
+    /// A process that did not run may be late, and a first answer is waited for in any case.
     fn judge_wait(&self, wanted: Wanted, asked_at: Instant, wait: Duration) {
         let waited = asked_at.elapsed();
-        if waited > wait + wait / 50 + LATE && !self.processor().was_paused_since(asked_at) {
+        if waited > wait.max(FIRST_ANSWER) + wait / 50 + LATE
+            && !self.processor().was_paused_since(asked_at)
+        {
             let violation = format!("V5: a wait of {wait:?} for {wanted:?} took {waited:?}");
             self.world.judge.violate(violation);
         }

@@ -26,7 +26,7 @@ impl<D: Database> Backend<D> {
     ///
     /// # Errors
     ///
-    /// Those of [`Database::read_url`] and [`Backend::connect_with`].
+    /// The errors of [`Database::read_url`] and [`Backend::connect_with`].
     ///
     /// # Cancel safety
     ///

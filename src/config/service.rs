@@ -42,7 +42,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](crate::connect), or of [`connect_lazily`](crate::connect_lazily) if the configuration says so.
+    /// The errors of [`connect`](crate::connect), or of [`connect_lazily`](crate::connect_lazily) if the configuration says so.
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Unsupported`], with the path of the profile or field, if a setting is not possible, or not on the store.
     ///
     /// # Cancel safety
@@ -64,7 +64,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Self::connect) that concern profiles.
+    /// The errors of [`connect`](Self::connect) that concern profiles.
     pub fn over(client: LockClient, config: Config) -> Result<Self, Error> {
         let service = Self { client, config };
         for (path, profile) in service.config.profiles() {
@@ -119,7 +119,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), and of [`Mutex::run`](crate::Mutex::run).
+    /// The errors of [`lock`](Self::lock), and of [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///
@@ -141,7 +141,7 @@ impl LockService {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), and of [`Mutex::run`](crate::Mutex::run).
+    /// The errors of [`try_lock`](Self::try_lock), and of [`Mutex::run`](crate::Mutex::run).
     ///
     /// # Cancel safety
     ///

@@ -125,7 +125,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// Those of [`campaign`](Self::campaign), before `work` is called, and those of
+    /// The errors of [`campaign`](Self::campaign), before `work` is called, and those of
     /// [`Mutex::run`](super::Mutex::run): nothing stops `work` if the leadership is lost.
     pub fn run_leader<V, T>(
         &self,

@@ -152,7 +152,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     pub fn try_run<T>(
         &self,
         work: impl FnOnce(&MultiGuard) -> T,

@@ -82,7 +82,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Self::lock), before `work` is called.
+    /// The errors of [`lock`](Self::lock), before `work` is called.
     /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost), after it has ended, if the lease was lost
     /// meanwhile: it may not have been alone. If the release gets no answer, that is no error.
     pub fn run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
@@ -93,7 +93,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
         match self.try_lock()? {
             Ok(guard) => guard.run_and_release(work).map(Ok),

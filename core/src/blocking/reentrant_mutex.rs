@@ -107,7 +107,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     ///
-    /// Those of [`try_lock`](Self::try_lock), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
     pub fn try_run<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<Result<T, Busy>, Error> {
         match self.try_lock()? {
             Ok(guard) => guard.run_and_release(work).map(Ok),

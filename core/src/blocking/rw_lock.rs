@@ -143,7 +143,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`read`](Self::read), before `work` is called, and those of [`Mutex::run`](super::Mutex::run).
+    /// The errors of [`read`](Self::read), before `work` is called, and the errors of [`Mutex::run`](super::Mutex::run).
     pub fn run_read<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.read()?.run_and_release(work)
     }
@@ -152,7 +152,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_read`](Self::try_read), before `work` is called, and those of [`run_read`](Self::run_read).
+    /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
     pub fn try_run_read<T>(
         &self,
         work: impl FnOnce(&Guard) -> T,
@@ -167,7 +167,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`write`](Self::write), before `work` is called, and those of [`Mutex::run`](super::Mutex::run).
+    /// The errors of [`write`](Self::write), before `work` is called, and the errors of [`Mutex::run`](super::Mutex::run).
     pub fn run_write<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.write()?.0.run_and_release(work)
     }
@@ -176,7 +176,7 @@ impl RwLock {
     ///
     /// # Errors
     ///
-    /// Those of [`try_write`](Self::try_write), before `work` is called, and those of [`run_write`](Self::run_write).
+    /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
     pub fn try_run_write<T>(
         &self,
         work: impl FnOnce(&Guard) -> T,

@@ -104,7 +104,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire`](Self::acquire), and those of [`Mutex::run`](super::Mutex::run).
+    /// The errors of [`acquire`](Self::acquire), and those of [`Mutex::run`](super::Mutex::run).
     pub fn run<T>(&self, permits: u32, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.acquire(permits)?.run_and_release(work)
     }
@@ -113,7 +113,7 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// Those of [`try_acquire`](Self::try_acquire), before `work` is called, and those of [`run`](Self::run).
+    /// The errors of [`try_acquire`](Self::try_acquire), before `work` is called, and the errors of [`run`](Self::run).
     pub fn try_run<T>(
         &self,
         permits: u32,

@@ -197,7 +197,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`LockGuard::extend`]: [`ErrorKind::LeaseLost`] if any part is lost, else the first that a renewal failed with. The others are
+    /// The errors of [`LockGuard::extend`]: [`ErrorKind::LeaseLost`] if any part is lost, else the first that a renewal failed with. The others are
     /// extended all the same.
     ///
     /// # Cancel safety
@@ -260,7 +260,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// Those of [`LockGuard::release`]: [`ErrorKind::LeaseLost`] if any part was lost before, else the
+    /// The errors of [`LockGuard::release`]: [`ErrorKind::LeaseLost`] if any part was lost before, else the
     /// first that a release failed with, after five seconds at most. After any error the guard is gone just the same.
     ///
     /// # Cancel safety

@@ -72,7 +72,7 @@ impl<C: Client> Trust<C> {
     ///
     /// # Errors
     ///
-    /// Those of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if others ask for too long.
+    /// The errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if others ask for too long.
     pub(super) async fn ensure<W: Witnesses<C>>(witnesses: &Arc<W>) -> Result<(), Error> {
         let this = witnesses.trust();
         this.shared.ensure_open()?;
