@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 pub use service::LockService;
 
 /// Where the locks of a program are, and what each of them is like: a value that serde reads, from TOML, YAML, JSON, the environment or
-/// whatever else a format crate knows.
+/// any other format with a serde crate.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -65,7 +65,7 @@ pub struct Config {
     /// Whether the first request connects.
     #[serde(default)]
     pub lazy: bool,
-    /// What locks are like where their profiles do not say.
+    /// The profile of locks whose own profile leaves a field out.
     #[serde(default)]
     pub defaults: Profile,
     /// Profiles, by names and patterns.
@@ -73,7 +73,7 @@ pub struct Config {
     pub locks: BTreeMap<String, Profile>,
 }
 
-/// What a lock is like. All fields may be left out.
+/// The kind and the options of a lock. All fields may be left out.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]

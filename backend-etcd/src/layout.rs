@@ -42,7 +42,7 @@ impl Layout {
         Range { start: format!("{lock}/"), end: format!("{lock}0") }
     }
 
-    /// The keys of all who hold or queue for a lock whose encoded name begins with `prefix`, from behind the key `after`.
+    /// The keys of holders and waiters of all locks whose encoded names begin with `prefix`, from behind the key `after`.
     pub(crate) fn names(&self, prefix: &str, after: Option<&str>) -> Range {
         let start = match after {
             Some(after) => format!("{after}\0"),
@@ -52,7 +52,7 @@ impl Layout {
         Range { start, end: format!("{}{prefix}~", self.prefix) }
     }
 
-    /// The lock that has this key of one who holds or queues for it.
+    /// The lock of a holder's or waiter's key.
     pub(crate) fn lock_of(&self, entry: &str) -> Option<LockKey> {
         let (name, _slot) = entry.strip_prefix(&self.prefix)?.rsplit_once('/')?;
         LockKey::from_encoded(name).ok()

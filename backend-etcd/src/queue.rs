@@ -57,7 +57,7 @@ impl Queue {
         self.entries.iter().filter(|entry| entry.state == State::Held)
     }
 
-    /// Those who wait for it.
+    /// The claims that wait for it.
     pub(crate) fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state == State::Queued)
     }

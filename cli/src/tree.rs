@@ -10,7 +10,7 @@ use rustix::process::{
 
 /// All processes that stem from this one, but for those that it had when the tree was planted.
 ///
-/// This process adopts those whose parents end, so a process cannot leave the tree: neither by a session or a group of its own, nor by
+/// This process adopts children whose parents end, so a process cannot leave the tree: neither by a session or a group of its own, nor by
 /// the end of its parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn a_process_of_any_name_is_read() {
         let fields = "T 7 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0";
         let expected = Process { pid: 9, parent: 7, state: b'T', threads: 1, started: 4242 };
 

@@ -46,7 +46,7 @@ fn quorum(servers: &[Server]) -> Quorum<Member> {
     Quorum::builder(named).max_ttl(longest).clock(TokioClock::new()).build().unwrap()
 }
 
-/// The one whose lease a majority has.
+/// The holder whose lease a majority has.
 async fn witness(servers: &[Server], key: &LockKey) -> Option<Holder> {
     let mut seen = HashMap::new();
     for server in servers {

@@ -65,7 +65,7 @@ impl Busy {
         &self.key
     }
 
-    /// One of the holders: the one whose lease ends first, as of when the store last told.
+    /// The holder whose lease ends first, as of the store's last answer.
     ///
     /// `None` if the store does not tell, or if no lease is in force and the key is kept for others that wait.
     pub fn holder(&self) -> Option<&Holder> {

@@ -109,7 +109,7 @@ impl Election {
         self.candidate(value)?.lock(LEADER).await.map(Leadership)
     }
 
-    /// Makes one attempt; [`Busy`] if somebody leads, or waits to.
+    /// Makes one attempt; [`Busy`] if another candidate leads or waits.
     ///
     /// # Errors
     ///

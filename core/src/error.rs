@@ -120,7 +120,7 @@ impl Error {
         error
     }
 
-    /// Names one of those who hold the key.
+    /// Names a holder of the key.
     pub(crate) fn with_holder(mut self, holder: Option<Holder>) -> Self {
         self.0.holder = holder;
         self
@@ -194,7 +194,7 @@ impl Error {
         self.0.loss
     }
 
-    /// One of those who held the key when the wait ended, if this is [`ErrorKind::Timeout`] and that is known.
+    /// A holder of the key at the end of the wait, if this is [`ErrorKind::Timeout`] and the store told it.
     pub fn holder(&self) -> Option<&Holder> {
         self.0.holder.as_ref()
     }

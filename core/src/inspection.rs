@@ -8,7 +8,7 @@ use crate::holder::{Holder, LockKind};
 use crate::lease::Fingerprint;
 use crate::share::Share;
 
-/// What the store knows about a key.
+/// The state of a key in the store: its holders, its queue and its last token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -113,7 +113,7 @@ impl MemberView {
 }
 
 impl Inspection {
-    /// Creates the inspection of a key that nobody holds.
+    /// Creates the inspection of a free key.
     pub fn free() -> Self {
         Self {
             holders: Vec::new(),
@@ -173,14 +173,14 @@ impl Inspection {
 
     /// The kind of lock that holds the key, if any does and the store knows.
     ///
-    /// Of readers and permits all holders are of one kind, in the eyes of clients that agree on what the key is.
+    /// All holders of readers' locks and permits are of one kind, if the clients agree on the kind of the key.
     pub fn kind(&self) -> Option<LockKind> {
         self.holders.first().and_then(Holder::kind)
     }
 
     /// How many claims stand in the store's queue; `None` where the store has none.
     ///
-    /// Of a process that has many callers for a key, one or a few stand there; callers that poll, and calls that make one attempt, do not.
+    /// A process with many callers for a key has one or a few claims there. Callers that poll, and calls that make one attempt, have none.
     /// A store may count places whose claims have died and that it has not cleared yet.
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
@@ -191,7 +191,7 @@ impl Inspection {
         &self.queue
     }
 
-    /// How many units are in use, by all who hold the key.
+    /// How many units all holders use together.
     pub fn units(&self) -> u64 {
         self.units
     }

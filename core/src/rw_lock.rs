@@ -160,7 +160,7 @@ impl RwLock {
         self.face.lock(self.ask(Share::WRITER)).await.map(WriteGuard)
     }
 
-    /// Makes one attempt to write; [`Busy`] if anybody has the lock, or waits for it.
+    /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Releases that the last runtime leaves behind are sent by a thread, and drops wait for it a little.
 
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::{LockBackend, LockClient, LockGuard, MemoryBackend, Operation};
@@ -19,6 +20,18 @@ fn two_threads() -> Runtime {
 
 fn guard<B: LockBackend>(client: &LockClient<B>, runtime: &Runtime, key: &str) -> LockGuard {
     runtime.block_on(client.mutex(key).unwrap().lock()).unwrap()
+}
+
+/// Waits until the thread that sends releases has ended.
+fn until_no_thread_sends() {
+    let is_sender = |task: std::io::Result<fs::DirEntry>| {
+        // The system keeps 15 bytes of a name. A thread that ends meanwhile has none.
+        let name = fs::read_to_string(task.unwrap().path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == "leasehold-relea")
+    };
+    while fs::read_dir("/proc/self/task").unwrap().any(is_sender) {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]
@@ -62,8 +75,7 @@ fn a_guard_that_outlives_all_runtimes_is_released_by_its_drop() {
     drop(one);
     assert_eq!(client.backend().keys(), 1);
 
-    // The thread has gone meanwhile.
-    std::thread::sleep(Duration::from_millis(1_500));
+    until_no_thread_sends();
     drop(other);
     assert_eq!(client.backend().keys(), 0);
 }

@@ -60,7 +60,7 @@ impl LockService {
         Self::over(client, config)
     }
 
-    /// Creates a service over a client that there is, whatever store `config` names, and checks all profiles.
+    /// Creates a service over an existing client, and checks all profiles. It ignores the store that `config` names.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl LockService {
         }
     }
 
-    /// Makes one attempt to take the lock `name`, whatever its profile says; [`Busy`] if it is held.
+    /// Makes one attempt to take the lock `name`, also if its profile has a wait; [`Busy`] if it is held.
     ///
     /// # Errors
     ///

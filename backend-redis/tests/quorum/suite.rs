@@ -66,7 +66,7 @@ impl Members {
         quorum.build().unwrap()
     }
 
-    /// The one whose lease a majority has.
+    /// The holder whose lease a majority has.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let mut seen = HashMap::new();
         for server in &self.alive {

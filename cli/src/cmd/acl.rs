@@ -65,7 +65,7 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
         Store::Mysql => sql(place, '`', &quote(user, '\'')),
         Store::Sqlite => {
             return Err(Failure::usage(
-                "a file has no users: all who may write to it and to its folder may lock",
+                "a file has no users: every user that may write to it and to its folder may lock",
             ));
         }
     })

@@ -65,7 +65,7 @@ pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
         let claim = Claim::new(scene.lease(&key)).with_spare_tokens(spare);
         let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
-            panic!("nobody holds it");
+            panic!("it is free");
         };
         assert!(grant.token() > last, "{} after {last}", grant.token());
         assert!(grant.spare_tokens() <= spare);

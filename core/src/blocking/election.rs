@@ -71,7 +71,7 @@ impl Election {
         Ok(self.leadership(term))
     }
 
-    /// Makes one attempt; [`Busy`] if somebody leads, or waits to. Blocks until the store has answered.
+    /// Makes one attempt; [`Busy`] if another candidate leads or waits. Blocks until the store has answered.
     ///
     /// # Errors
     ///

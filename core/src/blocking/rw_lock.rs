@@ -112,7 +112,7 @@ impl RwLock {
         self.background.lock(write).map(WriteGuard)
     }
 
-    /// Makes one attempt to write; [`Busy`] if anybody has the lock, or waits for it.
+    /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ pub enum Op<'a> {
     Inspect(&'a LockKey),
     /// [`LockBackend::list`](crate::LockBackend::list)
     List {
-        /// Of encoded names.
+        /// The beginning of encoded names.
         prefix: &'a str,
         /// The end of the page before.
         after: Option<&'a str>,
@@ -93,7 +93,7 @@ pub enum Outcome {
     ForcedRelease(ForcedRelease),
     /// Of [`Op::Inspect`].
     Inspection(Inspection),
-    /// Of [`Op::List`].
+    /// The outcome of [`Op::List`].
     KeyPage(KeyPage),
     /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
     NotEnlisted(LockKey),

@@ -18,7 +18,7 @@ use crate::sync::{Mutex, lock};
 /// The store is told to be down at most this often. One that fails every other request would fill the log.
 const BETWEEN_OUTAGES: Duration = Duration::from_secs(1);
 
-/// What a client is to tell, and to which observers.
+/// The observers of a client, and the limits of its long waits and holds.
 pub(crate) struct Settings {
     pub(crate) observers: Vec<Box<dyn Observer>>,
     pub(crate) long_wait: Duration,

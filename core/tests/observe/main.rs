@@ -58,7 +58,7 @@ impl Scene {
         Self { client, other, faults, story }
     }
 
-    /// What came about since the last call.
+    /// The events since the last call.
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.story.0.lock().unwrap())
     }

@@ -172,7 +172,7 @@ async fn renewals_wait_for_no_stripe_and_for_no_floor() {
     let backend = connect(&server.url()).await;
     let held = lease("job");
     let attempt = backend.try_acquire(&Claim::new(held.clone())).await.unwrap();
-    let Attempt::Granted(granted) = attempt else { panic!("nobody holds it") };
+    let Attempt::Granted(granted) = attempt else { panic!("it is free") };
     let floor = granted.token() + 1_000_000_000;
     let raised = held.clone().with_floor(floor);
     let keeping = Direct::open(&server.url()).await;

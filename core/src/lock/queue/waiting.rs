@@ -92,7 +92,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// What is known of the key: that the store does not answer, or that others held it while this caller was in line.
+    /// The state of the key as far as callers of this process know it: the store does not answer, or other clients held it while this caller was in line.
     fn answer(&self, now: Instant) -> Option<Result<Next, Error>> {
         let known = self.queue.at(self.key, |line, _| match &line.stand {
             Stand::Out(outage) => Some(Err(outage.error.repeated())),
