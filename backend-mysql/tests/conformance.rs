@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time, Timing,
+    AsMutex, Disturbance, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_mysql::{MysqlBackend as Backend, MysqlConfig as Config};
@@ -36,7 +36,9 @@ fn driven(config: Config) -> Config {
 
 const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
-harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {});
+harness!(Driven, "mariadb", Time::Driven, Backend, identity, &[Need::Restart], {
+    const ROUNDS: Rounds = Rounds::Few;
+});
 harness!(Real, "mariadb, real time", Time::Real, Backend, identity, FAILS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });
@@ -49,6 +51,7 @@ harness!(
     &[Need::Restart],
     {
         const GROUPS: Groups = Groups::OF_KIND;
+        const ROUNDS: Rounds = Rounds::Few;
     }
 );
 

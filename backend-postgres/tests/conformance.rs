@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold_conformance::{
-    AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time, Timing,
+    AsMutex, Disturbance, Groups, Harness, Need, Rounds, Subject, Suites, Time, Timing,
 };
 use leasehold_core::{Holder, LockKey};
 use leasehold_postgres::{PostgresBackend as Backend, PostgresConfig as Config};
@@ -75,6 +75,7 @@ const OF_STILL_CLOCK: Groups = Groups::Named(&[
 
 harness!(Driven, "postgres, driven", Time::Driven, Backend, identity, FAILS, {
     const GROUPS: Groups = OF_STILL_CLOCK;
+    const ROUNDS: Rounds = Rounds::Few;
 });
 harness!(
     WriteLock,
@@ -85,6 +86,7 @@ harness!(
     FAILS,
     {
         const GROUPS: Groups = Groups::OF_KIND;
+        const ROUNDS: Rounds = Rounds::Few;
     }
 );
 harness!(OnePostgres, "postgres", Time::Real, Backend, identity, FAILS, {

@@ -21,7 +21,7 @@ const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
 const PROCESSES: u32 = 8;
 
 /// The number that each process makes.
-const INCREMENTS: u32 = 200;
+const INCREMENTS: u32 = 80;
 
 fn file(folder: &Path) -> PathBuf {
     folder.join("locks.db")

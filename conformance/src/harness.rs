@@ -36,6 +36,9 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment has all groups run on every harness.
     const GROUPS: Groups = Groups::All;
 
+    /// How much of each long case runs: by default what the [store's time](Time::rounds) makes cheap.
+    const ROUNDS: Rounds = Self::TIME.rounds();
+
     /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
     ///
     /// A backend for a store in driven time has one harness in driven time for the cases of the store, and one in real time for those of the
@@ -133,6 +136,15 @@ pub enum Time {
 }
 
 impl Time {
+    /// The share of the rounds of a long case that a store in this time runs.
+    pub const fn rounds(self) -> Rounds {
+        match self {
+            Self::Driven => Rounds::Many,
+            Self::Real => Rounds::Few,
+            Self::Virtual => Rounds::All,
+        }
+    }
+
     /// The subjects of the cases that tell something in this time.
     ///
     /// To the layers a store is nothing but latency: they are tested where time costs nothing. Faults of the network, and load, take real time.
@@ -141,6 +153,30 @@ impl Time {
             Self::Driven => &[Subject::Store],
             Self::Real => &[Subject::Load, Subject::Network, Subject::Store],
             Self::Virtual => &[Subject::Layers, Subject::Load, Subject::Network, Subject::Store],
+        }
+    }
+}
+
+/// The share of the rounds of a long case that runs: of thousands of grants, of random operations, of races that are run again and again.
+///
+/// With `LEASEHOLD_CONFORMANCE_ALL` in the environment all rounds run. Each run draws other operations and orders.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rounds {
+    /// All: 10,000 grants in a row.
+    All,
+    /// A fifth: 2,000 grants in a row. For stores that answer in microseconds.
+    Many,
+    /// A twenty-fifth: 400 grants in a row.
+    Few,
+}
+
+impl Rounds {
+    /// So many of `all`.
+    pub(crate) const fn of(self, all: usize) -> usize {
+        match self {
+            Self::All => all,
+            Self::Many => all / 5,
+            Self::Few => all / 25,
         }
     }
 }

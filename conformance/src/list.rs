@@ -138,7 +138,7 @@ cases! { $
         an_acknowledgement_after_the_deadline_revives_nothing: layers [27];
         a_renewal_that_races_a_release_never_brings_the_key_back: store [28];
         nothing_is_renewed_after_its_release: layers [29];
-        thousands_of_locks_are_all_renewed: load [30];
+        a_thousand_locks_are_all_renewed: load [30];
         an_old_watchdog_leaves_a_new_lease_alone: layers [31];
         a_renewal_that_always_hangs_costs_no_other_lock: layers [32];
         max_hold_ends_a_lease_that_is_renewed: layers [33];

@@ -10,7 +10,7 @@ use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{Need, Subject};
-use crate::harness::{Disturbance, Groups, Harness, Time, Timing};
+use crate::harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 
 type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
 
@@ -20,6 +20,7 @@ pub(crate) struct Profile {
     pub(crate) name: &'static str,
     pub(crate) time: Time,
     pub(crate) groups: Groups,
+    rounds: Rounds,
     pub(crate) subjects: &'static [Subject],
     pub(crate) lacks: &'static [Need],
     hooks: &'static [Need],
@@ -32,6 +33,7 @@ impl Profile {
             name: H::NAME,
             time: H::TIME,
             groups: H::GROUPS,
+            rounds: H::ROUNDS,
             subjects: H::SUBJECTS,
             lacks: H::LACKS,
             hooks: H::HOOKS,
@@ -54,10 +56,9 @@ impl Profile {
         builder.build().expect("a runtime can be made")
     }
 
-    /// The share of the rounds of a long case that this store runs: all where they take no time, and a fifth where each takes round trips.
-    /// The next run draws other rounds.
+    /// How many of all rounds of a long case this store runs.
     pub(crate) fn rounds(&self, all: usize) -> usize {
-        if runs_everything() || self.time == Time::Virtual { all } else { all / 5 }
+        if runs_everything() { all } else { self.rounds.of(all) }
     }
 
     /// Names the reason for which the harness skips a case, as far as its constants tell.

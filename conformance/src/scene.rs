@@ -65,7 +65,7 @@ impl Scene {
         self.store.time
     }
 
-    /// The share of the rounds of a long case that this store runs.
+    /// How many of all rounds of a long case this store runs.
     pub(crate) fn rounds(&self, all: usize) -> usize {
         self.store.rounds(all)
     }

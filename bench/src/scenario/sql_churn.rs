@@ -29,7 +29,7 @@ const KEYS: u64 = 1_000_000_000;
 const TTL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: &Args) -> Outcome {
-    let time = args.scale(Duration::from_secs(600), Duration::from_secs(2));
+    let time = args.scale(Duration::from_secs(600), Duration::from_millis(500));
     let title =
         format!("{time:?} of locks on fresh keys, one in twenty left to its TTL of {TTL:?}");
     let mut contest = Contest::new("sql-churn", title);

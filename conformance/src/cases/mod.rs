@@ -76,12 +76,15 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// How late news of the store may reach a client. Without news, the client finds out when it looks, which a lease or a place with this
-/// TTL makes it do after a third: a machine that is busy is late, and seldom as late as that.
+/// The longest first pause of a caller that waits without news: [`Retry::default`](leasehold_core::Retry) draws one of up to 50 ms.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How late news of the store may reach a client. Without news, the client finds out when it looks: after its first pause, or after
+/// a third of this TTL, as a lease or a place with it makes the client do. A machine that is busy is late, and seldom as late as that.
 pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     match scene.time() {
         Time::Real => ttl * 3 / 10,
-        Time::Driven | Time::Virtual => scene.slack(),
+        Time::Driven | Time::Virtual => FIRST_PAUSE + scene.slack(),
     }
 }
 

@@ -52,7 +52,11 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     for fair in [false, false, true] {
         let client = scene.client_with(long(scene).fair(fair)).await;
         for _ in 0..3 {
-            set.spawn(read_and_write(client.rw_lock(&key).unwrap(), Arc::clone(&inside), 25));
+            set.spawn(read_and_write(
+                client.rw_lock(&key).unwrap(),
+                Arc::clone(&inside),
+                scene.rounds(125),
+            ));
         }
     }
     while let Some(done) = set.join_next().await {

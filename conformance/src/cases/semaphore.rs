@@ -62,7 +62,11 @@ pub(crate) async fn no_more_permits_are_out_than_there_are(scene: &Scene) {
     for _ in 0..3 {
         let client = scene.client_with(long(scene)).await;
         for _ in 0..3 {
-            set.spawn(take(client.semaphore(&key, 5).unwrap(), Arc::clone(&out), 25));
+            set.spawn(take(
+                client.semaphore(&key, 5).unwrap(),
+                Arc::clone(&out),
+                scene.rounds(125),
+            ));
         }
     }
     while let Some(done) = set.join_next().await {

@@ -115,7 +115,7 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scen
     let (other, faults) = scene.faulty_with(long).await;
     let (ours, theirs) = (holder.mutex(&key).unwrap(), other.mutex(&key).unwrap());
     let soon = scene.ttl() / 80;
-    for round in 0..100 {
+    for round in 0..scene.rounds(500) {
         let guard = ours.lock().await.unwrap();
 
         // The release falls before, into or after the other's first attempt, or overtakes the refusal.
@@ -302,9 +302,10 @@ pub(crate) async fn a_thousand_waiters_of_a_process_are_one_to_the_store(scene: 
     let attempts = faults.calls(Operation::Acquire);
     assert!(attempts <= 30, "{attempts} attempts by {WAITERS} waiters");
     guard.release().await.unwrap();
-    while let Some(done) = waiting.join_next().await {
-        done.unwrap();
+    for _ in 0..scene.rounds(WAITERS) {
+        waiting.join_next().await.expect("they are a thousand").unwrap();
     }
+    waiting.shutdown().await;
 }
 
 pub(crate) async fn callers_of_a_process_are_served_in_order(scene: &Scene) {

@@ -9,7 +9,7 @@ use super::TTL;
 use crate::{Backend, Config, Direct, Server};
 
 /// How often each of the eight is granted a lock, however long that takes.
-const GRANTS: u64 = 25;
+const GRANTS: u64 = 10;
 
 /// Three keys of the stripe 31.
 fn keys() -> Vec<LockKey> {
