@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::redlock;
-use leasehold_core::{
-    Error, ErrorKind, LockBackend, LockClient, LockOptions, MemoryBackend, Operation,
-};
+use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, LockClient, LockOptions};
 
 /// Connects to the store at `url`.
 ///
@@ -24,14 +24,14 @@ use leasehold_core::{
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
-/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
+/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::quorum::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
 /// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
 /// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
 /// `RedisConfig::from_url` and `SqliteConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
-/// are those of [`QuorumBuilder`](leasehold_core::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
+/// are those of [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
 ///
 /// # Errors
 ///

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
-    LossReason, Patience, Release, Renewal,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::capabilities::{Capabilities, Feature, Fencing};
+use crate::backend::{Capabilities, Feature, Fencing, Tenure};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
-use crate::lease::Tenure;
 use crate::lock::deadline;
 use crate::retry::Retry;
 
@@ -16,7 +15,8 @@ use crate::retry::Retry;
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::{LockClient, LockOptions, MemoryBackend};
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LockClient, LockOptions};
 ///
 /// let short = LockOptions::new().ttl(Duration::from_secs(5)).wait(Duration::from_secs(2));
 /// let client = LockClient::builder(MemoryBackend::new()).options(short).build()?;
@@ -49,7 +49,7 @@ pub struct LockOptions {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
     /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
-    /// share a time to live ([`Feature::Sessions`](crate::Feature::Sessions)), each is renewed as early as the next of them.
+    /// share a time to live ([`Feature::Sessions`](crate::backend::Feature::Sessions)), each is renewed as early as the next of them.
     Watchdog,
     /// Nobody renews: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
     Off,
@@ -217,7 +217,7 @@ impl LockOptions {
     /// their turn.
     ///
     /// A lease of which there is news goes back to the store instead, and the release tells of a loss. So does, from a store that does
-    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::Grant::without_news)), one that the store
+    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)), one that the store
     /// has not confirmed within the last 50 ms; a renewal at the end of that time looks after one that was passed on.
     ///
     /// Hand-over is for leases that are renewed and of which nothing is counted from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
@@ -246,7 +246,7 @@ impl LockOptions {
     }
 
     /// Who holds the lock, in words, for operators and for those who wait. Default: host and process id.
-    /// The leader of an [`Election`](crate::Election) says what it proclaims instead.
+    /// The leader of an [`Election`](crate::election::Election) says what it proclaims instead.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);

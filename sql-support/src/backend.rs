@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
-    Feature, ForcedRelease, Grant, Inspection, KeyPage, KeyWatch, Lease, LockBackend, LockKey,
-    Operation, Patience, Release, Renewal, Revocation, Standing, StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Feature, Grant,
+    KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release, Renewal, Standing,
+    StoreId,
 };
+use leasehold_core::{Error, ErrorKind, LockKey};
 use uuid::Uuid;
 
 use crate::database::Database;

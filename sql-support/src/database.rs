@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};

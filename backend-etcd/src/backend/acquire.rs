@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use etcd_client::{Txn, TxnOp};
 use futures_util::future::join_all;
+use leasehold_core::backend::{AttemptAll, Claim, Contention, Grant, Operation, Patience, Tenure};
 use leasehold_core::clock::Instant;
-use leasehold_core::{
-    AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Operation, Patience, Tenure,
-};
+use leasehold_core::{Error, ErrorKind};
 
 use super::hook::{Hook, put};
 use super::look::{queues, revision};

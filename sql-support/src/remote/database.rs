@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;

@@ -1,8 +1,7 @@
 //! Users, passwords, rights and TLS.
 
-use leasehold_core::{
-    Claim, Enlistment, Error, ErrorKind, LockBackend, LockClient, Patience, Share, StoreId,
-};
+use leasehold_core::backend::{Claim, Enlistment, LockBackend, Patience, Share, StoreId};
+use leasehold_core::{Error, ErrorKind, LockClient};
 use leasehold_testbed::{free_port, patiently};
 
 use super::membership::charter;

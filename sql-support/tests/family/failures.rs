@@ -2,9 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::{
-    Attempt, Claim, Description, Error, ErrorKind, Lease, LockBackend, Release, Renewal,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
+use leasehold_core::{Description, Error, ErrorKind};
 use leasehold_testbed::{Weather, until};
 
 use super::{connect, lease};

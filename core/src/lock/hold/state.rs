@@ -4,14 +4,13 @@ use std::mem;
 use std::time::Duration;
 
 use super::{BATCH, Term};
+use crate::backend::{KeyWatch, Lease};
 use crate::clock::Instant;
-use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::queue::Turn;
 use crate::loss::{LeaseState, LossReason};
 use crate::options::RenewalMode;
 use crate::owner::OwnerId;
-use crate::watch::KeyWatch;
 
 /// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
 /// alone by the third; and after an outage each batch costs so many requests and not one per lease.

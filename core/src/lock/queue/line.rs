@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
 use super::{Next, Return};
+use crate::backend::Share;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::holder::Holder;
@@ -14,7 +15,6 @@ use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::share::Share;
 use crate::sync::Notify;
 
 /// The callers of this process that want one key, or hold it.
