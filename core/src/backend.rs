@@ -12,6 +12,7 @@ mod lease;
 mod membership;
 mod share;
 mod shared;
+mod unreachable;
 mod watch;
 mod watches;
 
@@ -24,6 +25,7 @@ pub use key_page::KeyPage;
 pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
 pub use membership::{Charter, Enlistment, Standing, StoreId};
 pub use share::Share;
+pub use unreachable::why_unreachable;
 pub use watch::KeyWatch;
 pub(crate) use watch::Replaced;
 pub use watches::KeyWatches;

@@ -87,8 +87,8 @@ impl MemoryBackend {
             op.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
         }
         if let Outcome::WrongType(key) = &outcome {
-            let message = "it is held as a lock of another kind";
-            return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
+            let claim = op.claims().iter().find(|claim| claim.key() == key);
+            return Err(claim.expect("only claims are of a kind").wrong_type());
         }
         if let Outcome::NotEnlisted(key) = &outcome {
             let message = "the store is not a member of this quorum, or not any more";

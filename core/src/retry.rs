@@ -169,7 +169,8 @@ impl Retry {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if max < min {
-            let message = format!("retry: the longest pause {max:?} is below the shortest {min:?}");
+            let message =
+                format!("retry: the longest pause, {max:?}, is below the shortest, {min:?}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(())

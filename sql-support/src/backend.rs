@@ -163,10 +163,6 @@ fn connecting<D: Database>(error: Error) -> Error {
     error.with_operation(Operation::Connect).with_backend(D::NAME)
 }
 
-fn other_kind(key: &LockKey) -> Error {
-    Error::new(ErrorKind::WrongType, "it is held as a lock of another kind").with_key(key)
-}
-
 #[async_trait]
 impl<D: Database> LockBackend for Backend<D> {
     fn capabilities(&self) -> Capabilities {
@@ -191,7 +187,7 @@ impl<D: Database> LockBackend for Backend<D> {
                 Acquired::Refused(refused) => self
                     .refused(refused)
                     .map(|contention| Attempt::Held(self.in_the_queue(claim, contention))),
-                Acquired::OtherKind => Err(other_kind(claim.key())),
+                Acquired::OtherKind => Err(claim.wrong_type()),
             }
         };
         attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
@@ -218,7 +214,7 @@ impl<D: Database> LockBackend for Backend<D> {
                     let (key, contention) = (claims[index].key().clone(), self.refused(refused)?);
                     Ok(AttemptAll::Held { key, contention })
                 }
-                AcquiredAll::OtherKind(index) => Err(other_kind(claims[index].key())),
+                AcquiredAll::OtherKind(index) => Err(claims[index].wrong_type()),
             }
         };
         attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::{Charter, Lease, LeaseId, Share};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 
 /// One request for a key: the lease that is asked for, and how the caller asks.
@@ -132,5 +133,34 @@ impl Claim {
     /// Whether the caller will wait.
     pub fn patience(&self) -> Patience {
         self.patience
+    }
+
+    /// Creates the error of a claim whose key is held as a lock of another kind: [`ErrorKind::WrongType`].
+    pub fn wrong_type(&self) -> Error {
+        let message = if self.share().is_whole() {
+            "it is held in units, as a semaphore or by readers and writers; each kind of lock needs a key of its own"
+        } else {
+            "it is held as a mutex; each kind of lock needs a key of its own"
+        };
+        Error::new(ErrorKind::WrongType, message).with_key(self.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_another_kind_says_how_the_key_is_held() {
+        let key = LockKey::new("job").unwrap();
+        let refusal = |share| {
+            let lease = Lease::new(&key, Duration::from_secs(30)).with_share(share);
+            Claim::new(lease).wrong_type().to_string()
+        };
+
+        let advice = "each kind of lock needs a key of its own";
+        assert_eq!(refusal(Share::READER), format!("\"job\": it is held as a mutex; {advice}"));
+        let units = "it is held in units, as a semaphore or by readers and writers";
+        assert_eq!(refusal(Share::Whole), format!("\"job\": {units}; {advice}"));
     }
 }

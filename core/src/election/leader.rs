@@ -62,5 +62,8 @@ impl Leader {
 }
 
 fn not_an_election() -> Error {
-    Error::new(ErrorKind::WrongType, "it is held as a lock of another kind")
+    Error::new(
+        ErrorKind::WrongType,
+        "it is held as another kind of lock; an election needs a key of its own",
+    )
 }

@@ -4,6 +4,7 @@ mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
+use std::slice;
 use std::time::Duration;
 
 use self::entry::Entry;
@@ -125,6 +126,15 @@ impl Op<'_> {
             Self::TryAcquire(claim) => vec![claim.key()],
             Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
             Self::Enlist(_) | Self::List { .. } | Self::Standing(_) => Vec::new(),
+        }
+    }
+
+    /// The claims, if it asks for leases.
+    pub(super) fn claims(&self) -> &[Claim] {
+        match *self {
+            Self::TryAcquire(claim) => slice::from_ref(claim),
+            Self::TryAcquireAll(claims) => claims,
+            _ => &[],
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The seam between the texts of transactions and the connections that run them.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Debug};
+use std::iter;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
+use leasehold_core::backend::why_unreachable;
 
 use crate::failure::Failure;
 use crate::remote::{Row, Text};
@@ -57,7 +60,7 @@ pub enum Urgency {
 #[derive(Debug)]
 pub struct RunError {
     failure: Failure,
-    message: &'static str,
+    message: Cow<'static, str>,
     source: Box<dyn StdError + Send + Sync>,
 }
 
@@ -65,15 +68,16 @@ impl RunError {
     /// Creates the error of a text that failed so; `message` is lower case, without a full stop, and without a secret.
     pub fn new(
         failure: Failure,
-        message: &'static str,
+        message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { failure, message, source: source.into() }
+        Self { failure, message: message.into(), source: source.into() }
     }
 
     /// There is no connection, or none in time: the text was not sent.
     pub fn not_sent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Failure::NotApplied, "the database cannot be reached", source)
+        let source = source.into();
+        Self::new(Failure::NotApplied, why_unreachable(&*source), source)
     }
 
     /// The text was sent, and no reply came: the connection broke, or time is up.
@@ -81,9 +85,19 @@ impl RunError {
         Self::new(Failure::Unknown, "no reply, outcome unknown", source)
     }
 
-    /// No connection was made, since one side does not trust the other.
+    /// No connection was made, since one side does not trust the other. The message ends in the first of the causes.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Failure::Denied, "no connection that both sides trust", source)
+        let source = source.into();
+        let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
+        let cause = causes.last().map(ToString::to_string).unwrap_or_default();
+        let message = format!("no connection that both sides trust: {cause}");
+        Self::new(Failure::Denied, message, source)
+    }
+
+    /// The same of an attempt to connect to the servers at `address`.
+    #[must_use]
+    pub(crate) fn at(self, address: &str) -> Self {
+        Self { message: format!("{address}: {}", self.message).into(), ..self }
     }
 
     /// The failure of the transaction.
@@ -111,7 +125,7 @@ impl From<RunError> for Error {
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message)
+        f.write_str(&self.message)
     }
 }
 
