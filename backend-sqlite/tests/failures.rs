@@ -80,6 +80,20 @@ async fn refusal(backend: &SqliteBackend, name: &str) -> ErrorKind {
 }
 
 #[tokio::test]
+async fn a_lazy_client_opens_a_file_that_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let later = folder.path().join("later");
+    let config = SqliteConfig::new(later.join("locks.db")).unwrap();
+    let client = LockClient::new(SqliteBackend::connect_lazily(config));
+    let mutex = client.mutex("job").unwrap();
+    assert!(mutex.try_lock().await.is_err());
+
+    fs::create_dir(later).unwrap();
+
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn leases_end_by_the_clock_of_the_machine_and_not_before() {
     let scene = Scene::new();
     let backend = scene.backend().await;

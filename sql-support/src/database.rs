@@ -100,7 +100,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// How to reach it.
-    type Config: Debug + Send + 'static;
+    type Config: Clone + Debug + Send + Sync + 'static;
 
     /// How errors and logs name the backend.
     const NAME: &str;
