@@ -108,7 +108,8 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 
 /// Of a member that is not there.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, why_unreachable(&cause))
+    let reason = why_unreachable(&cause).unwrap_or("the server cannot be reached");
+    Error::new(ErrorKind::Unavailable, reason)
 }
 
 fn untrusted(error: impl StdError + Send + Sync + 'static) -> Error {

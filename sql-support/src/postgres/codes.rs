@@ -55,6 +55,9 @@ fn message(code: &str) -> Option<&'static str> {
         }
         "28P01" => "wrong user or password",
         "28000" => "the server lets this user in from here by no rule: see its pg_hba.conf",
+        "3F000" => {
+            "the user sees no schema for the tables: name one that is there, and grant USAGE on it"
+        }
         "3D000" => "the server has no such database",
         "57P03" => "the server is about to start or to end",
         _ => return None,

@@ -61,7 +61,8 @@ pub enum Urgency {
 pub struct RunError {
     failure: Failure,
     message: Cow<'static, str>,
-    source: Box<dyn StdError + Send + Sync>,
+    /// `None` where the message says all of it.
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl RunError {
@@ -71,13 +72,16 @@ impl RunError {
         message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { failure, message: message.into(), source: source.into() }
+        Self { failure, message: message.into(), source: Some(source.into()) }
     }
 
     /// There is no connection, or none in time: the text was not sent.
     pub fn not_sent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         let source = source.into();
-        Self::new(Failure::NotApplied, why_unreachable(&*source), source)
+        match why_unreachable(&*source) {
+            Some(reason) => Self::without_source(Failure::NotApplied, reason),
+            None => Self::new(Failure::NotApplied, "the database cannot be reached", source),
+        }
     }
 
     /// The text was sent, and no reply came: the connection broke, or time is up.
@@ -91,7 +95,11 @@ impl RunError {
         let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
         let cause = causes.last().map(ToString::to_string).unwrap_or_default();
         let message = format!("no connection that both sides trust: {cause}");
-        Self::new(Failure::Denied, message, source)
+        Self::without_source(Failure::Denied, message)
+    }
+
+    fn without_source(failure: Failure, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { failure, message: message.into(), source: None }
     }
 
     /// The same of an attempt to connect to the servers at `address`.
@@ -110,7 +118,8 @@ impl RunError {
     pub fn harmless(self) -> Self {
         match self.failure {
             Failure::Unknown => {
-                Self::new(Failure::NotApplied, "the database does not answer", self.source)
+                let message = "the database does not answer".into();
+                Self { failure: Failure::NotApplied, message, ..self }
             }
             _ => self,
         }
@@ -119,7 +128,10 @@ impl RunError {
 
 impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
-        error.failure.because(error.message, error.source)
+        match error.source {
+            Some(source) => error.failure.because(error.message, source),
+            None => error.failure.error(error.message),
+        }
     }
 }
 
@@ -131,6 +143,6 @@ impl fmt::Display for RunError {
 
 impl StdError for RunError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
+        self.source.as_deref().map(|source| source as _)
     }
 }
