@@ -86,9 +86,10 @@ async fn a_lazy_client_opens_a_file_that_comes_later() {
     let config = SqliteConfig::new(later.join("locks.db")).unwrap();
     let client = LockClient::new(SqliteBackend::connect_lazily(config));
     let mutex = client.mutex("job").unwrap();
+    fs::write(&later, "no folder").unwrap();
     assert!(mutex.try_lock().await.is_err());
 
-    fs::create_dir(later).unwrap();
+    fs::remove_file(later).unwrap();
 
     mutex.lock().await.unwrap().release().await.unwrap();
 }
