@@ -166,6 +166,7 @@ impl Engine {
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,
                 Next::Guard(guard) => {
+                    guard.held().0.taken_over();
                     call.acquired(&request, guard.token().number(), Path::HandedOver);
                     return self.entered(entering, guard);
                 }

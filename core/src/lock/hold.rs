@@ -3,6 +3,7 @@
 mod alarm;
 mod renewing;
 mod state;
+mod taker;
 mod telling;
 
 pub(crate) use alarm::Alarm;
@@ -140,6 +141,7 @@ impl Hold {
             due: sent_at,
             term: Term::default(),
             owner,
+            taker: OwnerId::current(),
             depth: 1,
             share_ends: Instant::FAR_FUTURE,
             company: BATCH,

@@ -178,6 +178,11 @@ impl LocalQueue {
         Ok(known.holder(now))
     }
 
+    /// Whether the caller's own task took the lock that is in the way.
+    pub(crate) fn is_taken_by_caller(&self, key: &LockKey) -> bool {
+        self.at(key, |line, _| line.known()).was_taken_by_caller()
+    }
+
     /// Passes the turn on to the first in line, and lets so many more ask beside it.
     fn pass_on(self: Arc<Self>, key: LockKey, beside: usize) {
         let mut turn = Turn(Some((self, key)));

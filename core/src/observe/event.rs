@@ -59,6 +59,9 @@ pub struct LongWait<'a> {
     pub lock: Subject<'a>,
     /// A holder, if one is known to this process.
     pub holder: Option<&'a Holder>,
+    /// The task that waits took the lock that is in its way; or the thread, outside of tasks. It waits for itself, unless it gave the guard
+    /// to another task.
+    pub by_caller: bool,
     /// How long, since the call.
     pub waited: Duration,
 }

@@ -94,7 +94,9 @@ impl Observer for Story {
     }
 
     fn on_long_wait(&self, it: &LongWait<'_>) {
-        self.note(format_args!("long wait of {:?} behind {}", it.waited, name(it.holder)));
+        let itself = if it.by_caller { ", perhaps itself" } else { "" };
+        let holder = name(it.holder);
+        self.note(format_args!("long wait of {:?} behind {holder}{itself}", it.waited));
     }
 
     fn on_woken(&self, it: &Woken<'_>) {

@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) term: Term,
     /// Who may enter again, if anybody may.
     pub(super) owner: Option<OwnerId>,
+    /// The task that took it, or the thread outside of tasks.
+    pub(super) taker: OwnerId,
     /// How many guards share it.
     pub(super) depth: u32,
     /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.
