@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::{
-    Attempt, Capabilities, Claim, Contention, Error, Fencing, Fingerprint, Grant, Holder, Lease,
-    LockBackend, LockKey, Release, Renewal,
+use leasehold::backend::{
+    Attempt, Capabilities, Claim, Contention, Fencing, Fingerprint, Grant, Lease, LockBackend,
+    Release, Renewal,
 };
+use leasehold::{Error, Holder, LockKey};
 use leasehold_conformance::{Harness, Time, report};
 use tokio::time::Instant;
 

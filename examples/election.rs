@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Election, Error, LockClient};
+use leasehold::election::Election;
+use leasehold::{Error, LockClient};
 
 /// A service of which one instance is in charge. The others stand by.
 async fn instance(election: Election, address: &str) -> Result<(), Error> {
@@ -37,7 +38,7 @@ async fn observe(election: Election) -> Result<(), Error> {
 async fn main() -> Result<(), Error> {
     // Three processes, as it were, each with a client of its own.
     let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
-    let store = leasehold::backend(&url).await?;
+    let store = leasehold::backend::connect(&url).await?;
     let election = || LockClient::new(store.clone()).election("scheduler");
 
     let one = instance(election()?, "10.0.0.1:7000");

@@ -10,7 +10,7 @@ use leasehold::{Error, ErrorKind, LockClient};
 async fn main() -> Result<(), Error> {
     let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
     // Two processes, as it were, each with a client of its own.
-    let store = leasehold::backend(&url).await?;
+    let store = leasehold::backend::connect(&url).await?;
     let (here, there) = (LockClient::new(store.clone()), LockClient::new(store));
     let (catalogue, remote) = (here.rw_lock("catalogue")?, there.rw_lock("catalogue")?);
 

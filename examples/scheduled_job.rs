@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold::{Error, LockClient, LockOptions, MemoryBackend};
+use leasehold::memory::MemoryBackend;
+use leasehold::{Error, LockClient, LockOptions};
 use tokio::task::JoinSet;
 
 /// What a machine does when its clock says so.

@@ -23,7 +23,7 @@ async fn call(connections: Semaphore, open: Arc<AtomicU32>) -> Result<u32, Error
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let url = std::env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
-    let store = leasehold::backend(&url).await?;
+    let store = leasehold::backend::connect(&url).await?;
     let open = Arc::new(AtomicU32::new(0));
 
     // Four processes, as it were, each with a client of its own and three tasks.

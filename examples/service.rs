@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The recorder first: the client describes its metrics to it.
     let page = prometheus()?.install_recorder()?;
     let url = env::var("LEASEHOLD_BACKEND").unwrap_or_else(|_| "memory:".to_owned());
-    let backend = leasehold::backend(&url).await?;
+    let backend = leasehold::backend::connect(&url).await?;
     let client = LockClient::builder(backend).observer(Metrics::new()).build()?.erase();
 
     for worker in 1..=3 {

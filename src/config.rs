@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, LockOptions, Retry};
+use leasehold_core::retry::Retry;
+use leasehold_core::{Error, ErrorKind, LockOptions};
 use serde::{Deserialize, Deserializer};
 
 pub use service::LockService;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::redlock;
-use leasehold_core::{
-    Error, ErrorKind, LockBackend, LockClient, LockOptions, MemoryBackend, Operation,
-};
+use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, LockClient, LockOptions};
 
 /// Connects to the store at `url`.
 ///
@@ -24,14 +24,14 @@ use leasehold_core::{
 /// | `unix:///path/to/socket` | the same | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the server that these sentinels name | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers | `redis` or `fred` |
-/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
+/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::quorum::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
 /// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
 /// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
 /// `RedisConfig::from_url` and `SqliteConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
-/// are those of [`QuorumBuilder`](leasehold_core::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
+/// are those of [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
 ///
 /// # Errors
 ///
@@ -90,7 +90,7 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// # Errors
 ///
 /// The errors of [`connect_with`] that need no store: what is wrong with the URL or the options.
-/// [`ErrorKind::Unsupported`] for databases, which are asked what they are before they are used: connect to them when they serve.
+/// [`ErrorKind::Unsupported`] too if the options require strict fencing of a database, of which no request has found out yet whether it has that.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -114,11 +114,9 @@ pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(memory(url)),
         "etcd" | "etcds" => etcd_lazily(url),
-        "postgres" | "postgresql" | "mysql" | "mariadb" | "sqlite" => {
-            let message =
-                "a database is asked what it is before it is used: connect when it serves";
-            Err(Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect))
-        }
+        "postgres" | "postgresql" => postgres_lazily(url),
+        "mysql" | "mariadb" => mysql_lazily(url),
+        "sqlite" => sqlite_lazily(url),
         _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
         _ if is_redis(scheme) => redis_lazily(url),
         _ => Err(unknown_scheme(url)),
@@ -226,8 +224,19 @@ async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_postgres::PostgresBackend::connect(url).await?))
 }
 
+#[cfg(feature = "postgres")]
+fn postgres_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_postgres::{PostgresBackend, PostgresConfig};
+    Ok(Arc::new(PostgresBackend::connect_lazily(PostgresConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "postgres"))]
-async fn postgres(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    postgres_lazily(url)
+}
+
+#[cfg(not(feature = "postgres"))]
+fn postgres_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "PostgreSQL is not built into this program: build it with the Cargo feature `postgres`, with TLS `postgres-tls`",
     ))
@@ -319,8 +328,19 @@ async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_mysql::MysqlBackend::connect(url).await?))
 }
 
+#[cfg(feature = "mysql")]
+fn mysql_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_mysql::{MysqlBackend, MysqlConfig};
+    Ok(Arc::new(MysqlBackend::connect_lazily(MysqlConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "mysql"))]
-async fn mysql(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    mysql_lazily(url)
+}
+
+#[cfg(not(feature = "mysql"))]
+fn mysql_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "MySQL and MariaDB are not built into this program: build it with the Cargo feature `mysql`, with TLS `mysql-tls`",
     ))
@@ -331,8 +351,19 @@ async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
 }
 
+#[cfg(feature = "sqlite")]
+fn sqlite_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+    Ok(Arc::new(SqliteBackend::connect_lazily(SqliteConfig::from_url(url)?)))
+}
+
 #[cfg(not(feature = "sqlite"))]
-async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    sqlite_lazily(url)
+}
+
+#[cfg(not(feature = "sqlite"))]
+fn sqlite_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     Err(unsupported(
         "SQLite is not built into this program: build it with the Cargo feature `sqlite`",
     ))
@@ -415,9 +446,12 @@ mod tests {
         for url in ["", "ftp://host"] {
             assert_eq!(kind(url).unwrap_err(), ErrorKind::Invalid, "{url}");
         }
-        for url in ["postgres://host", "mysql://u@host/db", "sqlite:locks.db"] {
-            assert_eq!(kind(url).unwrap_err(), ErrorKind::Unsupported, "{url}");
-        }
+        #[cfg(feature = "postgres")]
+        assert!(kind("postgres://127.0.0.1:1").is_ok());
+        #[cfg(feature = "mysql")]
+        assert!(kind("mysql://u@127.0.0.1:1/db").is_ok());
+        #[cfg(feature = "sqlite")]
+        assert!(kind("sqlite:/no/such/folder/locks.db").is_ok());
     }
 
     #[cfg(not(feature = "etcd"))]

@@ -14,10 +14,19 @@ pub mod config;
 #[cfg(feature = "macros")]
 mod locked;
 
-pub use connect::{backend, connect, connect_lazily, connect_with};
+pub use connect::{connect, connect_lazily, connect_with};
 pub use leasehold_core::*;
 #[cfg(feature = "macros")]
 pub use locked::{__locked, locked};
+
+/// The contract between locks and their store, for code that brings a store of its own; and [`connect`](backend::connect), which makes one
+/// from a URL.
+///
+/// All of [`leasehold_core::backend`].
+pub mod backend {
+    pub use crate::connect::backend as connect;
+    pub use leasehold_core::backend::*;
+}
 
 /// Locks on one etcd cluster.
 ///

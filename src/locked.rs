@@ -98,7 +98,8 @@ pub mod __locked {
     use std::fmt::Arguments;
 
     pub use leasehold_core::LockGuard as Guard;
-    use leasehold_core::{Error, ErrorKind, LockBackend, LockClient, LockOptions, Mutex};
+    use leasehold_core::backend::LockBackend;
+    use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, Mutex};
 
     pub fn mutex<B: LockBackend + ?Sized>(
         client: &LockClient<B>,

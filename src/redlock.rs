@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, LockBackend, Quorum};
+use leasehold_core::Error;
+use leasehold_core::backend::LockBackend;
+use leasehold_core::quorum::Quorum;
 
 use crate::connect::{self, invalid};
 

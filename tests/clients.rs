@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{LockBackend, LockClient, LockKey, LockOptions, LossReason, Retry};
+use leasehold::backend::LockBackend;
+use leasehold::retry::Retry;
+use leasehold::{LockClient, LockKey, LockOptions, LossReason};
 use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -16,7 +18,7 @@ const SOON: Duration = Duration::from_secs(20);
 async fn clients(url: &str) -> [LockClient; 2] {
     let connect = async |client| {
         let url = patiently(&format!("{url}?client={client}"));
-        let backend: Arc<dyn LockBackend> = leasehold::backend(&url).await.unwrap();
+        let backend: Arc<dyn LockBackend> = leasehold::backend::connect(&url).await.unwrap();
         let told = LockOptions::new().retry(Retry::unlimited().every(LONG));
         LockClient::builder(backend).options(told).build().unwrap().erase()
     };

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::config::{Config, Kind, LockService, Profile};
-use leasehold::{ErrorKind, LockClient, LockOptions, Retry};
+use leasehold::retry::Retry;
+use leasehold::{ErrorKind, LockClient, LockOptions};
 
 fn read(text: &str) -> Result<Config, leasehold::Error> {
     Config::read(toml::Deserializer::parse(text).unwrap())

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::backend::LockBackend;
 use leasehold::mysql::MysqlBackend;
 use leasehold::postgres::PostgresBackend;
+use leasehold::quorum::Quorum;
 use leasehold::sqlite::{SqliteBackend, SqliteConfig};
-use leasehold::{LockBackend, LockClient, LockOptions, Quorum};
+use leasehold::{LockClient, LockOptions};
 use leasehold_testbed::{MariaDb, Postgres, patiently};
 use tempfile::TempDir;
 

@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::clock::{Clock, Instant};
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, Feature, Fencing, ForcedRelease, Inspection,
-    KeyPage, KeyWatch, Lease, LockBackend, LockKey, Operation, Release, Renewal, Revocation,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, KeyPage, KeyWatch, Lease,
+    LockBackend, Operation, Release, Renewal,
 };
+use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::{Error, LockKey};
 
 use crate::config::EtcdConfig;
 use crate::connection::Connection;

@@ -93,7 +93,10 @@ impl EtcdConfig {
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
+            return Err(invalid(format!(
+                "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not {} ms",
+                timeout.as_millis()
+            )));
         }
         self.timeout = timeout;
         Ok(self)
@@ -191,6 +194,12 @@ mod tests {
             let config = EtcdConfig::from_url(&format!("etcd://{host}")).unwrap();
             assert_eq!(config.endpoints, [endpoint], "{host}");
         }
+    }
+
+    #[test]
+    fn refused_timeouts_are_named_with_those_that_are_possible() {
+        let said = "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not 0 ms";
+        assert!(refusal("etcd://a/?timeout-ms=0").to_string().ends_with(said));
     }
 
     #[test]

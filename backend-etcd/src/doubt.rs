@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use leasehold_core::backend::{Lease, LeaseId};
 use leasehold_core::clock::{Clock, Instant};
-use leasehold_core::{Lease, LeaseId};
 
 use crate::sync::locked;
 

@@ -3,7 +3,9 @@
 use std::str;
 
 use etcd_client::{Compare, CompareOp, KeyValue};
-use leasehold_core::{Description, Fingerprint, Holder, Lease, Share, Waiter};
+use leasehold_core::admin::Waiter;
+use leasehold_core::backend::{Fingerprint, Lease, Share};
+use leasehold_core::{Description, Holder};
 
 use crate::layout::tag;
 

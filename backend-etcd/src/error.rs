@@ -1,12 +1,11 @@
 //! What etcd's and the client crate's errors mean, one by one.
 
 use std::error::Error as StdError;
-use std::io;
 use std::iter;
 
 use etcd_client::Error as EtcdError;
+use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::error::Elapsed;
 use tonic::{Code, ConnectError, Status};
 
 /// How errors and logs name this backend.
@@ -109,16 +108,7 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 
 /// Of a member that is not there.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
-    let io = causes(&cause).find_map(|cause| cause.downcast_ref::<io::Error>());
-    let is_lookup = || causes(&cause).any(|cause| cause.to_string().contains("failed to lookup"));
-    let reason = match io.map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => "connection refused",
-        Some(io::ErrorKind::HostUnreachable) => "host unreachable",
-        Some(io::ErrorKind::NetworkUnreachable) => "network unreachable",
-        _ if is_lookup() => "no such host",
-        _ if causes(&cause).any(|cause| cause.is::<Elapsed>()) => "no answer in time",
-        _ => "the server cannot be reached",
-    };
+    let reason = why_unreachable(&cause).unwrap_or("the server cannot be reached");
     Error::new(ErrorKind::Unavailable, reason)
 }
 

@@ -3,7 +3,8 @@
 //! All who hold or queue for a lock have a key under `<prefix><name>/`, and the order in which those keys were created is
 //! the queue. What else belongs to the lock lies under `<prefix>~`, which no name begins with.
 
-use leasehold_core::{Error, ErrorKind, Lease, LockKey};
+use leasehold_core::backend::Lease;
+use leasehold_core::{Error, ErrorKind, LockKey};
 use uuid::Uuid;
 
 /// What all keys begin with.

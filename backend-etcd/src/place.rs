@@ -3,7 +3,7 @@
 use etcd_client::{
     Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use leasehold_core::{Claim, Contention};
+use leasehold_core::backend::{Claim, Contention};
 
 use crate::entry::Entry;
 use crate::queue::Queue;

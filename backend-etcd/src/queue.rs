@@ -1,7 +1,7 @@
 //! All who hold and queue for a lock, in order, and who of them comes next: the rule of all kinds of lock.
 
 use etcd_client::{GetResponse, KeyValue};
-use leasehold_core::{Claim, Lease};
+use leasehold_core::backend::{Claim, Lease};
 
 use crate::entry::{Entry, State};
 use crate::layout::Range;

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Lease, LeaseId, Tenure};
 use leasehold_core::clock::Instant;
-use leasehold_core::{Lease, LeaseId, LockKey, Tenure};
 use uuid::Uuid;
 
 use crate::layout::Layout;

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LeaseId, LockKey};
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;

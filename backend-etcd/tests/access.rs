@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::{
-    Claim, Description, Error, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
-    LossReason, Patience, Retry, Share, Tenure,
-};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::retry::Retry;
+use leasehold_core::{Description, Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, ConnectOptions, Txn, TxnOp};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until};

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Claim, Description, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey, LockOptions,
-    Patience, Retry, Share, Tenure,
-};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::retry::Retry;
+use leasehold_core::{Description, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, LockOptions as RpcOptions};
 use leasehold_testbed::{Etcd, until};

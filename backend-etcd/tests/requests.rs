@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Lease, LockBackend, LockKey, Patience, Release, Renewal, Share, Tenure,
+use leasehold_core::LockKey;
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
 };
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LockBackend, LockClient, LockKey};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{LockClient, LockKey};
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, until};
 use tokio::runtime::Runtime;

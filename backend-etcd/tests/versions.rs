@@ -4,7 +4,8 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::{LockClient, LockOptions, Retry};
+use leasehold_core::retry::Retry;
+use leasehold_core::{LockClient, LockOptions};
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, EtcdOptions, until};
 use tokio::time::timeout;

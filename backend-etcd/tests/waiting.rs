@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Contention, KeyWatch, Lease, LockBackend, LockClient, LockKey, Patience, Share,
-    Tenure,
+use leasehold_core::backend::{
+    Attempt, Claim, Contention, KeyWatch, Lease, LockBackend, Patience, Share, Tenure,
 };
+use leasehold_core::{LockClient, LockKey};
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::Client;
 use leasehold_testbed::{Etcd, FaultProxy, patiently, until, until_some};

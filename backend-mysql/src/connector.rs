@@ -41,6 +41,10 @@ impl Connector {
 impl remote::Connector for Connector {
     type Link = Link;
 
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
     async fn connect(&self) -> Result<Link, RunError> {
         let conn = Conn::new(self.0.driver_options()).await.map_err(error::connect)?;
         Ok(Link { conn: Some(conn), runtime: Handle::current().id(), used: Instant::now() })

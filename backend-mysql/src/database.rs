@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing};
+use leasehold_core::Error;
+use leasehold_core::backend::Fencing;
 use leasehold_sql_support::mysql::{Statements, Survey, has_all_stripes, migration};
 use leasehold_sql_support::remote::{Driver, Opened, Rows, Run, RunError, Settings, Text, Urgency};
 use leasehold_sql_support::{Failure, Layout, News};

@@ -28,7 +28,7 @@
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::Quorum), if the server waits for the disk: `innodb_flush_log_at_trx_commit` and, with a binary log,
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum), if the server waits for the disk: `innodb_flush_log_at_trx_commit` and, with a binary log,
 //! `sync_binlog` are 1. It loses its vote, until earlier leases are over, when another server has the tables, by its `server_id`, host name,
 //! port and, in MySQL, `server_uuid`.
 //!

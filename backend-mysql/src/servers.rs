@@ -5,6 +5,7 @@ mod url;
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_sql_support::remote;
 use mysql_async::{Opts, OptsBuilder};
 
 /// The server of one database. `Debug` shows neither user nor password.
@@ -29,6 +30,15 @@ impl Servers {
             // It is for the driver's own pool.
             .wait_timeout(Some(28_800))
             .stmt_cache_size(0)
+    }
+
+    /// The host and the port, or the socket.
+    pub(crate) fn address(&self) -> String {
+        let options = Opts::from(self.0.clone());
+        match options.socket() {
+            Some(socket) => socket.to_owned(),
+            None => remote::host_and_port(options.ip_or_hostname(), options.tcp_port()),
+        }
     }
 }
 
@@ -64,13 +74,14 @@ mod tests {
     fn urls_say_everything() {
         let url = "mariadb://locker:S3CR3T%40@[::1]:7000/app?prefix=app_&schema=locks&timeout-ms=250&connections=7&tables=exist";
         let mut settings = Settings::new(MysqlConfig::DEFAULT_TIMEOUT);
-        let Servers(options) = Servers::from_url(url, &mut settings).unwrap();
+        let servers = Servers::from_url(url, &mut settings).unwrap();
 
         assert_eq!((settings.timeout, settings.connections), (Duration::from_millis(250), 7));
         assert!(!settings.create_tables);
         assert_eq!(settings.layout, Layout::new("app_").unwrap().in_schema("locks").unwrap());
-        let options = Opts::from(options);
+        let options = Opts::from(servers.0.clone());
         assert_eq!((options.ip_or_hostname(), options.tcp_port()), ("::1", 7000));
+        assert_eq!(servers.address(), "[::1]:7000");
         assert_eq!(options.user(), Some("locker"));
         assert_eq!(options.pass(), Some("S3CR3T@"));
         assert_eq!(options.db_name(), Some("app"));

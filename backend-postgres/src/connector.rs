@@ -52,6 +52,10 @@ impl Connector {
 impl remote::Connector for Connector {
     type Link = Link;
 
+    fn address(&self) -> String {
+        self.servers.address()
+    }
+
     async fn connect(&self) -> Result<Link, RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         tokio::spawn(async move {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing};
+use leasehold_core::Error;
+use leasehold_core::backend::Fencing;
 use leasehold_sql_support::postgres::{Statements, Survey, migration};
 use leasehold_sql_support::remote::{
     Driver, Hears, Opened, Rows, Run, RunError, Settings, Text, Urgency, invalid,

@@ -36,7 +36,7 @@
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::Quorum). It loses its vote, until earlier leases are over, when a server was promoted or recovered from a
+//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). It loses its vote, until earlier leases are over, when a server was promoted or recovered from a
 //! backup (another timeline), or the tables were restored on another server (another system identifier). A server with
 //! `fsync = off` loses its vote with each start. The texts ask for `synchronous_commit` themselves.
 //!

@@ -5,7 +5,8 @@ mod url;
 use std::fmt;
 use std::time::Duration;
 
-use tokio_postgres::config::SslMode;
+use leasehold_sql_support::remote;
+use tokio_postgres::config::{Host, SslMode};
 
 use crate::tls::Tls;
 
@@ -19,6 +20,8 @@ pub struct Servers {
 /// The server is asked so often whether it is still there, on an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+const DEFAULT_PORT: u16 = 5432;
+
 impl Servers {
     /// The driver's options for each connection.
     pub(crate) fn driver_options(&self, timeout: Duration) -> tokio_postgres::Config {
@@ -29,6 +32,21 @@ impl Servers {
         options.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         options.keepalives(true).keepalives_idle(KEEPALIVE).connect_timeout(timeout);
         options
+    }
+
+    /// The hosts and ports, or the sockets.
+    pub(crate) fn address(&self) -> String {
+        let (hosts, ports) = (self.options.get_hosts(), self.options.get_ports());
+        // One port is that of all hosts.
+        let port = |i| ports.get(i).or(ports.first()).copied().unwrap_or(DEFAULT_PORT);
+        let addresses = hosts.iter().enumerate().map(|(i, host)| match host {
+            Host::Tcp(host) => remote::host_and_port(host, port(i)),
+            #[cfg(unix)]
+            Host::Unix(folder) => {
+                folder.join(format!(".s.PGSQL.{}", port(i))).display().to_string()
+            }
+        });
+        addresses.collect::<Vec<_>>().join(", ")
     }
 
     /// The encryption of connections, if there is any.
@@ -72,6 +90,7 @@ mod tests {
 
         let shown = format!("{servers:?}");
         assert!(shown.contains("a.example") && shown.contains("7000"), "{shown}");
+        assert_eq!(servers.address(), "a.example:7000, b.example:5432");
         assert_eq!((settings.timeout, settings.connections), (Duration::from_millis(250), 7));
         assert!(!settings.push && !settings.create_tables);
         assert_eq!(settings.layout, Layout::new("app_").unwrap().in_schema("locks").unwrap());

@@ -67,7 +67,10 @@ impl SqliteConfig {
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
         if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!("timeout: 1 ms to 60 s are possible, not {timeout:?}")));
+            return Err(invalid(format!(
+                "timeout (timeout-ms in a URL): 1 ms to 60 s are possible, not {} ms",
+                timeout.as_millis()
+            )));
         }
         self.timeout = timeout;
         Ok(self)

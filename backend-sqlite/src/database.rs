@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{Enlistment, Error, Fencing, LockKey, Standing, StoreId};
+use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
+use leasehold_core::{Error, LockKey};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
 };

@@ -30,7 +30,7 @@
 //! A file that is deleted or replaced is a store that has lost its data: the next call creates another. Its former
 //! holders learn that at their next renewal. Tokens go on from the time of day.
 //!
-//! A file can be a member of a [`Quorum`](leasehold_core::Quorum) whose clients are all on this machine, if that runs Linux. A restart of the machine ends its
+//! A file can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) whose clients are all on this machine, if that runs Linux. A restart of the machine ends its
 //! membership, as it ends its leases.
 //!
 //! # Where the file may lie

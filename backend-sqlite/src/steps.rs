@@ -1,6 +1,6 @@
 //! The operations, each one transaction.
 
-use leasehold_core::{Claim, Enlistment, Standing, StoreId};
+use leasehold_core::backend::{Claim, Enlistment, Standing, StoreId};
 use leasehold_sql_support::reply::{
     Acquired, AcquiredAll, Asked, Forced, Granted, Refused, Released, Renewed, remaining,
 };

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
-    LossReason, Patience, Release, Renewal,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -79,6 +77,21 @@ async fn granted(backend: &SqliteBackend, lease: &Lease) -> Option<u64> {
 
 async fn refusal(backend: &SqliteBackend, name: &str) -> ErrorKind {
     backend.try_acquire(&Claim::new(lease(name))).await.unwrap_err().kind()
+}
+
+#[tokio::test]
+async fn a_lazy_client_opens_a_file_that_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let later = folder.path().join("later");
+    let config = SqliteConfig::new(later.join("locks.db")).unwrap();
+    let client = LockClient::new(SqliteBackend::connect_lazily(config));
+    let mutex = client.mutex("job").unwrap();
+    fs::write(&later, "no folder").unwrap();
+    assert!(mutex.try_lock().await.is_err());
+
+    fs::remove_file(later).unwrap();
+
+    mutex.lock().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Charter, Claim, Enlistment, Error, ErrorKind, Lease, LockBackend, LockKey, StoreId,
-};
+use leasehold_core::backend::{Attempt, Charter, Claim, Enlistment, Lease, LockBackend, StoreId};
+use leasehold_core::{Error, ErrorKind, LockKey};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Attempt, Claim, KeyWatch, Lease, LockBackend, LockKey};
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Attempt, Claim, KeyWatch, Lease, LockBackend};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use tempfile::TempDir;
 use tokio::time::timeout;

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use leasehold_core::{
-    Claim, Lease, LockClient, LockGuard, LockKey, MemoryBackend, Mutex, OwnerId, ReentrantMutex,
-};
+use leasehold_core::backend::{Claim, Lease};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{LockClient, LockGuard, LockKey, Mutex, OwnerId, ReentrantMutex};
 use leasehold_redis_support::{Call, Layout};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;

@@ -14,7 +14,8 @@ mod sqlite_sql;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use leasehold_core::{LockClient, MemoryBackend};
+use leasehold_core::LockClient;
+use leasehold_core::memory::MemoryBackend;
 use leasehold_fred::FredBackend;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::patiently;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use leasehold_core::{LockBackend, LockClient, LockOptions};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{LockClient, LockOptions};
 use leasehold_testbed::{MariaDb, Postgres};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::task::JoinSet;
@@ -27,7 +28,7 @@ const STOPS: usize = 8;
 const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 
 async fn client(url: &str) -> LockClient<Arc<dyn LockBackend>> {
-    let backend = leasehold::backend(url).await.unwrap();
+    let backend = leasehold::backend::connect(url).await.unwrap();
     LockClient::builder(backend).options(LockOptions::new().ttl(TTL)).build().unwrap()
 }
 

@@ -5,9 +5,10 @@ use std::slice;
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold::election::Leadership;
 use leasehold::{
-    Busy, Error, Leadership, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock,
-    Mutex, RwLock, Semaphore, WriteGuard,
+    Busy, Error, LeaseState, LockClient, LockGuard, LossReason, MultiGuard, MultiLock, Mutex,
+    RwLock, Semaphore, WriteGuard,
 };
 
 use crate::args::LockArgs;

@@ -5,7 +5,8 @@ use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use leasehold::{Busy, Description, Error, Fingerprint, Holder, LockClient, LockKind};
+use leasehold::backend::Fingerprint;
+use leasehold::{Busy, Description, Error, Holder, LockClient, LockKind};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 

@@ -4,7 +4,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::{LockBackend, LockClient, LockOptions};
+use leasehold::backend::LockBackend;
+use leasehold::{LockClient, LockOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::args::Backend;
@@ -63,7 +64,7 @@ impl Backend {
             Some(url) if url.starts_with("memory:") => Err(Failure::usage(
                 "a memory: store excludes no other command: leave --backend out for locks on this machine, or name a server",
             )),
-            Some(url) => client(leasehold::backend(&self.with_prefix(url)?).await?),
+            Some(url) => client(leasehold::backend::connect(&self.with_prefix(url)?).await?),
         }
     }
 

@@ -1,10 +1,12 @@
 //! A mutex made of other kinds of lock.
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Feature, ForcedRelease, Inspection, KeyPage, KeyWatch,
-    Lease, LockBackend, LockKey, Release, Renewal, Revocation, Share,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Feature, KeyPage, KeyWatch, Lease, LockBackend, Release, Renewal,
+    Share,
 };
+use leasehold_core::{Error, LockKey};
 
 use crate::case::Need;
 
@@ -15,7 +17,7 @@ use crate::case::Need;
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
-/// use leasehold_core::MemoryBackend;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let of_permits = AsMutex::semaphore(MemoryBackend::new());
 /// let of_writers = AsMutex::write_lock(MemoryBackend::new());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use leasehold_core::Feature;
+use leasehold_core::backend::Feature;
 
 use crate::profile::Profile;
 use crate::run::{self, Running};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use leasehold_core::LockBackend;
+use leasehold_core::backend::LockBackend;
 
 use crate::case::{Case, Need, Subject};
 use crate::harness::{Groups, Harness};

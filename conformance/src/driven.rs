@@ -77,7 +77,8 @@ mod tests {
 
     use async_trait::async_trait;
     use leasehold_core::clock::Instant;
-    use leasehold_core::{Holder, LockKey, MemoryBackend};
+    use leasehold_core::memory::MemoryBackend;
+    use leasehold_core::{Holder, LockKey};
 
     use super::*;
     use crate::harness::Harness;

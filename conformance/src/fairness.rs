@@ -5,7 +5,8 @@
 //!
 //! ```no_run
 //! use leasehold_conformance::fairness::Contest;
-//! use leasehold_core::{LockOptions, MemoryBackend};
+//! use leasehold_core::LockOptions;
+//! use leasehold_core::memory::MemoryBackend;
 //!
 //! const CONTEST: Contest = Contest::new(20);
 //!
@@ -29,11 +30,11 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::clock::{Clock, Instant, SystemClock};
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, KeyWatch, Lease, LockBackend, LockClient, LockKey,
-    LockOptions, Release, Renewal,
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Release, Renewal,
 };
+use leasehold_core::clock::{Clock, Instant, SystemClock};
+use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 

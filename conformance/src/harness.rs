@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{Holder, LockKey, LockOptions};
 
 use crate::case::{Need, Subject};
 

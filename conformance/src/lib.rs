@@ -6,7 +6,9 @@
 //! ```
 //! use async_trait::async_trait;
 //! use leasehold_conformance::{Harness, suite};
-//! use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
+//! use leasehold_core::backend::LockBackend;
+//! use leasehold_core::memory::MemoryBackend;
+//! use leasehold_core::{Holder, LockKey};
 //!
 //! struct Memory(MemoryBackend);
 //!

@@ -3,12 +3,13 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use leasehold_core::admin::Inspection;
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Claim, Contention, Feature, Grant, Lease, LockBackend, Patience, Share,
+};
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome as Specified};
-use leasehold_core::{
-    Attempt, AttemptAll, Claim, Contention, Error, ErrorKind, Feature, Grant, Holder, Inspection,
-    Lease, LockBackend, LockKey, Patience, Share,
-};
+use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Holder, LockBackend, LockKey, LockOptions};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{Holder, LockKey, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::case::{Need, Subject};

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use leasehold_core::LockBackend;
+use leasehold_core::backend::LockBackend;
 use tokio::time::timeout;
 
 use crate::case::{Need, Outcome, Skipped};
@@ -53,7 +53,8 @@ pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use leasehold_core::{Holder, LockKey, MemoryBackend};
+    use leasehold_core::memory::MemoryBackend;
+    use leasehold_core::{Holder, LockKey};
 
     use super::*;
     use crate::harness::{Groups, Harness};

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use leasehold_core::backend::{Lease, LockBackend};
 use leasehold_core::clock::{Clock, Instant, SystemClock, TokioClock};
 use leasehold_core::fault::{FaultBackend, Faults};
-use leasehold_core::{Holder, Lease, LockBackend, LockClient, LockGuard, LockKey, LockOptions};
+use leasehold_core::{Holder, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Time};

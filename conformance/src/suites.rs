@@ -18,7 +18,9 @@ use crate::test::run_case;
 /// ```no_run
 /// # use async_trait::async_trait;
 /// # use leasehold_conformance::Harness;
-/// # use leasehold_core::{Holder, LockBackend, LockKey, MemoryBackend};
+/// # use leasehold_core::backend::LockBackend;
+/// # use leasehold_core::memory::MemoryBackend;
+/// # use leasehold_core::{Holder, LockKey};
 /// # struct Memory(MemoryBackend);
 /// # #[async_trait]
 /// # impl Harness for Memory {
@@ -88,7 +90,8 @@ impl Suites {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use leasehold_core::{Holder, LockKey, MemoryBackend};
+    use leasehold_core::memory::MemoryBackend;
+    use leasehold_core::{Holder, LockKey};
 
     use super::*;
     use crate::harness::Groups;

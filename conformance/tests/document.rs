@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use async_trait::async_trait;
 use leasehold_conformance::document::{Store, case_table, numbers};
 use leasehold_conformance::{Case, Harness, cases};
-use leasehold_core::{Holder, LockKey, MemoryBackend};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Holder, LockKey};
 
 /// The list of cases does not depend on the store that it is made for.
 struct AnyStore;

@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::{Harness, Time, cases};
-use leasehold_core::clock::TokioClock;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
-    ForcedRelease, Grant, Holder, Inspection, KeyPage, KeyWatch, Lease, LeaseId, LockBackend,
-    LockKey, MemoryBackend, Patience, Release, Renewal, Revocation, Share, Standing, StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Grant, KeyPage,
+    KeyWatch, Lease, LeaseId, LockBackend, Patience, Release, Renewal, Share, Standing, StoreId,
 };
+use leasehold_core::clock::TokioClock;
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 
 /// A memory backend that behaves, except for one thing.
 #[derive(Clone, Debug)]

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::{AsMutex, Groups, Harness, Need, Suites, Time};
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{Holder, LockBackend, LockKey, LockOptions, MemoryBackend, Operation};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Holder, LockKey, LockOptions};
 
 async fn witness(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
     store.inspect(key).await.unwrap().holders().first().cloned()

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use async_trait::async_trait;
 use leasehold_conformance::{Harness, Need, Suites, Time};
+use leasehold_core::backend::{Capabilities, LockBackend};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
-use leasehold_core::{
-    Capabilities, ErrorKind, Holder, LockBackend, LockClient, LockKey, MemoryBackend, Quorum,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::quorum::Quorum;
+use leasehold_core::{ErrorKind, Holder, LockClient, LockKey};
 
 /// A member, as a client of it sees it.
 type Member = FaultBackend<MemoryBackend>;

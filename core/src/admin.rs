@@ -1,13 +1,18 @@
-//! What operators may do.
+//! The operators' side: to look into keys, to list them and to end leases of others.
+
+mod inspection;
+mod key_list;
+mod outcome;
+
+pub use inspection::{Inspection, MemberView, Waiter};
+pub use key_list::KeyList;
+pub use outcome::{ForcedRelease, Revocation};
 
 use std::sync::Arc;
 
-use crate::backend::ForcedRelease;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::inspection::Inspection;
 use crate::key::{IntoKey, LockKey};
-use crate::listing::KeyList;
 use crate::observe::{Event, Forced};
 
 /// The operator's handle: looks into keys and ends leases that are not its own.
@@ -43,7 +48,8 @@ impl Admin {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let guard = client.mutex("invoice:42")?.lock().await?;

@@ -1,23 +1,45 @@
-//! The contract between the layers and a store.
+//! The contract between the layers and a store: a [`LockBackend`], and all that its requests and answers are made of.
+//!
+//! Code that takes locks needs none of it, but `Arc<dyn LockBackend>` where it keeps a store.
+
+mod attempt;
+mod capabilities;
+mod claim;
+mod contention;
+mod grant;
+mod key_page;
+mod lease;
+mod membership;
+mod share;
+mod shared;
+mod unreachable;
+mod watch;
+mod watches;
+
+pub use attempt::{Attempt, AttemptAll, Release, Renewal};
+pub use capabilities::{Capabilities, Feature, Fencing};
+pub use claim::{Claim, Patience};
+pub use contention::{CalledBy, Contention};
+pub use grant::Grant;
+pub use key_page::KeyPage;
+pub use lease::{Fingerprint, Lease, LeaseId, Tenure};
+pub use membership::{Charter, Enlistment, Standing, StoreId};
+pub use share::Share;
+pub use unreachable::why_unreachable;
+pub use watch::KeyWatch;
+pub(crate) use watch::Replaced;
+pub use watches::KeyWatches;
+
+pub use crate::error::Operation;
 
 use std::fmt::Debug;
-use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use crate::capabilities::Capabilities;
-use crate::claim::Claim;
-use crate::error::{Error, ErrorKind, Operation};
-use crate::holder::Holder;
-use crate::inspection::Inspection;
+use crate::admin::{ForcedRelease, Inspection, Revocation};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lease::Lease;
-use crate::listing::KeyPage;
-use crate::membership::{Enlistment, Standing, StoreId};
-use crate::watch::KeyWatch;
 
 /// A store of leases. Four methods make a backend: [`capabilities`](Self::capabilities) and the three steps in the store. Everything
 /// else has a default.
@@ -30,10 +52,10 @@ use crate::watch::KeyWatch;
 /// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and
 ///   [`release`](Self::release) is one atomic step in the store and compares the whole lease id there, or what is
 ///   as surely of this lease alone.
-/// - `try_acquire` is idempotent per [`LeaseId`](crate::LeaseId): repeated while its own lease is in
+/// - `try_acquire` is idempotent per [`LeaseId`]: repeated while its own lease is in
 ///   force, it is granted again with a full TTL.
 /// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
-///   store received it, and soon after; if it is [kept](crate::Tenure::Kept), with the others of its client at the latest.
+///   store received it, and soon after; if it is [kept](crate::backend::Tenure::Kept), with the others of its client at the latest.
 /// - A reply that was lost is [`ErrorKind::Indeterminate`] and a request that was surely not applied
 ///   is [`ErrorKind::Unavailable`]; neither is ever an outcome. Every error of the client library is
 ///   mapped on purpose.
@@ -80,13 +102,13 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// No two claims are for the same key. Each is granted as by [`try_acquire`](Self::try_acquire): again while its own
     /// lease is in force, and never past those who queue. A refusal is for the first claim, in their order, that cannot be
-    /// granted, and changes nothing: also claims that [queue](crate::Patience::Queues) get no place by it.
+    /// granted, and changes nothing: also claims that [queue](crate::backend::Patience::Queues) get no place by it.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`], before anything is sent, unless the backend declares
-    /// [`Feature::Together`](crate::Feature::Together). One that does may refuse so, too, more than 64 claims and claims
-    /// of [units](crate::Share::Units). The caller then asks for one after the other.
+    /// [`Feature::Together`]. One that does may refuse so, too, more than 64 claims and claims
+    /// of [units](crate::backend::Share::Units). The caller then asks for one after the other.
     ///
     /// [`ErrorKind::WrongType`] names the key. Else as `try_acquire`, for all claims.
     ///
@@ -103,7 +125,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     }
 
     /// Puts what the lease says in force from now, if this very lease is still in force: its TTL, which
-    /// may be shorter than what is left, and, unless its share is [whole](crate::Share::Whole), its
+    /// may be shorter than what is left, and, unless its share is [whole](crate::backend::Share::Whole), its
     /// description and its units, of which it may give some back but take none.
     ///
     /// # Errors
@@ -140,8 +162,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// Begins to watch `key`, without I/O of its own.
     ///
     /// By default silent, so that callers poll. A backend that declares
-    /// [`Feature::Push`](crate::Feature::Push) fires it when a key is released by anybody, and when
-    /// a connection was lost and news may have been missed. [`KeyWatches`](crate::KeyWatches) does the book-keeping.
+    /// [`Feature::Push`] fires it when a key is released by anybody, and when
+    /// a connection was lost and news may have been missed. [`KeyWatches`] does the book-keeping.
     fn watch(&self, _key: &LockKey) -> KeyWatch {
         KeyWatch::silent()
     }
@@ -167,7 +189,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`](crate::Feature::Inspect).
+    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::Inspect`].
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         Err(unsupported(&self.capabilities(), Operation::Inspect).with_key(key))
     }
@@ -180,7 +202,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::List`](crate::Feature::List). [`ErrorKind::Denied`] where this takes
+    /// [`ErrorKind::Unsupported`] unless the backend declares [`Feature::List`]. [`ErrorKind::Denied`] where this takes
     /// rights that locks do not take. [`ErrorKind::Invalid`] if no page says `after`.
     async fn list(&self, _prefix: &str, _after: Option<&str>) -> Result<KeyPage, Error> {
         Err(unsupported(&self.capabilities(), Operation::List))
@@ -193,7 +215,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::ForceRelease`](crate::Feature::ForceRelease).
+    /// [`Feature::ForceRelease`].
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         Err(unsupported(&self.capabilities(), Operation::ForceRelease).with_key(key))
     }
@@ -207,7 +229,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::Revocation`](crate::Feature::Revocation).
+    /// [`Feature::Revocation`].
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
         Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
     }
@@ -219,7 +241,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] unless the backend declares
-    /// [`Feature::Membership`](crate::Feature::Membership).
+    /// [`Feature::Membership`].
     async fn standing(&self, _fresh: StoreId) -> Result<Standing, Error> {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
@@ -258,316 +280,4 @@ fn unsupported(store: &Capabilities, operation: Operation) -> Error {
     Error::new(ErrorKind::Unsupported, "this store cannot do that")
         .with_operation(operation)
         .with_backend(store.name())
-}
-
-/// What an attempt to acquire came to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Attempt {
-    /// The lease is in force.
-    Granted(Grant),
-    /// Others hold the key.
-    Held(Contention),
-}
-
-/// What an attempt to acquire several keys at once came to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum AttemptAll {
-    /// All leases are in force: one grant per claim, in their order.
-    Granted(Vec<Grant>),
-    /// Others hold a key, and nothing was granted.
-    Held {
-        /// The first key that was not to be had.
-        key: LockKey,
-        /// What is known about it.
-        contention: Contention,
-    },
-}
-
-/// A lease that the store has put in force.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Grant {
-    token: NonZeroU64,
-    spare_tokens: u32,
-    ttl: Option<Duration>,
-    has_news: bool,
-}
-
-impl Grant {
-    /// Creates the grant whose fencing token is `token`.
-    pub fn new(token: NonZeroU64) -> Self {
-        Self { token, spare_tokens: 0, ttl: None, has_news: true }
-    }
-
-    /// Says which TTL the store really put in force, where it is not the one that was asked for.
-    ///
-    /// A longer one is not believed in; a shorter one is.
-    #[must_use]
-    pub fn with_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
-
-    /// Says how many of the numbers that follow the token belong to this grant too: no earlier or later grant of the key has
-    /// any of them.
-    ///
-    /// No more than the [claim](Claim::spare_tokens) has a use for. They number those to whom the caller passes the lease on
-    /// without asking the store; with none, it asks each time.
-    #[must_use]
-    pub fn with_spare_tokens(mut self, count: u32) -> Self {
-        self.spare_tokens = count;
-        self
-    }
-
-    /// Says that the store tells nothing of this lease before its first renewal, whatever becomes of it.
-    ///
-    /// A lease that is renewed at all is renewed soon then, unless it was released before. So a store may save itself the trouble
-    /// for the many that are.
-    #[must_use]
-    pub fn without_news(mut self) -> Self {
-        self.has_news = false;
-        self
-    }
-
-    /// Whether the store tells what becomes of the lease from the grant on, if it tells anything.
-    pub fn has_news(&self) -> bool {
-        self.has_news
-    }
-
-    /// How many of the numbers that follow the token belong to this grant too.
-    pub fn spare_tokens(&self) -> u32 {
-        self.spare_tokens
-    }
-
-    /// The fencing token: larger than that of every earlier grant of the key.
-    pub fn token(&self) -> u64 {
-        self.token.get()
-    }
-
-    /// The TTL that the store put in force, where it is not the one that was asked for.
-    pub fn ttl(&self) -> Option<Duration> {
-        self.ttl
-    }
-}
-
-/// What is known about a key that others hold. All of it is a hint.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Contention {
-    holder: Option<Holder>,
-    retry_after: Option<Duration>,
-    place: Option<Duration>,
-    called_by: Option<CalledBy>,
-}
-
-/// How a claim that stands in the store's queue hears that it is to be asked for again.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CalledBy {
-    /// By any news of the key.
-    Key,
-    /// By news for this very claim ([`KeyWatches::call`](crate::KeyWatches::call)). Other news of the key do not concern it.
-    Name,
-}
-
-impl Contention {
-    /// Creates it with nothing known.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds one of those who hold the key: the one whose lease ends first.
-    #[must_use]
-    pub fn with_holder(mut self, holder: Holder) -> Self {
-        self.holder = Some(holder);
-        self
-    }
-
-    /// Says when a lease or a place in the queue that is in the way ends by itself, where that
-    /// may be before the holder's lease does.
-    #[must_use]
-    pub fn with_retry_after(mut self, time: Duration) -> Self {
-        self.retry_after = Some(time);
-        self
-    }
-
-    /// Says that the claim stands in the store's queue now, and how long it does without another attempt, though it
-    /// did perhaps not ask for a [place](crate::Patience::Queues) and only [waits](crate::Patience::Waits).
-    #[must_use]
-    pub fn with_place(mut self, time: Duration) -> Self {
-        self.place = Some(time);
-        self
-    }
-
-    /// Says that the claim has a place in the store's queue, and how it is called up from there: until then, it is asked for again
-    /// [when something ends](Self::retry_after) and in time to keep its place, and by default at no other time.
-    #[must_use]
-    pub fn with_called_by(mut self, by: CalledBy) -> Self {
-        self.called_by = Some(by);
-        self
-    }
-
-    /// One of those who hold the key.
-    pub fn holder(&self) -> Option<&Holder> {
-        self.holder.as_ref()
-    }
-
-    /// When there may be room if nobody renews or releases: there is no point in polling later than that.
-    pub fn retry_after(&self) -> Option<Duration> {
-        let holder = self.holder.as_ref().and_then(Holder::remaining);
-        self.retry_after.into_iter().chain(holder).min()
-    }
-
-    /// How the claim is called up; `None` if it is not.
-    pub fn called_by(&self) -> Option<CalledBy> {
-        self.called_by
-    }
-
-    /// How long a place is kept for a claim that did not ask for one; `None` if it has none.
-    pub fn place(&self) -> Option<Duration> {
-        self.place
-    }
-}
-
-/// What a renewal came to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Renewal {
-    /// The TTL is in force from when the store received the request.
-    Renewed,
-    /// As [`Renewal::Renewed`], and somebody [asks](LockBackend::request_revocation) the holder to finish early.
-    RevocationRequested,
-    /// This lease is not in force, and another is.
-    Taken,
-    /// This lease is not in force, and none is.
-    Vanished,
-}
-
-/// What a release came to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Release {
-    /// This lease was not in force.
-    NotHeld,
-    /// This lease was in force and is no more.
-    Released,
-}
-
-/// What a request to revoke came to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Revocation {
-    /// Nobody holds the key.
-    NotHeld,
-    /// Those who hold the key are asked.
-    Requested,
-}
-
-/// What an operator's forced release came to.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct ForcedRelease {
-    ended: Vec<Holder>,
-    min_token: Option<u64>,
-}
-
-impl ForcedRelease {
-    /// Creates it with nobody having held the key.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a lease that was ended.
-    #[must_use]
-    pub fn with_ended(mut self, holder: Holder) -> Self {
-        self.ended.push(holder);
-        self
-    }
-
-    /// Adds the number that every later token reaches and no earlier one does.
-    #[must_use]
-    pub fn with_min_token(mut self, number: u64) -> Self {
-        self.min_token = Some(number);
-        self
-    }
-
-    /// The leases that were ended.
-    pub fn ended(&self) -> &[Holder] {
-        &self.ended
-    }
-
-    /// The number that every later token reaches and no earlier one does: a resource that is told
-    /// it refuses the former holder at once.
-    pub fn min_token(&self) -> Option<u64> {
-        self.min_token
-    }
-}
-
-/// A shared backend is a backend, also when its type is not known: `Arc<dyn LockBackend>`.
-#[async_trait]
-impl<B: LockBackend + ?Sized> LockBackend for Arc<B> {
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        (**self).try_acquire(claim).await
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        (**self).try_acquire_all(claims).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        (**self).renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        (**self).release(lease).await
-    }
-
-    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        (**self).renew_all(leases).await
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        (**self).watch(key)
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        (**self).watch_claim(claim)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        (**self).watch_lease(lease)
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        (**self).inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        (**self).list(prefix, after).await
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
-        (**self).force_release(key).await
-    }
-
-    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        (**self).request_revocation(key).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        (**self).standing(fresh).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        (**self).enlist(enlistment).await
-    }
-
-    async fn ping(&self) -> Result<(), Error> {
-        (**self).ping().await
-    }
-
-    fn disconnect(&self) {
-        (**self).disconnect();
-    }
-
-    async fn close(&self) {
-        (**self).close().await;
-    }
 }

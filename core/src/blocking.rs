@@ -1,6 +1,6 @@
 //! The same locks for code without a runtime: a call that waits blocks its thread.
 //!
-//! The types are named like those at the root of the crate, and promise the same. What is said there
+//! The types are named like the async ones, and promise the same. All that the docs of those say
 //! holds here, but for these differences:
 //!
 //! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases
@@ -16,13 +16,13 @@
 //!   [`Guard::is_held`] or [`Guard::ensure_held`] now and then.
 //! - **Not in async code.** It would block tasks that others wait for. Where a tokio runtime is entered (in
 //!   tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits returns
-//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the types at the root there, in
+//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the async types there, in
 //!   `spawn_blocking` by `Handle::block_on`. All else may be done there, too: making clients, asking guards, dropping both.
 //!
 //! ```
 //! use std::time::Duration;
-//! use leasehold_core::MemoryBackend;
 //! use leasehold_core::blocking::LockClient;
+//! use leasehold_core::memory::MemoryBackend;
 //!
 //! let client = LockClient::new(MemoryBackend::new())?;
 //! let mutex = client.mutex("invoice:42")?;

@@ -4,8 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::backend::Contention;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::backend::{Contention, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::key::LockKey;
 
@@ -16,7 +16,8 @@ use crate::key::LockKey;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, MemoryBackend, Mutex};
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, Mutex};
 ///
 /// async fn lock_at_once(mutex: &Mutex) -> Result<LockGuard, Error> {
 ///     Ok(mutex.try_lock().await??)

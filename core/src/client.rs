@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::Admin;
-use crate::backend::{LockBackend, Revocation};
+use crate::admin::{Admin, Revocation};
+use crate::backend::LockBackend;
 use crate::clock::{Clock, Instant, SystemClock};
 use crate::election::Election;
 use crate::engine::Engine;
@@ -33,7 +33,8 @@ use crate::striped::Striped;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let guard = client.mutex("invoice:42")?.lock().await?;
@@ -92,7 +93,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::Feature::Units) and [`Feature::Queue`](crate::Feature::Queue).
+    /// store has [`Feature::Units`](crate::backend::Feature::Units) and [`Feature::Queue`](crate::backend::Feature::Queue).
     pub fn rw_lock(&self, key: impl IntoKey) -> Result<RwLock, Error> {
         RwLock::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
@@ -103,7 +104,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// As [`mutex`](Self::mutex); [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if `limit` is 0 or above
     /// [`Semaphore::MAX_LIMIT`], [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::Feature::Units).
+    /// store has [`Feature::Units`](crate::backend::Feature::Units).
     pub fn semaphore(&self, key: impl IntoKey, limit: u32) -> Result<Semaphore, Error> {
         Semaphore::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), limit)
     }
@@ -129,8 +130,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// As [`mutex`](Self::mutex); [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the
-    /// store has [`Feature::Units`](crate::Feature::Units), [`Feature::Queue`](crate::Feature::Queue) and
-    /// [`Feature::Inspect`](crate::Feature::Inspect).
+    /// store has [`Feature::Units`](crate::backend::Feature::Units), [`Feature::Queue`](crate::backend::Feature::Queue) and
+    /// [`Feature::Inspect`](crate::backend::Feature::Inspect).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
@@ -144,7 +145,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the store has
-    /// [`Feature::Revocation`](crate::Feature::Revocation); else what the store failed with.
+    /// [`Feature::Revocation`](crate::backend::Feature::Revocation); else what the store failed with.
     ///
     /// # Cancel safety
     ///
@@ -178,7 +179,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let is_ready = client.ping(Duration::from_secs(1)).await.is_ok();

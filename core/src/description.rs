@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind};
 
-/// Who holds a lease, in words: by default the host and the process id; in an [election](crate::Election),
+/// Who holds a lease, in words: by default the host and the process id; in an [election](crate::election::Election),
 /// what its leader proclaims.
 ///
 /// It is stored beside the lease id and shown to those who wait and to operators.

@@ -11,16 +11,16 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::{Operation, Share};
 use crate::busy::Busy;
 use crate::clock::Instant;
 use crate::description::Description;
 use crate::engine::Engine;
-use crate::error::{Error, Operation};
+use crate::error::Error;
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
 use crate::lock::guard::{self, LockGuard};
 use crate::options::LockOptions;
-use crate::share::Share;
 
 /// An election: candidates campaign, one of them leads, and everybody may see who and what it proclaims.
 ///
@@ -42,7 +42,8 @@ use crate::share::Share;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let election = client.election("scheduler")?;
@@ -174,7 +175,8 @@ impl Election {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{Error, ErrorKind, LockClient, MemoryBackend};
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{Error, ErrorKind, LockClient};
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let election = client.election("scheduler")?;

@@ -12,13 +12,11 @@ use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::backend::LockBackend;
+use crate::backend::{Claim, Lease, LockBackend, Operation, Patience, Share};
 use crate::busy::Busy;
-use crate::claim::{Claim, Patience};
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lease::Lease;
 use crate::lock::acquire::{self, Acquired, Owed};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::{Granted, Hold, Term};
@@ -33,7 +31,6 @@ use crate::loss::LossReason;
 use crate::observe::{AskedKind, Call, Events, Path};
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::share::Share;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -169,6 +166,7 @@ impl Engine {
                 // Lost on its way to a caller that was stalled.
                 Next::Guard(guard) if !guard.is_held() => continue,
                 Next::Guard(guard) => {
+                    guard.held().0.taken_over();
                     call.acquired(&request, guard.token().number(), Path::HandedOver);
                     return self.entered(entering, guard);
                 }

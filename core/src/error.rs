@@ -72,25 +72,25 @@ pub enum ErrorKind {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// [`LockBackend::try_acquire`](crate::LockBackend::try_acquire), or the waiting around it.
+    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire), or the waiting around it.
     Acquire,
     /// Connecting to the store.
     Connect,
-    /// [`LockBackend::standing`](crate::LockBackend::standing) or [`LockBackend::enlist`](crate::LockBackend::enlist).
+    /// [`LockBackend::standing`](crate::backend::LockBackend::standing) or [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
     Enlist,
-    /// [`LockBackend::force_release`](crate::LockBackend::force_release).
+    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
     ForceRelease,
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect).
+    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
     Inspect,
-    /// [`LockBackend::list`](crate::LockBackend::list).
+    /// [`LockBackend::list`](crate::backend::LockBackend::list).
     List,
-    /// [`LockBackend::ping`](crate::LockBackend::ping).
+    /// [`LockBackend::ping`](crate::backend::LockBackend::ping).
     Ping,
-    /// [`LockBackend::release`](crate::LockBackend::release).
+    /// [`LockBackend::release`](crate::backend::LockBackend::release).
     Release,
-    /// [`LockBackend::renew`](crate::LockBackend::renew), also in batches.
+    /// [`LockBackend::renew`](crate::backend::LockBackend::renew), also in batches.
     Renew,
-    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation).
+    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
     Revoke,
     /// Work done under the lock.
     Run,

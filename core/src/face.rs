@@ -4,20 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::admin::Inspection;
+use crate::backend::{Capabilities, Feature, Share};
 use crate::busy::Busy;
-use crate::capabilities::{Capabilities, Feature};
 use crate::clock::Instant;
 use crate::description::Description;
 use crate::engine::{Engine, Locked, Request};
 use crate::error::Error;
-use crate::inspection::Inspection;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::guard::LockGuard;
 use crate::observe::AskedKind;
 use crate::options::{self, LockOptions};
 use crate::owner::OwnerId;
-use crate::share::Share;
 
 /// A lock as its face sees it. Holds no lease.
 #[derive(Clone)]

@@ -8,27 +8,24 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join, join_all};
 
+use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::backend::{
-    Attempt, AttemptAll, ForcedRelease, LockBackend, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, KeyWatches, Lease,
+    LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
-use crate::capabilities::Capabilities;
-use crate::claim::Claim;
 use crate::clock::{Clock, TokioClock};
-use crate::error::{Error, ErrorKind, Operation};
-use crate::inspection::Inspection;
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lease::{Lease, LeaseId};
-use crate::listing::KeyPage;
-use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
-use crate::watch::{KeyWatch, KeyWatches};
 
 /// A backend that does what `B` does, except where [`Faults`] say otherwise.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::backend::Operation;
 /// use leasehold_core::fault::{Fault, FaultBackend};
-/// use leasehold_core::{LockClient, MemoryBackend, Operation};
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let store = FaultBackend::new(MemoryBackend::new());
 /// let faults = store.faults().clone();

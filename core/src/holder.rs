@@ -3,9 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::backend::{Fingerprint, Share};
 use crate::description::Description;
-use crate::lease::Fingerprint;
-use crate::share::Share;
 
 /// A lease in force, as anybody may see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,7 +24,7 @@ pub struct Holder {
 pub enum LockKind {
     /// The whole key: a [`Mutex`](crate::Mutex), a [`ReentrantMutex`](crate::ReentrantMutex), or a lock of another program.
     Mutex,
-    /// Permits of a [`Semaphore`](crate::Semaphore). A leader has the only one of its [`Election`](crate::Election).
+    /// Permits of a [`Semaphore`](crate::Semaphore). A leader has the only one of its [`Election`](crate::election::Election).
     Permits,
     /// A reader of an [`RwLock`](crate::RwLock).
     Reader,

@@ -160,7 +160,8 @@ impl TryFrom<&str> for LockKey {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::borrow::Cow;
 /// use std::sync::Arc;
-/// use leasehold_core::{LockClient, LockKey, MemoryBackend};
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LockClient, LockKey};
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let id = 42;

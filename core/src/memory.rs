@@ -9,20 +9,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::backend::{
-    Attempt, AttemptAll, ForcedRelease, LockBackend, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
+    KeyWatches, Lease, LockBackend, Release, Renewal, Standing, StoreId,
 };
-use crate::capabilities::{Capabilities, Feature, Fencing};
-use crate::claim::Claim;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
-use crate::inspection::Inspection;
 use crate::key::LockKey;
-use crate::lease::Lease;
-use crate::listing::KeyPage;
-use crate::membership::{Enlistment, Standing, StoreId};
 use crate::sync::{Mutex, lock};
-use crate::watch::{KeyWatch, KeyWatches};
 
 /// A store in this process's memory, for tests and for locks that need not leave the process.
 ///
@@ -31,7 +26,8 @@ use crate::watch::{KeyWatch, KeyWatches};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let store = MemoryBackend::new();
 /// let (one, other) = (LockClient::new(store.clone()), LockClient::new(store));
@@ -91,8 +87,8 @@ impl MemoryBackend {
             op.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
         }
         if let Outcome::WrongType(key) = &outcome {
-            let message = "it is held as a lock of another kind";
-            return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
+            let claim = op.claims().iter().find(|claim| claim.key() == key);
+            return Err(claim.expect("only claims are of a kind").wrong_type());
         }
         if let Outcome::NotEnlisted(key) = &outcome {
             let message = "the store is not a member of this quorum, or not any more";

@@ -13,17 +13,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use self::guard::lost_error;
+use crate::backend::{Feature, Operation, Share};
 use crate::busy::Busy;
-use crate::capabilities::Feature;
 use crate::clock::{self, Instant};
 use crate::engine::{Engine, Locked};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::face::{Ask, Face, Kind};
 use crate::key::{IntoKey, LockKey};
 use crate::lock::Wait;
 use crate::options::LockOptions;
 use crate::semaphore::Semaphore;
-use crate::share::Share;
 
 /// Several locks that are taken together: all of them or none.
 ///
@@ -34,7 +33,7 @@ use crate::share::Share;
 /// the keys already waits for itself. While it waits for one part, a caller holds those before.
 ///
 /// All parts share one deadline: [`LockOptions::wait`] is how long the whole may take.
-/// [`Retry::attempts`](crate::Retry::attempts) and [`LockOptions::outage_wait`] count for the request for all parts, and
+/// [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] count for the request for all parts, and
 /// then for each part anew. If one cannot be had, those that were taken before are given back, the last one first: as a
 /// rule before the call returns, and in the background once its time is up. [`LockOptions::min_hold`] counts only for what
 /// was taken as a whole.
@@ -44,7 +43,8 @@ use crate::share::Share;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;

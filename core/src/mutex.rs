@@ -24,7 +24,8 @@ use crate::options::LockOptions;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::time::Duration;
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let mutex = client.mutex("invoice:42")?;
@@ -150,7 +151,8 @@ impl Mutex {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// match client.mutex("report")?.try_run(async |_guard| "written").await? {

@@ -48,8 +48,9 @@ pub(crate) use point::{Events, Settings};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 /// use leasehold_core::observe::{Acquired, Lost, Observer};
-/// use leasehold_core::{LockClient, MemoryBackend};
 ///
 /// #[derive(Default)]
 /// struct Counts {

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::capabilities::{Capabilities, Feature, Fencing};
+use humantime::format_duration as human;
+
+use crate::backend::{Capabilities, Feature, Fencing, Tenure};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
-use crate::lease::Tenure;
 use crate::lock::deadline;
 use crate::retry::Retry;
 
@@ -16,7 +17,8 @@ use crate::retry::Retry;
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::{LockClient, LockOptions, MemoryBackend};
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LockClient, LockOptions};
 ///
 /// let short = LockOptions::new().ttl(Duration::from_secs(5)).wait(Duration::from_secs(2));
 /// let client = LockClient::builder(MemoryBackend::new()).options(short).build()?;
@@ -49,7 +51,7 @@ pub struct LockOptions {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
     /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
-    /// share a time to live ([`Feature::Sessions`](crate::Feature::Sessions)), each is renewed as early as the next of them.
+    /// share a time to live ([`Feature::Sessions`](crate::backend::Feature::Sessions)), each is renewed as early as the next of them.
     Watchdog,
     /// Nobody renews: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
     Off,
@@ -217,7 +219,7 @@ impl LockOptions {
     /// their turn.
     ///
     /// A lease of which there is news goes back to the store instead, and the release tells of a loss. So does, from a store that does
-    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::Grant::without_news)), one that the store
+    /// not tell of the lease ([`Feature::Push`], [`Grant::without_news`](crate::backend::Grant::without_news)), one that the store
     /// has not confirmed within the last 50 ms; a renewal at the end of that time looks after one that was passed on.
     ///
     /// Hand-over is for leases that are renewed and of which nothing is counted from their grant: without [`max_hold`](Self::max_hold), [`min_hold`](Self::min_hold),
@@ -246,7 +248,7 @@ impl LockOptions {
     }
 
     /// Who holds the lock, in words, for operators and for those who wait. Default: host and process id.
-    /// The leader of an [`Election`](crate::Election) says what it proclaims instead.
+    /// The leader of an [`Election`](crate::election::Election) says what it proclaims instead.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);
@@ -308,15 +310,17 @@ impl LockOptions {
         let validity = deadline::validity(self.first_ttl());
         if self.min_validity >= validity {
             let message = format!(
-                "min_validity: {:?} is never left of a lease, which is good for {validity:?}",
-                self.min_validity
+                "min_validity: {} is never left of a lease, which is good for {}",
+                human(self.min_validity),
+                human(validity)
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.loss_grace > validity / 2 {
             let message = format!(
-                "loss_grace: {:?} is more than half of a lease, which is good for {validity:?}",
-                self.loss_grace
+                "loss_grace: {} is more than half of a lease, which is good for {}",
+                human(self.loss_grace),
+                human(validity)
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
@@ -327,15 +331,16 @@ impl LockOptions {
             && time > store.max_ttl()
         {
             let message = format!(
-                "min_hold: {time:?} is above the longest TTL of the store, {:?}",
-                store.max_ttl()
+                "min_hold: {} is above the longest TTL of the store, {}",
+                human(time),
+                human(store.max_ttl())
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if let (Some(min), Some(max)) = (self.min_hold, self.max_hold)
             && min > max
         {
-            let message = format!("min_hold: {min:?} is above max_hold, {max:?}");
+            let message = format!("min_hold: {} is above max_hold, {}", human(min), human(max));
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if self.reentry_limit == 0 {
@@ -363,13 +368,14 @@ impl Default for LockOptions {
 
 /// Refuses a TTL that the store does not take or that leaves next to nothing to use.
 pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Result<(), Error> {
-    let (min, max) = (store.min_ttl(), store.max_ttl());
-    if ttl < min || ttl > max {
-        let message =
-            format!("{name}: {ttl:?} is outside of what the store takes, {min:?} to {max:?}");
-        return Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()));
+    let (min, max) = (store.min_ttl().max(deadline::SHORTEST_TTL), store.max_ttl());
+    if (min..=max).contains(&ttl) {
+        return Ok(());
     }
-    check_usable(name, ttl)
+    let fault = if ttl < min { "short" } else { "long" };
+    let (ttl, min, max) = (human(ttl), human(min), human(max));
+    let message = format!("{name}: {ttl} is too {fault}: {min} to {max} are possible");
+    Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()))
 }
 
 /// Refuses a TTL that is too long for the store together with what the store keeps the lease for beyond it.
@@ -381,7 +387,9 @@ pub(crate) fn check_kept(
     let (kept, max) = (ttl.saturating_add(lock_delay), store.max_ttl());
     if kept > max {
         let message = format!(
-            "lock_delay: with the TTL it is {kept:?}, above the longest TTL of the store, {max:?}"
+            "lock_delay: with the TTL it is {}, above the longest TTL of the store, {}",
+            human(kept),
+            human(max)
         );
         return Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()));
     }
@@ -403,18 +411,6 @@ pub(crate) fn check_feature(
         store.advice()
     );
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(store.name()))
-}
-
-/// Refuses a lease of which the allowance for clock drift takes more than half.
-fn check_usable(name: &str, ttl: Duration) -> Result<(), Error> {
-    if deadline::validity(ttl) < ttl / 2 {
-        let message = format!(
-            "{name}: {ttl:?} is too short, clock drift takes {:?} of it",
-            deadline::drift(ttl)
-        );
-        return Err(Error::new(ErrorKind::Invalid, message));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -455,6 +451,35 @@ mod tests {
         }
         assert_eq!(refusal(&options.clone().fair(true)), ErrorKind::Unsupported);
         assert_eq!(refusal(&options.require_fencing(Fencing::Strict)), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn refusals_name_the_setting_and_the_times_that_are_possible() {
+        let (options, day) = (LockOptions::new(), Duration::from_secs(86_400));
+        for (impossible, said) in [
+            (options.clone().ttl(Duration::ZERO), "ttl: 0s is too short: 6ms to 1day are possible"),
+            (options.clone().ttl(MS(5)), "ttl: 5ms is too short: 6ms to 1day are possible"),
+            (options.clone().ttl(day * 2), "ttl: 2days is too long: 6ms to 1day are possible"),
+            (
+                options.clone().max_hold(MS(1)),
+                "max_hold: 1ms is too short: 6ms to 1day are possible",
+            ),
+            (
+                options.clone().min_hold(day * 2),
+                "min_hold: 2days is above the longest TTL of the store, 1day",
+            ),
+            (
+                options.clone().lock_delay(day),
+                "lock_delay: with the TTL it is 1day 30s, above the longest TTL of the store, 1day",
+            ),
+            (
+                options.clone().min_hold(MS(200)).max_hold(MS(100)),
+                "min_hold: 200ms is above max_hold, 100ms",
+            ),
+        ] {
+            let refusal = impossible.validate(&STORE).unwrap_err().to_string();
+            assert_eq!(refusal.trim_start_matches("store: "), said);
+        }
     }
 
     #[test]

@@ -24,17 +24,14 @@ use self::claims::Claims;
 use self::late::Late;
 use self::learnt::Learnt;
 use self::members::Members;
-use crate::backend::{Attempt, ForcedRelease, LockBackend, Release, Renewal, Revocation};
-use crate::capabilities::Capabilities;
-use crate::claim::{Claim, Patience};
+use crate::admin::{ForcedRelease, Inspection, Revocation};
+use crate::backend::{
+    Attempt, Capabilities, Claim, KeyPage, KeyWatch, Lease, LockBackend, Patience, Release, Renewal,
+};
 use crate::clock;
 use crate::error::Error;
-use crate::inspection::Inspection;
 use crate::key::LockKey;
-use crate::lease::Lease;
-use crate::listing::KeyPage;
 use crate::sync::atomic::AtomicBool;
-use crate::watch::KeyWatch;
 
 /// A member that is asked for the first time is connected to first, which takes several round trips and, with TLS, more.
 const CONNECTING: u32 = 8;
@@ -71,13 +68,15 @@ const CONNECTING: u32 = 8;
 ///
 /// # Membership
 ///
-/// The members keep the list of names and the longest TTL, their [charter](crate::Charter). A client with other names or another TTL is
+/// The members keep the list of names and the longest TTL, their [charter](crate::backend::Charter). A client with other names or another TTL is
 /// refused, and so are two names for the same server and a member of another quorum, with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
 /// by the first lock. The first lock of all needs all members.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend, Quorum};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::quorum::Quorum;
 ///
 /// let stores = ["a", "b", "c"].map(|name| (name, MemoryBackend::new()));
 /// let quorum = Quorum::builder(stores).build()?;

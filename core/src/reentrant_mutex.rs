@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Share;
 use crate::busy::Busy;
 use crate::clock::Instant;
 use crate::engine::Engine;
@@ -12,7 +13,6 @@ use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::share::Share;
 
 /// A lock that one owner has at a time, and that the same owner may enter again while holding it.
 ///
@@ -25,7 +25,8 @@ use crate::share::Share;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let mutex = client.reentrant_mutex("invoice:42")?;

@@ -11,12 +11,12 @@ use crate::error::{Error, ErrorKind};
 ///
 /// A pause is never longer than stated, and cut short when the store tells that the key may be free, when the holder's lease runs
 /// out, and when the [wait](crate::LockOptions::wait) is over. So the pauses matter where no news come. By default there are none while
-/// the caller stands in the queue of a store that calls it up ([`CalledBy`](crate::CalledBy)): its place is asked for again every few
+/// the caller stands in the queue of a store that calls it up ([`CalledBy`](crate::backend::CalledBy)): its place is asked for again every few
 /// seconds, and that is enough.
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::Retry;
+/// use leasehold_core::retry::Retry;
 ///
 /// // The default: as often as the wait allows, at random moments that grow apart.
 /// let patient = Retry::default();
@@ -37,7 +37,7 @@ pub struct Retry {
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::{Retry, RetryPolicy, Tried};
+/// use leasehold_core::retry::{Retry, RetryPolicy, Tried};
 ///
 /// /// Waits for the end of the holder's lease, and no longer than a minute in all.
 /// #[derive(Debug)]
@@ -169,7 +169,8 @@ impl Retry {
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         if max < min {
-            let message = format!("retry: the longest pause {max:?} is below the shortest {min:?}");
+            let message =
+                format!("retry: the longest pause, {max:?}, is below the shortest, {min:?}");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         Ok(())

@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Share;
 use crate::busy::Busy;
 use crate::clock::Instant;
 use crate::engine::Engine;
@@ -14,7 +15,6 @@ use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::share::Share;
 
 /// A lock that many readers share, or that one writer has alone.
 ///
@@ -32,7 +32,8 @@ use crate::share::Share;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let lock = client.rw_lock("catalogue")?;
@@ -206,7 +207,8 @@ impl RwLock {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let lock = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
     /// let entries = lock.run_read(async |_guard| 3).await?;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::{Operation, Share};
 use crate::busy::Busy;
 use crate::clock::Instant;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
-use crate::share::Share;
 
 /// A number of permits that callers take some of, and give back.
 ///
@@ -30,7 +30,8 @@ use crate::share::Share;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let connections = client.semaphore("connections", 3)?;

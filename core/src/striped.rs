@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use crate::backend::Operation;
 use crate::busy::Busy;
 use crate::clock::{self, Instant};
 use crate::engine::{Engine, Locked};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::face::{Ask, Face, Kind};
 use crate::key::LockKey;
 use crate::lock::Wait;
@@ -34,7 +35,8 @@ use crate::retry::{Pauses, Retry};
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let stock = client.striped("stock:umbrellas", 2)?;
@@ -99,7 +101,7 @@ impl Striped {
     /// Waits for any segment, for as long as [`LockOptions::wait`] says.
     ///
     /// Callers of one process are served in the order in which they began to wait for all.
-    /// [`Retry::attempts`](crate::Retry::attempts) counts for each segment, and only from then on.
+    /// [`Retry::attempts`](crate::retry::Retry::attempts) counts for each segment, and only from then on.
     ///
     /// # Errors
     ///

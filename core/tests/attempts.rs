@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{
-    ErrorKind, LockClient, LockOptions, MemoryBackend, Operation, RenewalMode, Retry, RetryPolicy,
-    Tried,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::{Retry, RetryPolicy, Tried};
+use leasehold_core::{ErrorKind, LockClient, LockOptions, RenewalMode};
 use tokio::time::{Instant, sleep};
 
 type Client = LockClient<FaultBackend<MemoryBackend>>;

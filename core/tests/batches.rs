@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient,
-    LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Release, Renewal,
+    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
 };
 
 const TTL: Duration = ms(30_000);

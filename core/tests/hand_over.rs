@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient,
-    LockOptions, MemoryBackend, Operation, Release, Renewal,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockOptions};
 
 const TTL: Duration = ms(30_000);
 

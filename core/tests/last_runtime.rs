@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{LockBackend, LockClient, LockGuard, MemoryBackend, Operation};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
 /// The time for which drops wait in all.

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, KeyWatch, KeyWatches, Lease, LockBackend, Operation, Release,
+    Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{FaultBackend, Faults};
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, KeyWatch, KeyWatches, Lease, LockBackend, LockClient,
-    LockGuard, LockOptions, MemoryBackend, Operation, Release, Renewal, RenewalMode,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, LockClient, LockGuard, LockOptions, RenewalMode};
 
 const TTL: Duration = ms(30_000);
 

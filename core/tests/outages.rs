@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, KeyWatch, KeyWatches, Lease, LockBackend, Operation, Release,
+    Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, KeyWatch, KeyWatches, Lease, LockBackend,
-    LockClient, LockGuard, LockKey, LockOptions, MemoryBackend, Operation, Release, Renewal,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 
 const TTL: Duration = ms(30_000);
 

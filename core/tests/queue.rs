@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Claim, Lease, LockBackend, Operation, Patience,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{
-    Attempt, AttemptAll, Claim, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey,
-    LockOptions, MemoryBackend, Operation, Patience, Retry,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 use tokio::time::sleep;
 
 const fn ms(millis: u64) -> Duration {
@@ -319,7 +321,8 @@ mod a_waiter_of_whom_nothing_is_heard {
 
 mod callers_at_the_store {
     use async_trait::async_trait;
-    use leasehold_core::{Capabilities, Error, KeyWatch, Release, Renewal};
+    use leasehold_core::Error;
+    use leasehold_core::backend::{Capabilities, KeyWatch, Release, Renewal};
 
     use super::*;
 

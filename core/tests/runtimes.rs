@@ -6,11 +6,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{Attempt, Capabilities, Claim, Lease, LockBackend, Release, Renewal};
 use leasehold_core::clock::{Clock, Instant, Sleep};
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, Lease, LockBackend, LockClient, LockGuard, LockOptions,
-    MemoryBackend, Release, Renewal,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, LockClient, LockGuard, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
 const TTL: Duration = ms(30_000);

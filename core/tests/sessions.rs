@@ -4,12 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, CalledBy, Capabilities, Claim, Feature, KeyWatch, Lease, LockBackend, Operation,
+    Patience, Release, Renewal, Tenure,
+};
 use leasehold_core::clock::{Clock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::Retry;
 use leasehold_core::{
-    Attempt, CalledBy, Capabilities, Claim, Error, ErrorKind, Feature, KeyWatch, Lease, LeaseState,
-    LockBackend, LockClient, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Patience,
-    Release, Renewal, RenewalMode, Retry, Tenure,
+    Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
 };
 
 const TTL: Duration = ms(30_000);

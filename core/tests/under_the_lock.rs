@@ -3,11 +3,11 @@
 use std::future::pending;
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::{
-    ErrorKind, LeaseState, LockClient, LockOptions, MemoryBackend, Operation, OwnerId, RenewalMode,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{ErrorKind, LeaseState, LockClient, LockOptions, OwnerId, RenewalMode};
 use tokio::time::{Instant, sleep, timeout};
 
 type Client = LockClient<FaultBackend<MemoryBackend>>;

@@ -181,7 +181,8 @@ impl Locking<'_> {
                 None => quote_spanned!(here=> unlimited()),
             };
             let every = literal(*every);
-            settings.push(quote_spanned!(here=> retry(#facade::Retry::#attempts.every(#every))));
+            settings
+                .push(quote_spanned!(here=> retry(#facade::retry::Retry::#attempts.every(#every))));
         }
         settings
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ErrorKind, Feature, Fencing,
-    ForcedRelease, Inspection, KeyPage, KeyWatch, Lease, LockBackend, LockKey, Operation, Release,
-    Renewal, Revocation, Standing, StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
+    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
+use leasehold_core::{Error, ErrorKind, LockKey};
 
 use crate::call::Call;
 use crate::client::{Client, Received};

@@ -279,7 +279,8 @@ fn is_unknown(reply: &Received) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Claim, Lease, LockKey, Tenure};
+    use leasehold_core::LockKey;
+    use leasehold_core::backend::{Claim, Lease, Tenure};
 
     use super::*;
     use crate::layout::Layout;

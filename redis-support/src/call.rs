@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Claim, Description, Lease, LockKey, LockOptions, Patience, Share, Tenure};
+use leasehold_core::backend::{Claim, Lease, Patience, Share, Tenure};
+use leasehold_core::{Description, LockKey, LockOptions};
 
 use crate::layout::{Layout, Place, Places};
 use crate::script::Script;
@@ -391,7 +392,7 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::Charter;
+    use leasehold_core::backend::Charter;
 
     use super::*;
 

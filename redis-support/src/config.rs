@@ -137,7 +137,7 @@ impl<C: Client> Config<C> {
     ///
     /// [`ErrorKind::Invalid`] if it is less than a millisecond or more than a minute.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        self.timeout = a_millisecond_to_a_minute("timeout", timeout)?;
+        self.timeout = a_millisecond_to_a_minute("timeout (timeout-ms in a URL)", timeout)?;
         Ok(self)
     }
 
@@ -229,7 +229,8 @@ impl<C> fmt::Debug for Config<C> {
 
 fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Error> {
     if time < Duration::from_millis(1) || time > Duration::from_secs(60) {
-        return Err(invalid(format!("{name}: 1 ms to 60 s are possible, not {time:?}")));
+        let message = format!("{name}: 1 ms to 60 s are possible, not {} ms", time.as_millis());
+        return Err(invalid(message));
     }
     Ok(time)
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use leasehold_core::{Error, ErrorKind, KeyPage, LockKey};
+use leasehold_core::backend::KeyPage;
+use leasehold_core::{Error, ErrorKind, LockKey};
 
 use crate::client::Client;
 use crate::error::ServerError;

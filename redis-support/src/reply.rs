@@ -4,11 +4,12 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, AttemptAll, CalledBy, Charter, Claim, Contention, Description, Error, ErrorKind,
-    Fingerprint, ForcedRelease, Grant, Holder, Inspection, Release, Renewal, Revocation, Share,
-    Standing, StoreId, Waiter,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation, Waiter};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, CalledBy, Charter, Claim, Contention, Fingerprint, Grant, Release,
+    Renewal, Share, Standing, StoreId,
 };
+use leasehold_core::{Description, Error, ErrorKind, Holder};
 
 use crate::client::Received;
 use crate::error::ServerError;

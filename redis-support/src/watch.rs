@@ -10,7 +10,8 @@
 //! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first in
 //! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
 
-use leasehold_core::{Claim, KeyWatch, KeyWatches, Lease, LockKey};
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
 
 use crate::layout::{Concerns, Layout};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::election::Election;
 use leasehold_core::memory::Outcome;
-use leasehold_core::{Election, Error, ErrorKind, LockClient, LockKey};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout};
 

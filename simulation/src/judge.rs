@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::{Grant, Lease, LeaseId, LeaseState, LockGuard, LockKey, LossReason};
+use leasehold_core::backend::{Grant, Lease, LeaseId};
+use leasehold_core::{LeaseState, LockGuard, LockKey, LossReason};
 
 use self::belief::Belief;
 use crate::incident::{Fault, Incident};

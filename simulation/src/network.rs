@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::clock::Clock;
-use leasehold_core::memory::Outcome;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ErrorKind, ForcedRelease,
-    Inspection, KeyWatch, KeyWatches, Lease, LockBackend, LockKey, MemoryBackend, Release, Renewal,
-    Revocation, Standing, StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyWatch, KeyWatches, Lease, LockBackend,
+    Release, Renewal, Standing, StoreId,
 };
+use leasehold_core::clock::Clock;
+use leasehold_core::memory::{MemoryBackend, Outcome};
+use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{LockBackend, LockClient, OwnerId};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{LockClient, OwnerId};
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 

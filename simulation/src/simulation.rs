@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{LockBackend, LockKey};
+use leasehold_core::LockKey;
+use leasehold_core::backend::LockBackend;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};

@@ -4,9 +4,10 @@ use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Attempt, AttemptAll, Claim, Enlistment, Grant, Lease, StoreId};
 use leasehold_core::clock::Instant;
 use leasehold_core::memory::{Machine, Op, Outcome};
-use leasehold_core::{Attempt, AttemptAll, Claim, Enlistment, Grant, Lease, LockKey, StoreId};
 
 use crate::clock::Rate;
 

@@ -12,7 +12,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{Fencing, LockClient, LockGuard, OwnerId};
+use leasehold_core::backend::Fencing;
+use leasehold_core::{LockClient, LockGuard, OwnerId};
 use tokio::time::Instant;
 
 use self::wanted::{Patience, Wanted};

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::LockKey;
+use leasehold_core::admin::Revocation;
 use leasehold_core::memory::Outcome;
-use leasehold_core::{LockKey, Revocation};
 use tokio::time;
 
 use crate::clock::DriftingClock;

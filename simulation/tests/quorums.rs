@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Enlistment, Error, Lease, LockBackend, Quorum, Release, Renewal,
-    Standing, StoreId,
+use leasehold_core::Error;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Enlistment, Lease, LockBackend, Release, Renewal, Standing,
+    StoreId,
 };
+use leasehold_core::quorum::Quorum;
 use leasehold_simulation::{Link, Report, Simulation};
 
 /// Above all TTLs of a simulation, with their lock delays.

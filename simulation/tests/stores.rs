@@ -1,8 +1,9 @@
 //! Several stores, and the backends that clients make of them.
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, Capabilities, Claim, Contention, Error, Fencing, Lease, LockBackend, Release, Renewal,
+use leasehold_core::Error;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Contention, Fencing, Lease, LockBackend, Release, Renewal,
 };
 use leasehold_simulation::{Link, Simulation};
 

@@ -5,21 +5,31 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Error, ErrorKind,
-    Feature, ForcedRelease, Grant, Inspection, KeyPage, KeyWatch, Lease, LockBackend, LockKey,
-    Operation, Patience, Release, Renewal, Revocation, Standing, StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Feature, Fencing,
+    Grant, KeyPage, KeyWatch, Lease, LockBackend, Operation, Patience, Release, Renewal, Standing,
+    StoreId,
 };
+use leasehold_core::{Error, ErrorKind, LockKey};
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::database::Database;
 use crate::failure::Failure;
-use crate::news::Concerns;
+use crate::news::{Concerns, News};
 use crate::reply::{Acquired, AcquiredAll, Granted, HolderRow, Refused, Renewed, ShownRow};
 use crate::request::{Acquire, Key, List, Named, Place, Renew};
 
 /// Locks in a database. Clones share its connections.
-pub struct Backend<D: Database>(Arc<D>);
+pub struct Backend<D: Database>(Arc<Door<D>>);
+
+/// A database that is open, or that a request opens.
+struct Door<D: Database> {
+    opened: OnceCell<D>,
+    /// `None` if it was open from the beginning.
+    config: Option<D::Config>,
+}
 
 impl<D: Database> Backend<D> {
     /// Connects to the database at `url`.
@@ -47,26 +57,46 @@ impl<D: Database> Backend<D> {
     ///
     /// Safe to drop.
     pub async fn connect_with(config: D::Config) -> Result<Self, Error> {
-        D::open(config).await.map(Self::new).map_err(connecting::<D>)
+        let backend = Self::connect_lazily(config);
+        backend.opened().await?;
+        Ok(backend)
+    }
+
+    /// Connects to the database of `config` with the first request. Nothing is checked before.
+    ///
+    /// Until a request has found out more, the backend [declares](LockBackend::capabilities) tokens of best effort and no news. Callers
+    /// that came before hear of nothing: they look again by themselves.
+    pub fn connect_lazily(config: D::Config) -> Self {
+        Self(Arc::new(Door { opened: OnceCell::new(), config: Some(config) }))
     }
 
     /// Takes a database that is open.
     pub fn new(database: D) -> Self {
-        Self(Arc::new(database))
+        Self(Arc::new(Door { opened: OnceCell::new_with(Some(database)), config: None }))
     }
 
-    /// The database.
-    pub fn database(&self) -> &D {
-        &self.0
+    /// The database, which is opened first if no request has done that.
+    async fn opened(&self) -> Result<&D, Error> {
+        let open = async {
+            let config = self.0.config.clone().expect("it is open, or it has a configuration");
+            D::open(config).await.map_err(connecting::<D>)
+        };
+        self.0.opened.get_or_try_init(|| open).await
+    }
+
+    /// Where this client hears of changes, once it is open.
+    fn news(&self) -> Option<&News> {
+        self.0.opened.get().map(D::news)
     }
 
     /// Calls up claims of this client that there may be room for, without the one that caused it.
     fn call_up(&self, called: &[Uuid]) {
-        called.iter().for_each(|tag| self.0.news().call(tag));
+        let news = self.news().into_iter();
+        news.for_each(|news| called.iter().for_each(|tag| news.call(tag)));
     }
 
     fn changed(&self, key: &LockKey, concerns: Concerns) {
-        self.0.news().notify(key.as_str(), concerns);
+        self.news().into_iter().for_each(|news| news.notify(key.as_str(), concerns));
     }
 
     fn granted(&self, claim: &Claim, granted: &Granted) -> Result<Grant, Error> {
@@ -99,7 +129,7 @@ impl<D: Database> Backend<D> {
             Patience::Waits => contention.with_place(time),
             _ => contention,
         };
-        match self.0.news().called_by() {
+        match self.news().and_then(News::called_by) {
             Some(by) => contention.with_called_by(by),
             None => contention,
         }
@@ -121,7 +151,10 @@ impl<D: Database> Backend<D> {
     }
 
     async fn renew_some(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let replies = self.0.renew(leases.iter().map(Renew::of).collect()).await;
+        let replies = match self.opened().await {
+            Ok(database) => database.renew(leases.iter().map(Renew::of).collect()).await,
+            Err(error) => leases.iter().map(|_| Err(error.repeated())).collect(),
+        };
         debug_assert_eq!(replies.len(), leases.len(), "one reply for each");
         let renewal = |(lease, renewed): (&Lease, Result<Renewed, Error>)| {
             let renewal = renewed.map(|renewed| self.renewed(lease, renewed));
@@ -137,7 +170,7 @@ impl<D: Database> Backend<D> {
     ) -> Result<Standing, Error> {
         let standing = async {
             check(enlistment.as_ref().map(Enlistment::charter))?;
-            self.0.standing(fresh, enlistment).await
+            self.opened().await?.standing(fresh, enlistment).await
         };
         standing
             .await
@@ -161,14 +194,11 @@ fn connecting<D: Database>(error: Error) -> Error {
     error.with_operation(Operation::Connect).with_backend(D::NAME)
 }
 
-fn other_kind(key: &LockKey) -> Error {
-    Error::new(ErrorKind::WrongType, "it is held as a lock of another kind").with_key(key)
-}
-
 #[async_trait]
 impl<D: Database> LockBackend for Backend<D> {
     fn capabilities(&self) -> Capabilities {
-        let capabilities = Capabilities::new(D::NAME, self.0.fencing())
+        let fencing = self.0.opened.get().map_or(Fencing::BestEffort, D::fencing);
+        let capabilities = Capabilities::new(D::NAME, fencing)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
             .with(Feature::List)
@@ -178,18 +208,19 @@ impl<D: Database> LockBackend for Backend<D> {
             .with(Feature::SpareTokens)
             .with(Feature::Together)
             .with(Feature::Units);
-        if self.0.news().hears_others() { capabilities.with(Feature::Push) } else { capabilities }
+        let hears_others = self.news().is_some_and(News::hears_others);
+        if hears_others { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let attempt = async {
             check(claim.charter())?;
-            match self.0.acquire(Acquire::of(claim)).await? {
+            match self.opened().await?.acquire(Acquire::of(claim)).await? {
                 Acquired::Granted(granted) => self.granted(claim, &granted).map(Attempt::Granted),
                 Acquired::Refused(refused) => self
                     .refused(refused)
                     .map(|contention| Attempt::Held(self.in_the_queue(claim, contention))),
-                Acquired::OtherKind => Err(other_kind(claim.key())),
+                Acquired::OtherKind => Err(claim.wrong_type()),
             }
         };
         attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
@@ -206,7 +237,8 @@ impl<D: Database> LockBackend for Backend<D> {
                 return Err(Error::new(ErrorKind::Unsupported, message));
             }
             claims.iter().try_for_each(|claim| check(claim.charter()))?;
-            match self.0.acquire_all(claims.iter().map(Acquire::of).collect()).await? {
+            let all = claims.iter().map(Acquire::of).collect();
+            match self.opened().await?.acquire_all(all).await? {
                 AcquiredAll::Granted(granted) => {
                     let each = claims.iter().zip(&granted);
                     let grants = each.map(|(claim, granted)| self.granted(claim, granted));
@@ -216,7 +248,7 @@ impl<D: Database> LockBackend for Backend<D> {
                     let (key, contention) = (claims[index].key().clone(), self.refused(refused)?);
                     Ok(AttemptAll::Held { key, contention })
                 }
-                AcquiredAll::OtherKind(index) => Err(other_kind(claims[index].key())),
+                AcquiredAll::OtherKind(index) => Err(claims[index].wrong_type()),
             }
         };
         attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
@@ -228,7 +260,7 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let released = self.0.release(Named::of(lease)).await;
+        let released = async { self.opened().await?.release(Named::of(lease)).await }.await;
         let released =
             released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))?;
         // Also if only a place in the queue was given up.
@@ -243,20 +275,20 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.0.news().watch(key)
+        self.news().map_or_else(KeyWatch::silent, |news| news.watch(key))
     }
 
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.0.news().watch_claim(claim)
+        self.news().map_or_else(KeyWatch::silent, |news| news.watch_claim(claim))
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.0.news().watch_lease(lease)
+        self.news().map_or_else(KeyWatch::silent, |news| news.watch_lease(lease))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
         let inspection = async {
-            let inspected = self.0.inspect(Key::of(key)).await?;
+            let inspected = self.opened().await?.inspect(Key::of(key)).await?;
             let clock = inspected.clock;
             let queue = inspected.queue.into_iter().map(ShownRow::waiter);
             let free = Inspection::free()
@@ -271,7 +303,7 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        let names = self.0.list(List::of(prefix, after)).await;
+        let names = async { self.opened().await?.list(List::of(prefix, after)).await }.await;
         let names =
             names.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))?;
         let next = names.last().filter(|_| names.len() == List::KEYS).cloned();
@@ -282,7 +314,7 @@ impl<D: Database> LockBackend for Backend<D> {
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
         let forced = async {
-            let forced = self.0.force_release(Key::of(key)).await?;
+            let forced = self.opened().await?.force_release(Key::of(key)).await?;
             self.changed(key, Concerns::Waiters);
             self.changed(key, Concerns::Holders);
             self.call_up(&forced.called);
@@ -298,7 +330,7 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
-        let asked = self.0.request_revocation(Key::of(key)).await;
+        let asked = async { self.opened().await?.request_revocation(Key::of(key)).await }.await;
         let asked = asked.map_err(|error| context::<D>(error, Operation::Revoke, key))?;
         self.changed(key, Concerns::Holders);
         Ok(if asked.is_held { Revocation::Requested } else { Revocation::NotHeld })
@@ -314,11 +346,13 @@ impl<D: Database> LockBackend for Backend<D> {
     }
 
     fn disconnect(&self) {
-        self.0.disconnect();
+        self.0.opened.get().into_iter().for_each(D::disconnect);
     }
 
     async fn close(&self) {
-        self.0.close().await;
+        if let Some(database) = self.0.opened.get() {
+            database.close().await;
+        }
     }
 }
 
@@ -330,6 +364,6 @@ impl<D: Database> Clone for Backend<D> {
 
 impl<D: Database> fmt::Debug for Backend<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Backend").field(&self.0).finish()
+        f.debug_tuple("Backend").field(&self.0.opened.get()).finish()
     }
 }

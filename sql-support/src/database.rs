@@ -3,7 +3,8 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
 
 use crate::news::News;
 use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
@@ -99,7 +100,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 #[async_trait]
 pub trait Database: Debug + Send + Sync + Sized + 'static {
     /// How to reach it.
-    type Config: Debug + Send + 'static;
+    type Config: Clone + Debug + Send + Sync + 'static;
 
     /// How errors and logs name the backend.
     const NAME: &str;

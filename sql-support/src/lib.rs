@@ -40,7 +40,7 @@
 //! | --- | --- | --- |
 //! | `id` | primary key | 0 |
 //! | `store` | UUID | the identity of the data; null: none yet |
-//! | `charter` | text | the [charter](leasehold_core::Charter) of the quorum; null: no member |
+//! | `charter` | text | the [charter](leasehold_core::backend::Charter) of the quorum; null: no member |
 //! | `since` | 64 bits | when the data took this identity |
 //! | `incarnation` | text | names the server, and its history, that wrote the row: under another name the row counts as empty |
 //!

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::{CalledBy, Claim, KeyWatch, KeyWatches, Lease, LockKey, Patience};
+use leasehold_core::LockKey;
+use leasehold_core::backend::{CalledBy, Claim, KeyWatch, KeyWatches, Lease, Patience};
 use uuid::Uuid;
 
 use crate::request::Named;

@@ -21,7 +21,7 @@ mod driver;
 pub use config::{Config, Settings, invalid};
 pub use database::Remote;
 pub use driver::{Driver, Hears, Opened};
-pub use pool::{Connector, Link, Pool};
+pub use pool::{Connector, Link, Pool, host_and_port};
 pub use rows::{Row, Rows};
 pub use run::{Run, RunError, Urgency};
 pub use statements::Statements;

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Description, Error, ErrorKind, Holder, Share, Waiter};
+use leasehold_core::admin::Waiter;
+use leasehold_core::backend::Share;
+use leasehold_core::{Description, Error, ErrorKind, Holder};
 use uuid::Uuid;
 
 /// The outcome of a claim.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Charter, Claim, Lease, LockKey, LockOptions, Patience, Share};
+use leasehold_core::backend::{Charter, Claim, Lease, Patience, Share};
+use leasehold_core::{LockKey, LockOptions};
 use uuid::Uuid;
 
 /// A key, and the stripe that it belongs to.
@@ -80,7 +81,7 @@ impl Key {
     /// How many stripes there are.
     pub const STRIPES: u32 = 256;
 
-    /// Finds the stripe of `key`: the bytes of the [FNV-1a](leasehold_core::Fingerprint::of) hash of its encoded name, added up
+    /// Finds the stripe of `key`: the bytes of the [FNV-1a](leasehold_core::backend::Fingerprint::of) hash of its encoded name, added up
     /// without carry (exclusive or).
     pub fn of(key: &LockKey) -> Self {
         let hash = key.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -189,7 +190,7 @@ fn description(lease: &Lease) -> Option<String> {
     lease.description().map(|description| description.as_str().to_owned())
 }
 
-/// The table's name for the id with this [secret](leasehold_core::LeaseId::secret): a client that has the id finds the row
+/// The table's name for the id with this [secret](leasehold_core::backend::LeaseId::secret): a client that has the id finds the row
 /// by it, and it does not tell the id.
 pub fn tag(secret: &str) -> Uuid {
     /// Drawn once, for the tags of leases.

@@ -53,7 +53,7 @@ impl LockService {
         let backend = if config.lazy {
             crate::connect::backend_lazily(&config.url)?
         } else {
-            crate::backend(&config.url).await?
+            crate::backend::connect(&config.url).await?
         };
         let client = LockClient::builder(backend).options(options).build();
         let client = client.map_err(|error| at_path(DEFAULTS, &error))?.erase();

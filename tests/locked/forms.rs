@@ -134,7 +134,8 @@ macro_rules! made_by_a_macro {
 made_by_a_macro!(made, "made:{id}", id);
 
 mod renamed {
-    pub(crate) use leasehold::{__locked, Retry};
+    pub(crate) use leasehold::__locked;
+    pub(crate) use leasehold::retry::Retry;
 }
 
 #[locked(crate = crate::forms::renamed, key = "k", client = locks, retry = 1, every = "1s")]

@@ -8,7 +8,8 @@ mod redis;
 mod threads;
 
 use leasehold::clock::TokioClock;
-use leasehold::{ErrorKind, LockClient, LockOptions, MemoryBackend};
+use leasehold::memory::MemoryBackend;
+use leasehold::{ErrorKind, LockClient, LockOptions};
 
 /// An error of an application's own.
 #[derive(Debug)]

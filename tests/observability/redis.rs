@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use leasehold::observe::{Observer, Store, StoreChange, Waiting, WakeUp, Woken};
-use leasehold::{LockClient, LockOptions, Retry};
+use leasehold::retry::Retry;
+use leasehold::{LockClient, LockOptions};
 use leasehold_testbed::{Redis, patiently};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
@@ -40,7 +41,7 @@ impl Observer for Teller {
 async fn client(url: &str) -> (LockClient, UnboundedReceiver<Told>) {
     let (sender, told) = unbounded_channel();
     let options = LockOptions::new().retry(Retry::unlimited().every(LONG)).outage_wait(LONG);
-    let client = LockClient::builder(leasehold::backend(&patiently(url)).await.unwrap());
+    let client = LockClient::builder(leasehold::backend::connect(&patiently(url)).await.unwrap());
     let client = client.options(options.ttl(LONG)).observer(Teller(sender)).build().unwrap();
     (client.erase(), told)
 }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold::backend::Operation;
 use leasehold::clock::TokioClock;
 use leasehold::fault::{Fault, FaultBackend, News};
+use leasehold::memory::MemoryBackend;
 use leasehold::observe::Observer;
-use leasehold::{ErrorKind, LockClient, LockOptions, MemoryBackend, Operation};
+use leasehold::{ErrorKind, LockClient, LockOptions};
 
 const TTL: Duration = Duration::from_secs(30);
 const UNAVAILABLE: Fault = Fault::Fail(ErrorKind::Unavailable);

@@ -1,6 +1,7 @@
 //! Spans around the work of users.
 
-use leasehold::{LockClient, MemoryBackend};
+use leasehold::LockClient;
+use leasehold::memory::MemoryBackend;
 
 use super::capture::Capture;
 

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use etcd_client::{Txn, TxnOp};
 use futures_util::future::join_all;
+use leasehold_core::backend::{AttemptAll, Claim, Contention, Grant, Operation, Patience, Tenure};
 use leasehold_core::clock::Instant;
-use leasehold_core::{
-    AttemptAll, Claim, Contention, Error, ErrorKind, Grant, Operation, Patience, Tenure,
-};
+use leasehold_core::{Error, ErrorKind};
 
 use super::hook::{Hook, put};
 use super::look::{queues, revision};
@@ -135,7 +134,9 @@ impl EtcdBackend {
                 })
                 .find(|(_, _, verdict)| *verdict != Verdict::Admitted);
             queues = match refused {
-                Some((asked, _, Verdict::OtherKind)) => return Err(other_kind(asked.claim)),
+                Some((asked, _, Verdict::OtherKind)) => {
+                    return Err(Failure::Final(asked.claim.wrong_type()));
+                }
                 Some((only, queue, Verdict::Refused)) if waits(asked) => {
                     match self.stand_in_line(only, queue, place).await? {
                         Ok(contention) => return Ok(held(only, contention)),
@@ -250,9 +251,4 @@ fn waits(asked: &[Asked<'_>]) -> bool {
 
 fn held(asked: &Asked<'_>, contention: Contention) -> AttemptAll {
     AttemptAll::Held { key: asked.claim.key().clone(), contention }
-}
-
-fn other_kind(claim: &Claim) -> Failure {
-    let message = "it is held as a lock of another kind";
-    Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
 }

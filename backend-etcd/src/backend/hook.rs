@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{PutOptions, Txn, TxnOp, TxnResponse};
-use leasehold_core::{Lease, Tenure};
+use leasehold_core::backend::{Lease, Tenure};
 
 use super::EtcdBackend;
 use super::acquire::Asked;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn};
-use leasehold_core::{CalledBy, Claim, Contention, Lease, Tenure};
+use leasehold_core::backend::{CalledBy, Claim, Contention, Lease, Tenure};
 
 use super::EtcdBackend;
 use super::acquire::Asked;

@@ -7,9 +7,9 @@ use etcd_client::{
     Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use futures_util::future::join_all;
-use leasehold_core::{
-    Claim, Contention, Error, ErrorKind, Holder, Inspection, KeyPage, Lease, LockKey,
-};
+use leasehold_core::admin::Inspection;
+use leasehold_core::backend::{Claim, Contention, KeyPage, Lease};
+use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 
 use super::EtcdBackend;
 use crate::entry::Entry;
@@ -131,7 +131,7 @@ impl EtcdBackend {
         Ok(holders.fold(inspection, Inspection::with_holder))
     }
 
-    /// The locks that are held or queued for, as [`list`](leasehold_core::LockBackend::list) tells them.
+    /// The locks that are held or queued for, as [`list`](leasehold_core::backend::LockBackend::list) tells them.
     pub(super) async fn names(
         &self,
         prefix: &str,

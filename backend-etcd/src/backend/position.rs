@@ -1,7 +1,7 @@
 //! The position of a claim in the queue before its grant.
 
 use etcd_client::{Compare, CompareOp};
-use leasehold_core::Lease;
+use leasehold_core::backend::Lease;
 
 use super::acquire::Asked;
 use crate::entry::{self, BETWEEN_HELD_AND_QUEUED, Entry, State};

@@ -8,9 +8,9 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, DeleteResponse, KeyValue, PutOptions, Txn, TxnOp,
     TxnOpResponse, TxnResponse,
 };
-use leasehold_core::{
-    Error, ErrorKind, ForcedRelease, Lease, LockKey, Release, Revocation, Tenure,
-};
+use leasehold_core::admin::{ForcedRelease, Revocation};
+use leasehold_core::backend::{Lease, Release, Tenure};
+use leasehold_core::{Error, ErrorKind, LockKey};
 
 use super::EtcdBackend;
 use super::hook::put;

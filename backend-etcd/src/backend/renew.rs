@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures_util::future::join_all;
+use leasehold_core::Error;
+use leasehold_core::backend::{Lease, Operation, Renewal, Tenure};
 use leasehold_core::clock::Instant;
-use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
 
 use super::hook::put;
 use super::look::{got, senseless};

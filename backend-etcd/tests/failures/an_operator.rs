@@ -1,6 +1,6 @@
 //! What operators do to leases, keys and history.
 
-use leasehold_core::Operation;
+use leasehold_core::backend::Operation;
 use leasehold_core::fault::{FaultBackend, News};
 
 use super::*;

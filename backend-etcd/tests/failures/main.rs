@@ -18,9 +18,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Tenure,
+};
+use leasehold_core::retry::Retry;
 use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
-    LockKey, LockOptions, LossReason, Patience, Release, Renewal, RenewalMode, Retry, Tenure,
+    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
+    RenewalMode,
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};

@@ -13,11 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Renewal, Tenure};
 use leasehold_core::clock::{self, Clock, Sleep};
-use leasehold_core::{
-    Attempt, Claim, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey, LockOptions,
-    Patience, Renewal, RenewalMode, Tenure,
-};
+use leasehold_core::{LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, until};

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Description, ErrorKind, Feature, Fencing, LockBackend, Release, Renewal, StoreId,
-};
+use leasehold_core::backend::{Feature, Fencing, LockBackend, Release, Renewal, StoreId};
+use leasehold_core::{Description, ErrorKind};
 use leasehold_mysql::mysql_async::prelude::Queryable;
 use leasehold_mysql::mysql_async::{self, Conn, Opts, from_value};
 use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, Claim, Description, ErrorKind, Feature, Fencing, LockBackend, Patience, Renewal,
-    StoreId,
+use leasehold_core::backend::{
+    Attempt, Claim, Feature, Fencing, LockBackend, Patience, Renewal, StoreId,
 };
+use leasehold_core::{Description, ErrorKind};
 use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{
     PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,

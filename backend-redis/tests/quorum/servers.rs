@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{
-    Attempt, Claim, Error, Grant, Lease, LockBackend, LockClient, LockKey, LockOptions, Quorum,
-};
+use leasehold_core::backend::{Attempt, Claim, Grant, Lease, LockBackend};
+use leasehold_core::quorum::Quorum;
+use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{Redis, RedisOptions, until};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::{LockBackend, Release};
+use leasehold_core::backend::{LockBackend, Release};
 use leasehold_testbed::{RedisOptions, until};
 use tokio::time::Instant;
 

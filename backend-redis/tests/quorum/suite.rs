@@ -10,7 +10,8 @@ use futures_util::future::join_all;
 use leasehold_conformance::document::assert_documented;
 use leasehold_conformance::{Groups, Harness, Need, Time, suite};
 use leasehold_core::clock::{Clock, Instant, Sleep};
-use leasehold_core::{Holder, LockKey, Quorum};
+use leasehold_core::quorum::Quorum;
+use leasehold_core::{Holder, LockKey};
 use leasehold_redis::RedisBackend;
 
 use crate::servers::member;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, Quorum, StoreId};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, StoreId};
+use leasehold_core::quorum::Quorum;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{Pace, RedisOptions, until, until_some};
 use tokio::sync::Mutex;

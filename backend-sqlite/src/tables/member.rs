@@ -1,6 +1,7 @@
 //! The row that says which quorum the file is a member of.
 
-use leasehold_core::{Charter, Enlistment, Error, ErrorKind, Standing, StoreId};
+use leasehold_core::backend::{Charter, Enlistment, Standing, StoreId};
+use leasehold_core::{Error, ErrorKind};
 use leasehold_sql_support::Failure;
 use leasehold_sql_support::reply::remaining;
 use leasehold_sql_support::request::{Acquire, Key, token};

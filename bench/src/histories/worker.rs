@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, RenewalMode};
-use leasehold_core::{LockBackend, LockOptions};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions, RenewalMode};
 use leasehold_simulation::What;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -40,7 +40,7 @@ pub(crate) const KEYS: [Key; 7] = [
 ];
 
 pub(crate) async fn client(url: &str, ttl: Duration) -> Client {
-    let backend = leasehold::backend(url).await.expect("the store is up");
+    let backend = leasehold::backend::connect(url).await.expect("the store is up");
     let options = LockOptions::new().ttl(ttl);
     LockClient::builder(backend).options(options).build().expect("such leases are possible")
 }

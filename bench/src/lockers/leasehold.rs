@@ -1,6 +1,7 @@
 //! We.
 
-use leasehold_core::{LockBackend, LockClient, Mutex};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{LockClient, Mutex};
 
 use super::{Lock, Locker};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
-use leasehold_core::{Error, LockBackend, LockClient, LockGuard, LockOptions};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{Error, LockClient, LockGuard, LockOptions};
 use leasehold_fred::FredBackend;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{Redis, patiently};
@@ -221,7 +222,7 @@ impl Plan {
                 self.hold(client(backend, ttl), word).await
             }
             Who::Sql(_) => {
-                let backend = connected(leasehold::backend(&url)).await;
+                let backend = connected(leasehold::backend::connect(&url)).await;
                 self.hold(client(backend, ttl), word).await
             }
             Who::AsyncRedisLock => {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_core::{LockBackend, LockClient, Quorum};
+use leasehold_core::LockClient;
+use leasehold_core::backend::LockBackend;
+use leasehold_core::quorum::Quorum;
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{Redis, patiently};
 

@@ -5,7 +5,8 @@ mod server;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind, Feature, Fencing, LockClient, LockKey};
+use leasehold::backend::{Feature, Fencing};
+use leasehold::{Error, ErrorKind, LockClient, LockKey};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -11,7 +11,8 @@ use crate::obtain::{Seeker, Wait};
 use crate::out;
 use crate::signals::Signals;
 use crate::work::{self, StopArgs, Work};
-use leasehold::{Busy, Description, Election, Error, LockClient};
+use leasehold::election::Election;
+use leasehold::{Busy, Description, Error, LockClient};
 
 /// Runs a command while leading an election.
 ///

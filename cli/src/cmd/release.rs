@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::{Holder, LockClient, Revocation};
+use leasehold::admin::Revocation;
+use leasehold::{Holder, LockClient};
 use serde_json::json;
 
 use crate::args::Backend;

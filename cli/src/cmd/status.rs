@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use leasehold::{Inspection, LockKind, MemberView, Waiter};
+use leasehold::LockKind;
+use leasehold::admin::{Inspection, MemberView, Waiter};
 use serde_json::{Value, json};
 
 use crate::args::Backend;

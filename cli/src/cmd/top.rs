@@ -9,7 +9,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Admin, Error, Holder, Inspection, LockKey, LockKind};
+use leasehold::admin::{Admin, Inspection};
+use leasehold::{Error, Holder, LockKey, LockKind};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -186,7 +187,8 @@ fn typed() -> UnboundedReceiver<u8> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold::{LockClient, MemoryBackend};
+    use leasehold::LockClient;
+    use leasehold::memory::MemoryBackend;
 
     use super::*;
 

@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::{Error, Holder, Inspection, KeyWatch, LockClient};
+use leasehold::admin::Inspection;
+use leasehold::backend::KeyWatch;
+use leasehold::{Error, Holder, LockClient};
 use tokio::time::{sleep, timeout};
 
 use crate::args::Backend;

@@ -1,5 +1,6 @@
 //! The command, as its users run it, on real stores.
 
+mod databases;
 mod etcd;
 mod jobs;
 mod keys;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Description, ErrorKind, Fencing, LockBackend, LockKey, Operation, RenewalMode, Retry,
-};
+use leasehold_core::backend::{Fencing, LockBackend, Operation};
+use leasehold_core::retry::Retry;
+use leasehold_core::{Description, ErrorKind, LockKey, RenewalMode};
 
 use crate::scene::Scene;
 

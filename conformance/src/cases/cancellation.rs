@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::poll_fn;
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, Operation, Retry};
+use leasehold_core::retry::Retry;
 
 use super::promptly;
 use crate::scene::Scene;

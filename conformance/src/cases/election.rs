@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
+use leasehold_core::election::{Election, Observer};
 use leasehold_core::fault::{Fault, News};
-use leasehold_core::{Election, ErrorKind, LockOptions, LossReason, Observer, Operation, Retry};
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, LockOptions, LossReason};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};

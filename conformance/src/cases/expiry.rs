@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, LeaseState, LockBackend, LossReason, Operation, RenewalMode,
-};
+use leasehold_core::{ErrorKind, LeaseState, LossReason, RenewalMode};
 
 use super::{grant, granularity, longest, refusal};
 use crate::scene::Scene;

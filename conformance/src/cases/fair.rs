@@ -3,11 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation, Patience, Release};
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Operation, Patience,
-    Release, Retry,
-};
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, LockKey, LockOptions};
 
 use super::cancellation::polled;
 use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};

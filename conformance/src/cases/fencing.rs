@@ -1,7 +1,8 @@
 //! The token of a grant is larger than that of every earlier one.
 
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{Fence, LockBackend, LockKey, Operation};
+use leasehold_core::{Fence, LockKey};
 
 use super::{grant, granularity};
 use crate::driven::Observed;
@@ -147,8 +148,8 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
     let give_up = scene.now() + scene.ttl() * 10;
     loop {
         let lease = scene.lease(key);
-        match backend.try_acquire(&leasehold_core::Claim::new(lease.clone())).await {
-            Ok(leasehold_core::Attempt::Granted(grant)) => {
+        match backend.try_acquire(&leasehold_core::backend::Claim::new(lease.clone())).await {
+            Ok(leasehold_core::backend::Attempt::Granted(grant)) => {
                 backend.release(&lease).await.unwrap();
                 return grant.token();
             }

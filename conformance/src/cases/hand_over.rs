@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation, Share};
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::FaultBackend;
-use leasehold_core::{
-    Attempt, Claim, LockBackend, LockClient, LockGuard, LockOptions, Mutex, Operation, OwnerId,
-    Share,
-};
+use leasehold_core::{LockClient, LockGuard, LockOptions, Mutex, OwnerId};
 use tokio::task::JoinSet;
 
 use super::waiting_is_queueing;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use leasehold_core::{
-    Attempt, Claim, Description, Error, Lease, LockBackend, LockClient, LockKey, LockKind,
-    Patience, Share, Waiter,
-};
+use leasehold_core::admin::Waiter;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share};
+use leasehold_core::{Description, Error, LockClient, LockKey, LockKind};
 
 use super::grant;
 use crate::harness::Time;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation};
+use leasehold_core::{ErrorKind, LossReason};
 
 use super::longest;
 use crate::scene::Scene;

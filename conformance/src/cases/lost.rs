@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LeaseState, LossReason, Operation};
+use leasehold_core::{ErrorKind, LeaseState, LossReason};
 
 use super::{begun, told_within, until_held};
 use crate::harness::Disturbance;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Charter, Claim, Enlistment, ErrorKind, Grant, Lease, LockBackend, Release, Renewal,
-    Standing, StoreId,
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{
+    Attempt, Charter, Claim, Enlistment, Grant, Lease, LockBackend, Release, Renewal, Standing,
+    StoreId,
 };
 
 use super::refusal;

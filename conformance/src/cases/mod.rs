@@ -29,11 +29,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::fault::FaultBackend;
-use leasehold_core::{
-    Attempt, Claim, Contention, Grant, Lease, LeaseState, LockBackend, LockClient, LockGuard,
-    LockOptions, Patience, Share,
+use leasehold_core::backend::{
+    Attempt, Claim, Contention, Grant, Lease, LockBackend, Patience, Share,
 };
+use leasehold_core::fault::FaultBackend;
+use leasehold_core::{LeaseState, LockClient, LockGuard, LockOptions};
 use tokio::task::JoinHandle;
 
 use crate::driven::Observed;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    ErrorKind, LockBackend, LockClient, LockKey, LockOptions, LossReason, Operation, Retry,
-};
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};

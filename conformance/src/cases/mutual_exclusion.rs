@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation};
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Holder, LockBackend, LockClient, Mutex, Operation, RenewalMode,
-};
+use leasehold_core::{ErrorKind, Holder, LockClient, Mutex, RenewalMode};
 use tokio::task::JoinSet;
 
 use super::{grant, refusal};

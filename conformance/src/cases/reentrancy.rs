@@ -1,7 +1,8 @@
 //! An owner may enter again what it holds; nobody else may.
 
+use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LossReason, Operation, OwnerId};
+use leasehold_core::{ErrorKind, LossReason, OwnerId};
 
 use crate::scene::Scene;
 

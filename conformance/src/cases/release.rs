@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::{LockBackend, Operation, Release};
 use leasehold_core::fault::Fault;
-use leasehold_core::{ErrorKind, LockBackend, LossReason, Operation, Release};
+use leasehold_core::{ErrorKind, LossReason};
 
 use super::{grant, granularity, longest};
 use crate::scene::Scene;

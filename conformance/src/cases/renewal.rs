@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation, Renewal};
 use leasehold_core::fault::{Fault, News};
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, LeaseState, LockBackend, LockGuard, LossReason, Mutex, Operation,
-    Renewal, RenewalMode,
-};
+use leasehold_core::{ErrorKind, LeaseState, LockGuard, LossReason, Mutex, RenewalMode};
 
 use super::{begun, grant, granularity, until_held};
 use crate::harness::{Disturbance, Time};

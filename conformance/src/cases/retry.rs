@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{LockBackend, Operation, Release, Renewal};
 use leasehold_core::fault::{Fault, News};
-use leasehold_core::{ErrorKind, LockBackend, Operation, Release, Renewal, Retry};
+use leasehold_core::retry::Retry;
 
 use super::grant;
 use crate::scene::Scene;

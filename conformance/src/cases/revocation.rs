@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, LeaseState, LockBackend, LockGuard, Patience, Renewal, Revocation, Share,
-};
+use leasehold_core::admin::Revocation;
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Patience, Renewal, Share};
+use leasehold_core::{LeaseState, LockGuard};
 
 use super::{grant, pass_the_end, told_within};
 use crate::scene::Scene;

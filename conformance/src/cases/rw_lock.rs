@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use leasehold_core::backend::{Claim, Lease, LockBackend, Operation, Release, Share};
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    Claim, ErrorKind, Holder, Lease, LockBackend, LockKey, LockOptions, Operation, OwnerId,
-    Release, Retry, RwLock, Share,
-};
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
@@ -320,7 +319,7 @@ pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scen
     let one = reader(scene, &key);
     grant(&backend, &one).await;
     let refused = backend.try_acquire(&Claim::new(writer.clone())).await.unwrap();
-    assert!(matches!(refused, leasehold_core::Attempt::Held(_)));
+    assert!(matches!(refused, leasehold_core::backend::Attempt::Held(_)));
 
     assert_eq!(backend.release(&writer).await.unwrap(), Release::NotHeld);
     assert_eq!(backend.release(&reader(scene, &key)).await.unwrap(), Release::NotHeld);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Holder, Lease, LeaseState, LockBackend, LockKey, LockOptions,
-    Operation, Patience, Release, Renewal, Retry, Semaphore, Share,
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Operation, Patience, Release, Renewal, Share,
 };
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, Holder, LeaseState, LockKey, LockOptions, Semaphore};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{LockOptions, Retry, Striped};
+use leasehold_core::retry::Retry;
+use leasehold_core::{LockOptions, Striped};
 use tokio::task::JoinSet;
 
 use super::cancellation::polled;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold_core::{
-    AttemptAll, Claim, Contention, ErrorKind, Grant, Lease, LockBackend, LockKey, Patience,
-    Release, Renewal, Share,
+use leasehold_core::backend::{
+    AttemptAll, Claim, Contention, Grant, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
+use leasehold_core::{ErrorKind, LockKey};
 
 use super::{grant, refusal};
 use crate::scene::Scene;

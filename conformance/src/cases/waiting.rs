@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join;
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::{Fault, FaultBackend, News};
-use leasehold_core::{ErrorKind, LockBackend, LockClient, LockGuard, Mutex, Operation, Retry};
+use leasehold_core::retry::Retry;
+use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::{begun, grant, longest, promptly, refusal, start_to_wait};

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Error, ForcedRelease, Inspection,
-    KeyPage, KeyWatch, Lease, LockBackend, LockKey, Release, Renewal, Revocation, Standing,
-    StoreId,
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, Lease, LockBackend,
+    Release, Renewal, Standing, StoreId,
 };
+use leasehold_core::{Error, LockKey};
 
 use super::Calls;
 

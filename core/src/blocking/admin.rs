@@ -1,22 +1,21 @@
 //! What operators may do.
 
 use super::background::Background;
-use crate::backend::ForcedRelease;
+use crate::admin::{ForcedRelease, Inspection};
 use crate::error::Error;
-use crate::inspection::Inspection;
 use crate::key::{IntoKey, LockKey};
 
-/// The operator's handle: the [`Admin`](crate::Admin) of code without a runtime.
+/// The operator's handle: the [`Admin`](crate::admin::Admin) of code without a runtime.
 ///
 /// Its calls block until the store has answered.
 #[derive(Debug)]
 pub struct Admin {
-    admin: crate::Admin,
+    admin: crate::admin::Admin,
     background: Background,
 }
 
 impl Admin {
-    pub(super) fn new(admin: crate::Admin, background: Background) -> Self {
+    pub(super) fn new(admin: crate::admin::Admin, background: Background) -> Self {
         Self { admin, background }
     }
 
@@ -24,7 +23,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::inspect`](crate::Admin::inspect), and
+    /// As [`Admin::inspect`](crate::admin::Admin::inspect), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
         self.background.block_on(self.admin.inspect(key))
@@ -34,7 +33,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::list`](crate::Admin::list).
+    /// As [`Admin::list`](crate::admin::Admin::list).
     pub fn list(&self, prefix: impl AsRef<[u8]>) -> Result<KeyList, Error> {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
@@ -43,17 +42,17 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// As [`Admin::force_release`](crate::Admin::force_release), and
+    /// As [`Admin::force_release`](crate::admin::Admin::force_release), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn force_release(&self, key: impl IntoKey, why: &str) -> Result<ForcedRelease, Error> {
         self.background.block_on(self.admin.force_release(key, why))
     }
 }
 
-/// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::KeyList) of code without a runtime.
+/// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::admin::KeyList) of code without a runtime.
 #[derive(Debug)]
 pub struct KeyList {
-    list: crate::KeyList,
+    list: crate::admin::KeyList,
     background: Background,
 }
 
@@ -62,7 +61,7 @@ impl KeyList {
     ///
     /// # Errors
     ///
-    /// As [`KeyList::next_page`](crate::KeyList::next_page), and
+    /// As [`KeyList::next_page`](crate::admin::KeyList::next_page), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         self.background.block_on(self.list.next_page())

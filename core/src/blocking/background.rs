@@ -175,9 +175,9 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::backend::Lease;
     use crate::clock::TokioClock;
     use crate::key::LockKey;
-    use crate::lease::Lease;
     use crate::lock::reaper::{Debt, Unwanted};
     use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 

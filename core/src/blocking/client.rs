@@ -11,7 +11,8 @@ use super::reentrant_mutex::ReentrantMutex;
 use super::rw_lock::RwLock;
 use super::semaphore::Semaphore;
 use super::striped::Striped;
-use crate::backend::{LockBackend, Revocation};
+use crate::admin::Revocation;
+use crate::backend::LockBackend;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::key::IntoKey;
@@ -52,7 +53,8 @@ impl LockClient {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use leasehold_core::{LockClient, LockOptions, MemoryBackend, blocking};
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LockOptions, blocking};
     ///
     /// let client = blocking::LockClient::from_async(async || {
     ///     let backend = MemoryBackend::new(); // or: RedisBackend::connect(url).await?

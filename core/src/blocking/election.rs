@@ -15,12 +15,12 @@ use crate::loss::LossReason;
 use crate::options::LockOptions;
 use crate::token::FencingToken;
 
-/// An election, in which candidates campaign and one of them leads: the [`Election`](crate::Election) of code
+/// An election, in which candidates campaign and one of them leads: the [`Election`](crate::election::Election) of code
 /// without a runtime.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let election = LockClient::new(MemoryBackend::new())?.election("scheduler")?;
 ///
@@ -33,12 +33,12 @@ use crate::token::FencingToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    election: crate::Election,
+    election: crate::election::Election,
     background: Background,
 }
 
 impl Election {
-    pub(super) fn new(election: crate::Election, background: Background) -> Self {
+    pub(super) fn new(election: crate::election::Election, background: Background) -> Self {
         Self { election, background }
     }
 
@@ -60,7 +60,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Election::campaign`](crate::Election::campaign), and
+    /// As [`Election::campaign`](crate::election::Election::campaign), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
     where
@@ -150,7 +150,7 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`Election::leader`](crate::Election::leader), and
+    /// As [`Election::leader`](crate::election::Election::leader), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.background.block_on(self.election.leader())
@@ -161,16 +161,16 @@ impl Election {
         Observer { observer: self.election.observe(), background: self.background.clone() }
     }
 
-    fn leadership(&self, term: crate::Leadership) -> Leadership {
+    fn leadership(&self, term: crate::election::Leadership) -> Leadership {
         Leadership { term, background: Ending::new(&self.background) }
     }
 }
 
-/// The proof of leading: the [`Leadership`](crate::Leadership) of code without a runtime.
+/// The proof of leading: the [`Leadership`](crate::election::Leadership) of code without a runtime.
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     // Dropped first, so that the background waits for its release.
-    term: crate::Leadership,
+    term: crate::election::Leadership,
     background: Ending,
 }
 
@@ -217,7 +217,7 @@ impl Leadership {
     ///
     /// # Errors
     ///
-    /// As [`Leadership::proclaim`](crate::Leadership::proclaim), and
+    /// As [`Leadership::proclaim`](crate::election::Leadership::proclaim), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn proclaim<V>(&self, value: V) -> Result<(), Error>
     where
@@ -243,10 +243,10 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Observes who leads an [`Election`]: the [`Observer`](crate::Observer) of code without a runtime.
+/// Observes who leads an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
 #[derive(Debug)]
 pub struct Observer {
-    observer: crate::Observer,
+    observer: crate::election::Observer,
     background: Background,
 }
 
@@ -256,7 +256,7 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// As [`Observer::next`](crate::Observer::next), and
+    /// As [`Observer::next`](crate::election::Observer::next), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     pub fn next_within(&mut self, wait: Duration) -> Result<Option<Option<Leader>>, Error> {
         self.background.wait_for(self.observer.next(), wait)?.transpose()

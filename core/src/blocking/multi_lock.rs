@@ -17,8 +17,8 @@ use crate::token::FencingToken;
 /// without a runtime.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new())?;
 /// let transfer = client.multi_lock().mutexes(["account:2", "account:1"])?.read("rates")?;

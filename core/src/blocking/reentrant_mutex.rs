@@ -17,8 +17,8 @@ use crate::options::LockOptions;
 /// threads and released there.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let mutex = LockClient::new(MemoryBackend::new())?.reentrant_mutex("invoice:42")?;
 ///

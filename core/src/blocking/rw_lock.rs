@@ -16,8 +16,8 @@ use crate::options::LockOptions;
 /// without a runtime.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let lock = LockClient::new(MemoryBackend::new())?.rw_lock("catalogue")?;
 ///

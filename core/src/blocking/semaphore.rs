@@ -14,8 +14,8 @@ use crate::options::LockOptions;
 /// code without a runtime.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let connections = LockClient::new(MemoryBackend::new())?.semaphore("connections", 3)?;
 ///

@@ -16,8 +16,8 @@ use crate::options::LockOptions;
 /// a runtime.
 ///
 /// ```
-/// use leasehold_core::MemoryBackend;
 /// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let stock = LockClient::new(MemoryBackend::new())?.striped("stock:umbrellas", 2)?;
 ///

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use crate::admin::Inspection;
+use crate::backend::{Fingerprint, Operation};
 use crate::description::Description;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::face::Face;
 use crate::holder::Holder;
-use crate::inspection::Inspection;
-use crate::lease::Fingerprint;
 
-/// The leader of an [`Election`](crate::Election), as anybody may see it.
+/// The leader of an [`Election`](crate::election::Election), as anybody may see it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
     fingerprint: Fingerprint,
@@ -62,5 +62,8 @@ impl Leader {
 }
 
 fn not_an_election() -> Error {
-    Error::new(ErrorKind::WrongType, "it is held as a lock of another kind")
+    Error::new(
+        ErrorKind::WrongType,
+        "it is held as another kind of lock; an election needs a key of its own",
+    )
 }

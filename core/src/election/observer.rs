@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::stream::{self, Stream};
 
 use super::Leader;
+use crate::backend::{KeyWatch, Operation};
 use crate::clock::{self, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::face::Face;
 use crate::retry::{Pauses, Retry};
-use crate::watch::KeyWatch;
 
 /// How often to look where no news comes: the net below, as for those who wait for a lock.
 const POLL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const LOOK_SPACING: Duration = Duration::from_millis(10);
 /// How long a look may take: longer than a connection takes that must be made anew.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Observes who leads an [`Election`](crate::Election), and what they proclaim.
+/// Observes who leads an [`Election`](crate::election::Election), and what they proclaim.
 ///
 /// It looks when the store has news, when the leader's lease ends, and every second in any case. It tells the
 /// latest state and no history: of changes that follow each other quickly some may be left out, such as
@@ -33,7 +33,8 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let election = client.election("scheduler")?;
@@ -113,7 +114,8 @@ impl Observer {
     /// use std::pin::pin;
     /// use std::time::Duration;
     /// use futures_util::TryStreamExt;
-    /// use leasehold_core::{ErrorKind, LockClient, MemoryBackend};
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient};
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let mut changes = pin!(client.election("scheduler")?.observe().into_stream());

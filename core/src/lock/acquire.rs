@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use self::asked::Asked;
-use crate::backend::{Attempt, AttemptAll, CalledBy, Contention, Grant, LockBackend};
+use crate::backend::{
+    Attempt, AttemptAll, CalledBy, Claim, Contention, Grant, KeyWatch, LockBackend, Operation,
+};
 use crate::busy::Busy;
-use crate::claim::Claim;
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::queue::Asker;
@@ -23,7 +24,6 @@ use crate::lock::{Wait, closed, no_reply};
 use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
-use crate::watch::KeyWatch;
 
 /// Attempts in a row that may follow news at once. A hand-over takes one or two; more are a flood.
 const FREE_LOOKS: u32 = 8;

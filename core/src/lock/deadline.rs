@@ -27,6 +27,9 @@ const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 /// A server that breaks off whenever it is asked, and is there again at once, is news as well.
 const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
+/// What clocks may differ by takes more than half of a shorter TTL.
+pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
+
 /// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
 /// expire keys to the millisecond.
 pub(crate) fn drift(ttl: Duration) -> Duration {
@@ -100,6 +103,13 @@ mod tests {
         assert_eq!(drift(MS(1_000)), MS(12));
         assert_eq!(drift(MS(1_001)), MS(13));
         assert_eq!(drift(MS(1)), MS(3));
+    }
+
+    #[test]
+    fn half_of_the_shortest_ttl_is_valid() {
+        assert_eq!(validity(SHORTEST_TTL), SHORTEST_TTL / 2);
+        let shorter = SHORTEST_TTL - MS(1);
+        assert!(validity(shorter) < shorter / 2);
     }
 
     #[test]

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tracing::{Instrument, Span};
 
+use crate::backend::{Lease, Operation, Share};
 use crate::clock::{self, Instant};
 use crate::description::Description;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lease::Lease;
 use crate::lock::hold::{Hold, Leave, Passed, Term};
 use crate::lock::queue::Turn;
 use crate::lock::reaper::Debt;
@@ -22,7 +22,6 @@ use crate::lock::upkeep::Upkeep;
 use crate::loss::{LeaseState, LossReason};
 use crate::observe::{self, AskedKind};
 use crate::options;
-use crate::share::Share;
 use crate::token::FencingToken;
 
 /// The proof of a lease on a key.
@@ -40,7 +39,8 @@ use crate::token::FencingToken;
 /// together for two seconds at most. So a program may end with a guard in hand:
 ///
 /// ```no_run
-/// # use leasehold_core::{LockClient, MemoryBackend};
+/// # use leasehold_core::LockClient;
+/// # use leasehold_core::memory::MemoryBackend;
 /// #[tokio::main]
 /// async fn main() -> Result<(), leasehold_core::Error> {
 ///     let client = LockClient::new(MemoryBackend::new()); // or any other store
@@ -258,7 +258,8 @@ impl LockGuard {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let guard = client.mutex("invoice:42")?.lock().await?;
@@ -303,7 +304,8 @@ impl LockGuard {
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
-    /// use leasehold_core::{ErrorKind, LockClient, LockOptions, MemoryBackend};
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient, LockOptions};
     ///
     /// let client = LockClient::new(MemoryBackend::new());
     /// let graceful = LockOptions::new().loss_grace(Duration::from_secs(1));
@@ -357,7 +359,8 @@ impl LockGuard {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-    /// use leasehold_core::{LockClient, MemoryBackend};
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
     ///
     /// let connections = LockClient::new(MemoryBackend::new()).semaphore("connections", 3)?;
     /// let guard = connections.acquire(3).await?;

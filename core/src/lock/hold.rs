@@ -3,6 +3,7 @@
 mod alarm;
 mod renewing;
 mod state;
+mod taker;
 mod telling;
 
 pub(crate) use alarm::Alarm;
@@ -18,11 +19,11 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use crate::backend::{KeyWatch, Lease, Operation, Replaced, Share, Tenure};
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
-use crate::lease::{Lease, Tenure};
 use crate::lock::deadline;
 use crate::lock::queue::{Turn, Waiter};
 use crate::lock::reaper::Unwanted;
@@ -30,10 +31,8 @@ use crate::loss::{LeaseState, LossReason};
 use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::owner::OwnerId;
-use crate::share::Share;
 use crate::sync::{Mutex, Notify, lock};
 use crate::token::FencingToken;
-use crate::watch::{KeyWatch, Replaced};
 
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
@@ -142,6 +141,7 @@ impl Hold {
             due: sent_at,
             term: Term::default(),
             owner,
+            taker: OwnerId::current(),
             depth: 1,
             share_ends: Instant::FAR_FUTURE,
             company: BATCH,

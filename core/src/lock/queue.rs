@@ -22,8 +22,9 @@ use self::asker::{Beside, Ticket};
 use self::line::{Joined, LetIn, Line, Stand};
 pub(crate) use self::line::{Waiter, Wish};
 use self::waiting::Waiting;
+use crate::backend::Operation;
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::lock::Wait;
@@ -175,6 +176,11 @@ impl LocalQueue {
             _ => Ok(line.known()),
         })?;
         Ok(known.holder(now))
+    }
+
+    /// Whether the caller's own task took the lock that is in the way.
+    pub(crate) fn is_taken_by_caller(&self, key: &LockKey) -> bool {
+        self.at(key, |line, _| line.known()).was_taken_by_caller()
     }
 
     /// Passes the turn on to the first in line, and lets so many more ask beside it.

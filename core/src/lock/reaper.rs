@@ -9,10 +9,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use crate::backend::{LockBackend, Release, Renewal};
+use crate::backend::{Lease, LockBackend, Operation, Release, Renewal, Tenure};
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
-use crate::lease::{Lease, Tenure};
+use crate::error::{Error, ErrorKind};
 use crate::lock::stand_in::{StandIn, Tasks};
 use crate::lock::{deadline, no_reply};
 use crate::loss::LossReason;

@@ -5,13 +5,13 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
+use crate::backend::Share;
 use crate::clock::{self, Clock};
 use crate::error::Error;
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::hold::{Hold, Term};
 use crate::owner::OwnerId;
-use crate::share::Share;
 use crate::sync::{Mutex, lock};
 
 /// What each owner holds of each key. It keeps nothing for those who hold nothing.
@@ -135,12 +135,11 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+    use crate::backend::{KeyWatch, Lease};
     use crate::clock::{Instant, TokioClock};
-    use crate::lease::Lease;
     use crate::lock::hold::Granted;
     use crate::observe::{AskedKind, Events};
     use crate::options::LockOptions;
-    use crate::watch::KeyWatch;
 
     const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 

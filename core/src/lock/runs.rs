@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::backend::Share;
 use crate::clock::Instant;
 use crate::key::LockKey;
 use crate::lock::hold::Hold;
 use crate::lock::upkeep::Upkeep;
 use crate::owner::OwnerId;
-use crate::share::Share;
 
 /// A lock that is released when the work under it has ended, and not before.
 #[derive(Clone, Debug)]

@@ -11,11 +11,8 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::Instrument;
 
-use crate::backend::LockBackend;
-use crate::capabilities::{Capabilities, Feature};
+use crate::backend::{Capabilities, Feature, Lease, LockBackend, Operation};
 use crate::clock::{self, Clock, Instant};
-use crate::error::Operation;
-use crate::lease::Lease;
 use crate::lock::hold::{Alarm, BATCH, Hold, Place, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
 use crate::observe::{self, Events};

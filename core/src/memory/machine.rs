@@ -4,19 +4,17 @@ mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
+use std::slice;
 use std::time::Duration;
 
 use self::entry::Entry;
+use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::backend::{
-    Attempt, AttemptAll, Contention, ForcedRelease, Grant, Release, Renewal, Revocation,
+    Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Grant, KeyPage, Lease, Patience,
+    Release, Renewal, Standing, StoreId,
 };
-use crate::claim::{Claim, Patience};
 use crate::clock::Instant;
-use crate::inspection::Inspection;
 use crate::key::LockKey;
-use crate::lease::Lease;
-use crate::listing::KeyPage;
-use crate::membership::{Charter, Enlistment, Standing, StoreId};
 use crate::options::LockOptions;
 
 /// A store of leases without I/O and without a clock: time is what the caller says.
@@ -25,9 +23,10 @@ use crate::options::LockOptions;
 ///
 /// ```
 /// use std::time::Duration;
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{Attempt, Claim, Lease, Release};
 /// use leasehold_core::clock::Instant;
 /// use leasehold_core::memory::{Machine, Op, Outcome};
-/// use leasehold_core::{Attempt, Claim, Lease, LockKey, Release};
 ///
 /// let (start, ttl) = (Instant::from_zero(Duration::ZERO), Duration::from_secs(10));
 /// let lease = Lease::new(&LockKey::new("k")?, ttl);
@@ -55,30 +54,30 @@ pub struct Machine {
 /// An operation on the store.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
-    /// [`LockBackend::enlist`](crate::LockBackend::enlist)
+    /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
     Enlist(&'a Enlistment),
-    /// [`LockBackend::force_release`](crate::LockBackend::force_release)
+    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release)
     ForceRelease(&'a LockKey),
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect)
+    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect)
     Inspect(&'a LockKey),
-    /// [`LockBackend::list`](crate::LockBackend::list)
+    /// [`LockBackend::list`](crate::backend::LockBackend::list)
     List {
         /// The beginning of encoded names.
         prefix: &'a str,
         /// The end of the page before.
         after: Option<&'a str>,
     },
-    /// [`LockBackend::release`](crate::LockBackend::release)
+    /// [`LockBackend::release`](crate::backend::LockBackend::release)
     Release(&'a Lease),
-    /// [`LockBackend::renew`](crate::LockBackend::renew)
+    /// [`LockBackend::renew`](crate::backend::LockBackend::renew)
     Renew(&'a Lease),
-    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation)
+    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation)
     RequestRevocation(&'a LockKey),
-    /// [`LockBackend::standing`](crate::LockBackend::standing)
+    /// [`LockBackend::standing`](crate::backend::LockBackend::standing)
     Standing(StoreId),
-    /// [`LockBackend::try_acquire`](crate::LockBackend::try_acquire)
+    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire)
     TryAcquire(&'a Claim),
-    /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all)
+    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all)
     TryAcquireAll(&'a [Claim]),
 }
 
@@ -127,6 +126,15 @@ impl Op<'_> {
             Self::TryAcquire(claim) => vec![claim.key()],
             Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
             Self::Enlist(_) | Self::List { .. } | Self::Standing(_) => Vec::new(),
+        }
+    }
+
+    /// The claims, if it asks for leases.
+    pub(super) fn claims(&self) -> &[Claim] {
+        match *self {
+            Self::TryAcquire(claim) => slice::from_ref(claim),
+            Self::TryAcquireAll(claims) => claims,
+            _ => &[],
         }
     }
 }

@@ -8,13 +8,13 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
+use crate::backend::Share;
 use crate::clock::Clock;
 use crate::lock::Wait;
 use crate::lock::queue::{Asker, LocalQueue, Next, Wish};
 use crate::lock::tries::Tries;
 use crate::options::LockOptions;
 use crate::retry::Retry;
-use crate::share::Share;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 

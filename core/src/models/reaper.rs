@@ -8,11 +8,8 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{Stopped, in_all_orders, in_many_orders, join, key};
-use crate::backend::{Attempt, LockBackend, Release, Renewal};
-use crate::capabilities::{Capabilities, Fencing};
-use crate::claim::Claim;
+use crate::backend::{Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal};
 use crate::error::Error;
-use crate::lease::Lease;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
 use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

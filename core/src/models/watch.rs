@@ -8,11 +8,8 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{in_all_orders, in_many_orders, join, key};
-use crate::backend::CalledBy;
-use crate::claim::{Claim, Patience};
-use crate::lease::{Lease, LeaseId};
+use crate::backend::{CalledBy, Claim, KeyWatches, Lease, LeaseId, Patience};
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::watch::KeyWatches;
 
 #[test]
 fn event_between_look_and_wait_wakes_the_watcher() {

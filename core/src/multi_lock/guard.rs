@@ -12,8 +12,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use tracing::{Instrument, Span};
 
+use crate::backend::Operation;
 use crate::clock::Instant;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::key::{IntoKey, LockKey};
 use crate::lock::guard::{LockGuard, done};
 use crate::loss::{LeaseState, LossReason};
@@ -31,7 +32,8 @@ use crate::loss::{LeaseState, LossReason};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use std::time::Duration;
-/// use leasehold_core::{LockClient, MemoryBackend};
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 ///
 /// let client = LockClient::new(MemoryBackend::new());
 /// let guard = client.multi_lock().mutexes(["from", "to"])?.lock().await?;

@@ -149,8 +149,9 @@ impl<'a> Call<'a> {
 
     fn tell_long_wait(&self) {
         let request = &self.requests[0];
-        let (lock, holder, waited) = (self.subject(request), self.holder(request), self.took());
-        self.events.emit(Event::LongWait(LongWait { lock, holder: holder.as_ref(), waited }));
+        let (lock, waited, held) = (self.subject(request), self.took(), self.holder(request));
+        let (holder, by_caller) = (held.as_ref(), self.queue.is_taken_by_caller(request.key));
+        self.events.emit(Event::LongWait(LongWait { lock, holder, by_caller, waited }));
     }
 
     /// A holder, as far as this caller knows, or else the one with the turn.

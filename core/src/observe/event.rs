@@ -4,12 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Observer;
-use crate::error::{Error, Operation};
+use crate::backend::{Fingerprint, Operation, Share};
+use crate::error::Error;
 use crate::holder::Holder;
 use crate::key::LockKey;
-use crate::lease::Fingerprint;
 use crate::loss::LossReason;
-use crate::share::Share;
 
 /// The lock that an event is about.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +28,7 @@ pub struct Subject<'a> {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum AskedKind {
-    /// The leadership of an [`Election`](crate::Election).
+    /// The leadership of an [`Election`](crate::election::Election).
     Election,
     /// A [`Mutex`](crate::Mutex) or [`ReentrantMutex`](crate::ReentrantMutex), also as a part of several locks.
     #[default]
@@ -60,6 +59,9 @@ pub struct LongWait<'a> {
     pub lock: Subject<'a>,
     /// A holder, if one is known to this process.
     pub holder: Option<&'a Holder>,
+    /// The task that waits took the lock that is in its way; or the thread, outside of tasks. It waits for itself, unless it gave the guard
+    /// to another task.
+    pub by_caller: bool,
     /// How long, since the call.
     pub waited: Duration,
 }

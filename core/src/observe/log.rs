@@ -73,11 +73,12 @@ fn waiting(Waiting { lock, holder }: &Waiting<'_>) {
         key = %lock.key, kind = %lock.kind, holder, "waits");
 }
 
-fn long_wait(LongWait { lock, holder, waited }: &LongWait<'_>) {
+fn long_wait(LongWait { lock, holder, by_caller, waited }: &LongWait<'_>) {
     let by = holder.map_or_else(String::new, |holder| format!(", held by {}", Named(holder)));
+    let itself = if *by_caller { ": this task took it, and may be waiting for itself" } else { "" };
     let (key, holder) = (lock.key, holder.map(|holder| display(Named(holder))));
     event!(name: "leasehold.long_wait", target: TARGET, Level::INFO,
-        %key, kind = %lock.kind, holder, ?waited, "has waited {waited:.0?} for {key}{by}");
+        %key, kind = %lock.kind, holder, by_caller, ?waited, "has waited {waited:.0?} for {key}{by}{itself}");
 }
 
 fn woken(Woken { lock, by }: &Woken<'_>) {

@@ -19,8 +19,9 @@ use crate::key::LockKey;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
 /// use leasehold_core::observe::Metrics;
-/// use leasehold_core::{LockClient, MemoryBackend};
 ///
 /// // First install a recorder, such as that of `metrics-exporter-prometheus`.
 /// let client = LockClient::builder(MemoryBackend::new()).observer(Metrics::new()).build()?;

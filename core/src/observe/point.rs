@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::event::{AskedKind, Store, StoreChange, StoreError, Subject};
 use super::{Event, Observer, log};
+use crate::backend::Operation;
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::lock::no_reply;
 use crate::sync::{Mutex, lock};

@@ -10,11 +10,11 @@ use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
 use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
-use crate::backend::{Attempt, Grant, LockBackend, Release, Renewal};
-use crate::claim::{Claim, Patience};
+use crate::backend::{
+    Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Release, Renewal,
+};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Operation};
-use crate::lease::{Lease, LeaseId};
+use crate::error::{Error, ErrorKind};
 
 impl<B: LockBackend> Quorum<B> {
     /// Asks the members for their votes once.

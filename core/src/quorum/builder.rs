@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::members::Members;
-use crate::backend::LockBackend;
-use crate::capabilities::{Feature, Fencing};
+use crate::backend::{Feature, Fencing, LockBackend};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::AtomicBool;

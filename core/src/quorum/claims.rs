@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::LeaseId;
 use crate::clock::Instant;
-use crate::lease::LeaseId;
 use crate::sync::{Mutex, lock};
 
 /// The claims of which there is something to remember. Clones share them.

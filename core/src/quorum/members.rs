@@ -9,11 +9,9 @@ use futures_util::FutureExt;
 
 use super::ballot::no_majority;
 use super::round::{Answer, Round};
-use crate::backend::LockBackend;
-use crate::capabilities::{Capabilities, Feature, Fencing};
+use crate::backend::{Capabilities, Charter, Feature, Fencing, LockBackend, Operation, StoreId};
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
-use crate::membership::{Charter, StoreId};
+use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 

@@ -7,9 +7,8 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::no_majority;
 use super::members::{Members, no_answer};
-use crate::backend::LockBackend;
-use crate::error::{Error, ErrorKind, Operation};
-use crate::membership::{Enlistment, Standing, StoreId};
+use crate::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
+use crate::error::{Error, ErrorKind};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// The standings of members, by number.

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 
 use super::Quorum;
 use super::members::no_answer;
-use crate::backend::{ForcedRelease, LockBackend, Revocation};
+use crate::admin::{ForcedRelease, Inspection, MemberView, Revocation};
+use crate::backend::{Enlistment, KeyPage, LockBackend, Operation};
 use crate::clock;
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
-use crate::inspection::{Inspection, MemberView};
 use crate::key::LockKey;
-use crate::listing::KeyPage;
-use crate::membership::Enlistment;
 
 type Progress = (usize, usize, Option<String>);
 

@@ -7,10 +7,8 @@ use std::time::Duration;
 use super::Quorum;
 use super::ballot::no_majority;
 use super::round::{Answer, Round};
-use crate::backend::{LockBackend, Release, Renewal};
-use crate::claim::Claim;
-use crate::error::{Error, Operation};
-use crate::lease::Lease;
+use crate::backend::{Claim, Lease, LockBackend, Operation, Release, Renewal};
+use crate::error::Error;
 
 /// The votes on the renewal of one lease.
 #[derive(Default)]

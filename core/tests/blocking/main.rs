@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold_core::backend::Operation;
 use leasehold_core::blocking::{Guard, LockClient, Mutex};
 use leasehold_core::clock::{self, Clock, SystemClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
-use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockOptions, LossReason, MemoryBackend, Operation, OwnerId,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId};
 
 /// For what is to happen at once, on a machine that is busy.
 const LONG: Duration = Duration::from_secs(30);

@@ -142,14 +142,15 @@ async fn that_have_ended_are_cleared_from_memory_by_later_calls() {
     let store = MemoryBackend::with_clock(clock);
     for n in 0..1_000 {
         let key = leasehold_core::LockKey::new(format!("k{n}")).unwrap();
-        let claim = leasehold_core::Claim::new(leasehold_core::Lease::new(&key, TTL));
+        let claim =
+            leasehold_core::backend::Claim::new(leasehold_core::backend::Lease::new(&key, TTL));
         store.try_acquire(&claim).await.unwrap();
     }
     assert_eq!(store.keys(), 1_000);
     tokio::time::sleep(TTL).await;
 
     let key = leasehold_core::LockKey::new("other").unwrap();
-    let lease = leasehold_core::Lease::new(&key, TTL);
+    let lease = leasehold_core::backend::Lease::new(&key, TTL);
     for _ in 0..500 {
         assert_eq!(store.release(&lease).await.unwrap(), Release::NotHeld);
     }

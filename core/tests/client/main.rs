@@ -14,12 +14,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, KeyWatch, Lease, LeaseState, LockBackend,
-    LockClient, LockOptions, LossReason, MemoryBackend, Mutex, Operation, OwnerId, Release,
-    Renewal,
+    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId,
 };
 use tokio::runtime::{Builder, Runtime};
 

@@ -76,8 +76,8 @@ async fn ends_calls_that_wait_here_and_at_the_store() {
     let (client, _faults) = client();
     let _guard = client.mutex("k").unwrap().lock().await.unwrap();
     let store = client.backend();
-    let foreign = leasehold_core::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
-    store.try_acquire(&leasehold_core::Claim::new(foreign)).await.unwrap();
+    let foreign = leasehold_core::backend::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
+    store.try_acquire(&leasehold_core::backend::Claim::new(foreign)).await.unwrap();
     let wait = |name: &str| {
         let mutex = client.mutex(name).unwrap();
         tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() })

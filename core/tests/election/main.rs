@@ -15,12 +15,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use leasehold_core::admin::Inspection;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Feature, Fencing, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::election::{Leadership, Observer};
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, Fencing, Inspection, Leadership,
-    Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions, LossReason, MemoryBackend,
-    Observer, Operation, Release, Renewal, RenewalMode,
+    Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
 };
 use tokio::task::JoinSet;
 

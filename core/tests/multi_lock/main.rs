@@ -16,12 +16,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Feature, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::fault::Fault;
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Feature, Lease, LockBackend, LockClient,
-    LockOptions, LossReason, MemoryBackend, MultiGuard, MultiLock, Operation, Release, Renewal,
-    RenewalMode,
+    Error, ErrorKind, LockClient, LockOptions, LossReason, MultiGuard, MultiLock, RenewalMode,
 };
 
 use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};

@@ -66,6 +66,27 @@ async fn that_wait_tell_so_once_and_for_whom() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_wait_for_their_own_task_say_so() {
+    let scene = Scene::new();
+    let mutex = scene.client.mutex("k").unwrap();
+    let other = OwnerId::new();
+    let first = other.scope(mutex.lock()).await.unwrap();
+    let (handed_over, ()) = tokio::join!(mutex.lock(), async { drop(first) });
+    let handed_over = handed_over.unwrap();
+
+    let waits = async |call| assert!(tokio::time::timeout(ms(40_000), call).await.is_err());
+    waits(mutex.lock()).await;
+    let told = scene.told().join("; ");
+    assert!(told.contains("handed over"), "{told}");
+    assert!(told.contains("long wait of 30s behind us/1, perhaps itself"), "{told}");
+
+    other.scope(waits(mutex.lock())).await;
+    let told = scene.told().join("; ");
+    assert!(told.contains("long wait of 30s behind") && !told.contains("itself"), "{told}");
+    drop(handed_over);
+}
+
+#[tokio::test(start_paused = true)]
 async fn in_a_process_without_news_are_woken_by_polls() {
     let scene = Scene::new();
     scene.faults.set_news(News::Muted);

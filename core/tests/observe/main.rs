@@ -9,15 +9,16 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::observe::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Observer, Refused, ReleaseFailed,
     Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
 };
 use leasehold_core::{
-    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, MemoryBackend,
-    Operation, OwnerId,
+    Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId,
 };
 
 const TTL: Duration = ms(30_000);
@@ -93,7 +94,9 @@ impl Observer for Story {
     }
 
     fn on_long_wait(&self, it: &LongWait<'_>) {
-        self.note(format_args!("long wait of {:?} behind {}", it.waited, name(it.holder)));
+        let itself = if it.by_caller { ", perhaps itself" } else { "" };
+        let holder = name(it.holder);
+        self.note(format_args!("long wait of {:?} behind {holder}{itself}", it.waited));
     }
 
     fn on_woken(&self, it: &Woken<'_>) {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, Enlistment, ErrorKind, Lease, LockBackend, Quorum, Share, StoreId};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{Claim, Enlistment, Lease, LockBackend, Share, StoreId};
+use leasehold_core::quorum::Quorum;
 
 use crate::servers::{MAX_TTL, Member, Servers, State, TTL, client_of, key, lock_once};
 

@@ -1,6 +1,7 @@
 //! An operator's view of a quorum.
 
-use leasehold_core::{ErrorKind, LockBackend};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::LockBackend;
 
 use crate::servers::{Servers, State, client_of, key};
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use leasehold_core::backend::LockBackend;
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
-use leasehold_core::{
-    Error, ErrorKind, LockBackend, LockClient, LockKey, LockOptions, MemoryBackend, Quorum,
-    QuorumBuilder,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::quorum::{Quorum, QuorumBuilder};
+use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 
 /// The TTL of most leases.
 pub(crate) const TTL: Duration = Duration::from_secs(10);

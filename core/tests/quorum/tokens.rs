@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Grant, Lease, LockBackend, LockKey, Quorum, Renewal, RenewalMode,
-};
+use leasehold_core::backend::{Attempt, Claim, Grant, Lease, LockBackend, Renewal};
+use leasehold_core::quorum::Quorum;
+use leasehold_core::{LockKey, RenewalMode};
 use tokio::time::sleep;
 
 use crate::servers::{MAX_TTL, Member, Server, Servers, State, TTL, key, lock_once};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, Release, Renewal};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{Claim, Lease, LockBackend, Release, Renewal};
 use tokio::time::sleep;
 
 use crate::servers::{MAX_TTL, Servers, State, TTL, key, lock_once};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, LockOptions, Quorum, Renewal,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal};
+use leasehold_core::quorum::Quorum;
+use leasehold_core::{ErrorKind, LockKey, LockOptions};
 use tokio::time::{Instant, sleep};
 
 use crate::servers::{Member, Servers, State, TTL, client_of, key, lock_once};

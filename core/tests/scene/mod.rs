@@ -7,12 +7,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::admin::ForcedRelease;
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Feature, KeyWatch, Lease, LockBackend, Release,
+    Renewal,
+};
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{FaultBackend, Faults};
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, Feature, ForcedRelease, KeyWatch, Lease,
-    LockBackend, LockClient, LockKey, LockOptions, MemoryBackend, Release, Renewal,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 
 pub(crate) const TTL: Duration = ms(30_000);
 /// 1 % of the TTL and 2 ms.

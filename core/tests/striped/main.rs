@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use leasehold_core::backend::Operation;
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::Fault;
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::Retry;
 use leasehold_core::{
-    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Operation,
-    Retry, Striped, StripedGuard,
+    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, Striped, StripedGuard,
 };
 
 use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};

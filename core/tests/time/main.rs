@@ -14,12 +14,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Grant, Lease, LockBackend, Operation, Release, Renewal,
+};
 use leasehold_core::clock::{Clock, Instant, Sleep, SystemClock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::Retry;
 use leasehold_core::{
-    Attempt, Capabilities, Claim, Error, ErrorKind, Grant, Lease, LeaseState, LockBackend,
-    LockClient, LockGuard, LockKey, LockOptions, LossReason, MemoryBackend, Operation, Release,
-    Renewal, RenewalMode, Retry,
+    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
+    RenewalMode,
 };
 
 const TTL: Duration = ms(30_000);

@@ -1,6 +1,6 @@
 //! The calls to a server as a member of a quorum.
 
-use leasehold_core::{Enlistment, StoreId};
+use leasehold_core::backend::{Enlistment, StoreId};
 
 use super::{Call, Words};
 use crate::layout::{Layout, Member};

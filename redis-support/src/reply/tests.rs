@@ -1,4 +1,5 @@
-use leasehold_core::{Lease, LockKey, LockKind};
+use leasehold_core::backend::Lease;
+use leasehold_core::{LockKey, LockKind};
 
 use super::*;
 

@@ -6,8 +6,9 @@ mod server;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use leasehold_core::LockKey;
+use leasehold_core::backend::{KeyWatch, Lease};
 use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
-use leasehold_core::{KeyWatch, Lease, LockKey};
 use tokio::time::{Instant, timeout};
 
 use super::*;

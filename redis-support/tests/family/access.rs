@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Claim, Description, Error, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey,
-    Patience, Retry, Share,
-};
+use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Patience, Share};
+use leasehold_core::retry::Retry;
+use leasehold_core::{Description, Error, ErrorKind, LockClient, LockKey};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
 };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{
-    Attempt, Claim, Error, ErrorKind, Lease, LockBackend, LockClient, LockGuard, LockKey,
-    LossReason, Patience, Release, Renewal, Tenure,
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Tenure,
 };
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LossReason};
 use leasehold_redis_support::{Call, Layout, Script};
 use leasehold_testbed::{Redis, RedisOptions, until};
 use tokio::time::timeout;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, Contention, Lease, LockBackend, LockKey, Patience, Release, Renewal, Share,
+use leasehold_core::LockKey;
+use leasehold_core::backend::{
+    Attempt, Claim, Contention, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
 use leasehold_testbed::{Pace, Redis, RedisOptions};
 

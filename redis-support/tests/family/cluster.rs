@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Claim, ErrorKind, Feature, Lease, LockBackend, LockClient, LockKey, LockOptions,
-};
+use leasehold_core::backend::{Claim, Feature, Lease, LockBackend};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{ClusterOptions, RedisCluster, until};
 use tokio::time::timeout;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{Disturbance, Need, Subject, Time};
-use leasehold_core::{Description, ErrorKind, Fingerprint, Holder, LockKey};
+use leasehold_core::backend::Fingerprint;
+use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Pace, Redis, RedisCluster, RedisOptions, RedisSentinel,

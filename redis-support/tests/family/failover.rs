@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
 

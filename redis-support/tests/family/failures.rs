@@ -5,10 +5,8 @@ mod canned_replies;
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::{
-    Claim, ErrorKind, Feature, Lease, LeaseState, LockBackend, LockClient, LockKey, LockOptions,
-    LossReason, Release, Renewal,
-};
+use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Release, Renewal};
+use leasehold_core::{ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

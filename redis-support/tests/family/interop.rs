@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release};
+use leasehold_core::retry::Retry;
 use leasehold_core::{
-    Attempt, Claim, Description, ErrorKind, Lease, LeaseState, LockBackend, LockClient, LockGuard,
-    LockKey, LockOptions, LossReason, Release, RenewalMode, Retry,
+    Description, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
+    RenewalMode,
 };
 use leasehold_testbed::Redis;
 use tokio::time::{Instant, timeout};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Charter, Claim, Enlistment, Error, ErrorKind, Feature, Grant, Lease, LockBackend,
-    LockKey, Renewal, Share, Standing, StoreId,
+use leasehold_core::backend::{
+    Attempt, Charter, Claim, Enlistment, Feature, Grant, Lease, LockBackend, Renewal, Share,
+    Standing, StoreId,
 };
+use leasehold_core::{Error, ErrorKind, LockKey};
 use leasehold_testbed::{Redis, RedisOptions, until};
 
 use super::connect;

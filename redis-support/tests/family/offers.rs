@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use leasehold_core::admin::Inspection;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience};
 use leasehold_core::{
-    Attempt, Claim, Inspection, Lease, LeaseState, LockBackend, LockClient, LockGuard, LockKey,
-    LockOptions, LossReason, Patience, RenewalMode,
+    LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
 use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, until};
 use tokio::task::{JoinHandle, JoinSet};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions, Release,
-};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
 

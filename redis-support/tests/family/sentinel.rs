@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, LockOptions};
+use leasehold_core::backend::{Claim, Lease, LockBackend};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{Redis, RedisSentinel, SentinelOptions, until};
 use tokio::time::Instant;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{LeaseState, LockClient, LockGuard, Retry};
+use leasehold_core::retry::Retry;
+use leasehold_core::{LeaseState, LockClient, LockGuard};
 use leasehold_testbed::{Redis, until};
 use tokio::task::JoinHandle;
 

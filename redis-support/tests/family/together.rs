@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use leasehold_core::{
-    AttemptAll, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, MultiGuard, Renewal,
-    Share,
-};
+use leasehold_core::backend::{AttemptAll, Claim, Lease, LockBackend, Renewal, Share};
+use leasehold_core::{ErrorKind, LockClient, LockKey, MultiGuard};
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
 use tokio::time::timeout;

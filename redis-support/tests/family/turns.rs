@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
-use leasehold_core::{
-    Attempt, Claim, Contention, Lease, LockBackend, LockClient, LockGuard, LockKey, Patience,
-    Release,
-};
+use leasehold_core::backend::{Attempt, Claim, Contention, Lease, LockBackend, Patience, Release};
+use leasehold_core::{LockClient, LockGuard, LockKey};
 use leasehold_testbed::{Redis, until};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::{
-    Attempt, Claim, ErrorKind, Lease, LockBackend, LockClient, LockKey, Patience, Release, Renewal,
-    Share,
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
+use leasehold_core::{ErrorKind, LockClient, LockKey};
 use leasehold_testbed::Redis;
 
 use super::connect;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{Capabilities, Feature, Fencing, LockOptions, RenewalMode};
+use leasehold_core::backend::{Capabilities, Feature, Fencing};
+use leasehold_core::{LockOptions, RenewalMode};
 
 /// The options that all clients of a simulation share.
 #[derive(Clone, Debug)]

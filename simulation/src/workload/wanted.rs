@@ -4,9 +4,8 @@ use std::slice;
 use std::time::Duration;
 
 use fastrand::Rng;
-use leasehold_core::{
-    Error, Leadership, LockClient, LockGuard, LockOptions, MultiGuard, WriteGuard,
-};
+use leasehold_core::election::Leadership;
+use leasehold_core::{Error, LockClient, LockGuard, LockOptions, MultiGuard, WriteGuard};
 
 use crate::judge::Limit;
 

@@ -75,7 +75,12 @@ fn message(code: u16) -> Option<&'static str> {
         }
         1064 | 1193 | 1235 => "the database is too old: MySQL 8.0 or MariaDB 10.6 is needed",
         1049 => "the server has no such database",
-        1142 | 1143 | 1227 | 1370 => "the database's user lacks a right",
+        1142 | 1143 | 1227 | 1370 => {
+            "the database's user lacks a right: `leasehold acl` prints those that locks take"
+        }
+        1044 => "the user has no right to this database",
+        1045 | 1698 => "wrong user or password",
+        1130 => "the server lets no user in from this host",
         1021 | 1114 => "the database's disk is full",
         _ => return None,
     })

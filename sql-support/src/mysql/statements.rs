@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Charter, Claim, Enlistment, StoreId};
+use leasehold_core::backend::{Charter, Claim, Enlistment, StoreId};
 use uuid::Uuid;
 
 use super::texts;
@@ -294,7 +294,8 @@ fn null() -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Claim, Lease, LockKey, Patience, Share};
+    use leasehold_core::LockKey;
+    use leasehold_core::backend::{Claim, Lease, Patience, Share};
 
     use super::*;
     use crate::remote::Statements as _;

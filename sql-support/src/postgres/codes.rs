@@ -50,7 +50,16 @@ fn message(code: &str) -> Option<&'static str> {
         "53300" => "the database has no connection left",
         "55P03" | "57014" => "the database gave up in time, nothing was applied",
         "22012" => "a stripe is missing: the table was emptied, run the migration",
-        "42501" => "the database's user lacks a right",
+        "42501" => {
+            "the database's user lacks a right: `leasehold acl` prints those that locks take"
+        }
+        "28P01" => "wrong user or password",
+        "28000" => "the server lets this user in from here by no rule: see its pg_hba.conf",
+        "3F000" => {
+            "the user sees no schema for the tables: name one that is there, and grant USAGE on it"
+        }
+        "3D000" => "the server has no such database",
+        "57P03" => "the server is about to start or to end",
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Claim, Enlistment, Share, StoreId};
+use leasehold_core::backend::{Claim, Enlistment, Share, StoreId};
 
 use super::texts;
 use crate::layout::Layout;
@@ -286,7 +286,8 @@ fn bigint(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::{Charter, Lease, LockKey};
+    use leasehold_core::LockKey;
+    use leasehold_core::backend::{Charter, Lease};
 
     use super::*;
     use crate::remote::Statements as _;

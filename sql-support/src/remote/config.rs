@@ -204,7 +204,10 @@ impl Settings {
 
     fn set_timeout(&mut self, timeout: Duration) -> Result<(), Error> {
         if timeout < Duration::from_millis(10) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!("timeout: 10 ms to 60 s are possible, not {timeout:?}")));
+            return Err(invalid(format!(
+                "timeout (timeout-ms in a URL): 10 ms to 60 s are possible, not {} ms",
+                timeout.as_millis()
+            )));
         }
         self.timeout = timeout;
         Ok(())
@@ -277,6 +280,13 @@ mod tests {
             let shown = format!("{error} {error:?}");
             assert!(!shown.contains("S3CR3T"), "{shown}");
         }
+    }
+
+    #[test]
+    fn refused_timeouts_are_named_with_those_that_are_possible() {
+        let mut settings = Settings::new(Duration::from_secs(1));
+        let said = "timeout (timeout-ms in a URL): 10 ms to 60 s are possible, not 9 ms";
+        assert_eq!(settings.read("timeout-ms", "9").unwrap_err().to_string(), said);
     }
 
     #[test]

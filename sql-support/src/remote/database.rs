@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Enlistment, Error, Fencing, Standing, StoreId};
+use leasehold_core::Error;
+use leasehold_core::backend::{Enlistment, Fencing, Standing, StoreId};
 use tokio::time::{Instant, timeout_at};
 
 use crate::database::Database;
@@ -129,7 +130,9 @@ impl<D: Driver> Database for Remote<D> {
     async fn release(&self, lease: Named) -> Result<Released, Error> {
         let give_up = Instant::now() + self.timeout;
         let ended = timeout_at(give_up, self.under_way.ended(lease.tag)).await;
-        ended.map_err(RunError::not_sent)?;
+        ended.map_err(|elapsed| {
+            RunError::new(Failure::NotApplied, "its acquisition did not end in time", elapsed)
+        })?;
         let left = give_up.saturating_duration_since(Instant::now());
         let text = self.statements.release(&lease);
         run(&*self.run, &text, Urgency::Releases, left).await?.released()

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::{Error, Fencing};
+use leasehold_core::Error;
+use leasehold_core::backend::Fencing;
 
 use crate::layout::Layout;
 use crate::news::News;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use crate::failure::Failure;
 use crate::remote::{Row, Run, RunError, Text, Urgency};
 
 /// Makes connections.
@@ -16,12 +17,20 @@ pub trait Connector: Send + Sync + 'static {
     /// A connection.
     type Link: Link;
 
+    /// The hosts and ports of the servers, for errors.
+    fn address(&self) -> String;
+
     /// Makes a connection on the caller's runtime. The caller limits the time by dropping the future.
     ///
     /// # Errors
     ///
     /// A [`RunError`] of a text that was not sent.
     async fn connect(&self) -> Result<Self::Link, RunError>;
+}
+
+/// A host and a port, as URLs have them.
+pub fn host_and_port(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// A connection. It is closed when dropped, also in mid-reply.
@@ -71,7 +80,8 @@ impl<C: Connector> Pool<C> {
             // It ended: so may have the others.
             lane.idle().clear();
         }
-        self.connector.connect().await
+        let connected = self.connector.connect().await;
+        connected.map_err(|error| error.at(&self.connector.address()))
     }
 }
 
@@ -90,10 +100,14 @@ impl<C: Connector> Run for Pool<C> {
             Urgency::Releases => &self.releases,
             Urgency::Renews => &self.renews,
         };
-        let turn = timeout(limit, lane.turns.acquire()).await.map_err(RunError::not_sent)?;
-        let _turn = turn.map_err(|_closed| RunError::not_sent("the backend is closed"))?;
+        let busy =
+            |elapsed| RunError::new(Failure::NotApplied, "no connection was free in time", elapsed);
+        let turn = timeout(limit, lane.turns.acquire()).await.map_err(busy)?;
+        let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
+        let _turn = turn.map_err(closed)?;
         let link = timeout(left(), self.take(lane, left())).await;
-        let mut link = link.map_err(RunError::not_sent)??;
+        let late = |elapsed| RunError::not_sent(elapsed).at(&self.connector.address());
+        let mut link = link.map_err(late)??;
         let text = text.at(left() * 4 / 5);
         let reply = timeout(left(), link.exchange(text)).await;
         let rows = reply.map_err(RunError::no_reply)??;

@@ -5,7 +5,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use leasehold_core::{Charter, Error, ErrorKind, Standing, StoreId};
+use leasehold_core::backend::{Charter, Standing, StoreId};
+use leasehold_core::{Error, ErrorKind};
 use uuid::Uuid;
 
 use crate::failure::Failure;

@@ -1,11 +1,14 @@
 //! The seam between the texts of transactions and the connections that run them.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::{self, Debug};
+use std::iter;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::Error;
+use leasehold_core::backend::why_unreachable;
 
 use crate::failure::Failure;
 use crate::remote::{Row, Text};
@@ -57,23 +60,28 @@ pub enum Urgency {
 #[derive(Debug)]
 pub struct RunError {
     failure: Failure,
-    message: &'static str,
-    source: Box<dyn StdError + Send + Sync>,
+    message: Cow<'static, str>,
+    /// `None` where the message says all of it.
+    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl RunError {
     /// Creates the error of a text that failed so; `message` is lower case, without a full stop, and without a secret.
     pub fn new(
         failure: Failure,
-        message: &'static str,
+        message: impl Into<Cow<'static, str>>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> Self {
-        Self { failure, message, source: source.into() }
+        Self { failure, message: message.into(), source: Some(source.into()) }
     }
 
     /// There is no connection, or none in time: the text was not sent.
     pub fn not_sent(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Failure::NotApplied, "the database cannot be reached", source)
+        let source = source.into();
+        match why_unreachable(&*source) {
+            Some(reason) => Self::without_source(Failure::NotApplied, reason),
+            None => Self::new(Failure::NotApplied, "the database cannot be reached", source),
+        }
     }
 
     /// The text was sent, and no reply came: the connection broke, or time is up.
@@ -81,9 +89,23 @@ impl RunError {
         Self::new(Failure::Unknown, "no reply, outcome unknown", source)
     }
 
-    /// No connection was made, since one side does not trust the other.
+    /// No connection was made, since one side does not trust the other. The message ends in the first of the causes.
     pub fn not_trusted(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::new(Failure::Denied, "no connection that both sides trust", source)
+        let source = source.into();
+        let causes = iter::successors(Some(&*source as &dyn StdError), |&cause| cause.source());
+        let cause = causes.last().map(ToString::to_string).unwrap_or_default();
+        let message = format!("no connection that both sides trust: {cause}");
+        Self::without_source(Failure::Denied, message)
+    }
+
+    fn without_source(failure: Failure, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { failure, message: message.into(), source: None }
+    }
+
+    /// The same of an attempt to connect to the servers at `address`.
+    #[must_use]
+    pub(crate) fn at(self, address: &str) -> Self {
+        Self { message: format!("{address}: {}", self.message).into(), ..self }
     }
 
     /// The failure of the transaction.
@@ -96,7 +118,8 @@ impl RunError {
     pub fn harmless(self) -> Self {
         match self.failure {
             Failure::Unknown => {
-                Self::new(Failure::NotApplied, "the database does not answer", self.source)
+                let message = "the database does not answer".into();
+                Self { failure: Failure::NotApplied, message, ..self }
             }
             _ => self,
         }
@@ -105,18 +128,21 @@ impl RunError {
 
 impl From<RunError> for Error {
     fn from(error: RunError) -> Self {
-        error.failure.because(error.message, error.source)
+        match error.source {
+            Some(source) => error.failure.because(error.message, source),
+            None => error.failure.error(error.message),
+        }
     }
 }
 
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message)
+        f.write_str(&self.message)
     }
 }
 
 impl StdError for RunError {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&*self.source)
+        self.source.as_deref().map(|source| source as _)
     }
 }

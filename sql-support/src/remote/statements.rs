@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use leasehold_core::{Enlistment, StoreId};
+use leasehold_core::backend::{Enlistment, StoreId};
 
 use crate::remote::Text;
 use crate::request::{Acquire, Key, List, Named, Renew};

@@ -1,8 +1,7 @@
 //! Users, passwords, rights and TLS.
 
-use leasehold_core::{
-    Claim, Enlistment, Error, ErrorKind, LockBackend, LockClient, Patience, Share, StoreId,
-};
+use leasehold_core::backend::{Claim, Enlistment, LockBackend, Patience, Share, StoreId};
+use leasehold_core::{Error, ErrorKind, LockClient};
 use leasehold_testbed::{free_port, patiently};
 
 use super::membership::charter;
@@ -112,12 +111,22 @@ async fn tables_are_made_where_they_may_be() {
 #[tokio::test]
 async fn wrong_passwords_are_denied_and_none_is_shown() {
     let server = with_tables().await;
+    let name = Backend::connect("").await.unwrap_err().backend().unwrap();
     for user in [format!("locker:{SECRET}-not"), "locker".to_owned()] {
         assert_eq!(refusal(&server.url_as(&user)).await.kind(), ErrorKind::Denied);
     }
+    let error = refusal(&server.url_as(&format!("locker:{SECRET}-not"))).await;
+    let said = format!("connect on {name}: {}: wrong user or password", server.address());
+    assert_eq!(error.to_string(), said);
     let user = format!("locker:{SECRET}");
-    let nowhere = server.url_at(&user, &format!("127.0.0.1:{}", free_port()));
-    assert_eq!(refusal(&nowhere).await.kind(), ErrorKind::Unavailable);
+    for (address, reason) in [
+        (format!("127.0.0.1:{}", free_port()), "connection refused"),
+        ("no-such-host.invalid:1".to_owned(), "no such host"),
+    ] {
+        let error = refusal(&server.url_at(&user, &address)).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.to_string(), format!("connect on {name}: {address}: {reason}"));
+    }
 
     let url = server.url_as(&user);
     let backend = super::connect(&url).await;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Attempt, Claim, ErrorKind, Lease, LockBackend, LockKey, Patience, Release};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
+use leasehold_core::{ErrorKind, LockKey};
 use tokio::task::JoinSet;
 
 use super::TTL;

@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::{
-    Attempt, Claim, Description, Error, ErrorKind, Lease, LockBackend, Release, Renewal,
-};
-use leasehold_testbed::{Weather, until};
+use leasehold_core::backend::{Attempt, Claim, Fencing, Lease, LockBackend, Release, Renewal};
+use leasehold_core::{Description, Error, ErrorKind};
+use leasehold_testbed::{Weather, patiently, until};
 
 use super::{connect, lease};
 use crate::{Backend, Config, Direct, Options, Server};
@@ -37,6 +36,21 @@ async fn an_emptied_table_of_stripes_grants_nothing() {
     server.sql(&Config::from_url(&server.url()).unwrap().migration()).await;
     assert!(acquire(&backend, &other).await.unwrap());
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_lazy_client_connects_when_the_database_serves() {
+    let mut server = Server::start().await;
+    server.shut_down();
+    let lazy = Backend::connect_lazily(Config::from_url(&patiently(&server.url())).unwrap());
+    let error = acquire(&lazy, &lease("job")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(lazy.capabilities().fencing(), Fencing::BestEffort);
+
+    server.restart().await;
+
+    assert!(acquire(&lazy, &lease("job")).await.unwrap());
+    assert_eq!(lazy.capabilities(), connect(&server.url()).await.capabilities());
 }
 
 #[tokio::test]

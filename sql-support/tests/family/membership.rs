@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold_core::{
-    Attempt, Charter, Claim, Enlistment, Error, ErrorKind, LockBackend, Renewal, Standing, StoreId,
+use leasehold_core::backend::{
+    Attempt, Charter, Claim, Enlistment, LockBackend, Renewal, Standing, StoreId,
 };
+use leasehold_core::{Error, ErrorKind};
 use leasehold_testbed::until_some;
 
 use super::{connect, lease};

@@ -10,7 +10,8 @@ pub(crate) mod membership;
 
 use std::time::Duration;
 
-use leasehold_core::{Lease, LockKey};
+use leasehold_core::LockKey;
+use leasehold_core::backend::Lease;
 use leasehold_testbed::patiently;
 
 use crate::Backend;

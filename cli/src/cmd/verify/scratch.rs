@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use leasehold::{Holder, LockBackend, LockKey};
+use leasehold::backend::LockBackend;
+use leasehold::{Holder, LockKey};
 use leasehold_conformance::Harness;
 
 use crate::exit::Failure;
@@ -105,5 +106,5 @@ impl Harness for Theirs {
 
 async fn connect() -> Arc<dyn LockBackend> {
     let url = URL.get().expect("the namespace was chosen before the cases run");
-    leasehold::backend(url).await.unwrap_or_else(|error| panic!("{error}"))
+    leasehold::backend::connect(url).await.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Grant, LockBackend};
-use crate::claim::Claim;
+use crate::backend::{Claim, Grant, KeyWatch, Lease, LockBackend};
 use crate::clock::{Clock, Instant};
-use crate::lease::Lease;
 use crate::lock::acquire::Owed;
 use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
-use crate::watch::KeyWatch;
 
 /// A claim, with what the store may have of it. Dropped while in doubt, that is left to the reaper.
 pub(super) struct Asked<'a> {

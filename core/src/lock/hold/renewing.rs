@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use super::Hold;
 use super::state::{Attempt, Phase};
-use crate::backend::Renewal;
+use crate::backend::{Lease, Renewal, Tenure};
 use crate::clock::Instant;
 use crate::error::Error;
-use crate::lease::{Lease, Tenure};
 use crate::lock::{deadline, no_reply};
 use crate::loss::LossReason;
 use crate::options::RenewalMode;

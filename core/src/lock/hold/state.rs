@@ -4,14 +4,13 @@ use std::mem;
 use std::time::Duration;
 
 use super::{BATCH, Term};
+use crate::backend::{KeyWatch, Lease};
 use crate::clock::Instant;
-use crate::lease::Lease;
 use crate::lock::deadline;
 use crate::lock::queue::Turn;
 use crate::loss::{LeaseState, LossReason};
 use crate::options::RenewalMode;
 use crate::owner::OwnerId;
-use crate::watch::KeyWatch;
 
 /// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
 /// alone by the third; and after an outage each batch costs so many requests and not one per lease.
@@ -47,6 +46,8 @@ pub(super) struct State {
     pub(super) term: Term,
     /// Who may enter again, if anybody may.
     pub(super) owner: Option<OwnerId>,
+    /// The task that took it, or the thread outside of tasks.
+    pub(super) taker: OwnerId,
     /// How many guards share it.
     pub(super) depth: u32,
     /// It is passed on no more after that, since other processes wait as well. It begins when the first one leaves.

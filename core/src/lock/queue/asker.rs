@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::LocalQueue;
 use super::line::{Stand, Told, Waiter};
+use crate::backend::Share;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::lock::hold::Hold;
 use crate::options::LockOptions;
-use crate::share::Share;
 
 /// The way in which a caller asks the store.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
 use super::{Next, Return};
+use crate::backend::Share;
 use crate::clock::Instant;
 use crate::error::Error;
 use crate::holder::Holder;
@@ -14,7 +15,6 @@ use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 use crate::options::LockOptions;
 use crate::owner::OwnerId;
-use crate::share::Share;
 use crate::sync::Notify;
 
 /// The callers of this process that want one key, or hold it.
@@ -276,6 +276,14 @@ impl Default for Line {
 }
 
 impl Known {
+    /// Whether the caller's own task took it. Not to be called while the lines are locked, either.
+    pub(super) fn was_taken_by_caller(&self) -> bool {
+        match self {
+            Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
+            Self::Nothing | Self::There(_) => false,
+        }
+    }
+
     /// The holder at `now`. Not to be called while the lines are locked, since it looks into the hold.
     pub(super) fn holder(self, now: Instant) -> Option<Holder> {
         match self {

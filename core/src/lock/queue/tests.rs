@@ -6,14 +6,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::*;
+use crate::backend::{Fingerprint, KeyWatch, Lease, Share};
 use crate::clock::TokioClock;
-use crate::lease::{Fingerprint, Lease};
 use crate::lock::hold::Granted;
 use crate::observe::{AskedKind, Events};
 use crate::options::LockOptions;
 use crate::retry::Retry;
-use crate::share::Share;
-use crate::watch::KeyWatch;
 
 const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 const SECOND: Duration = Duration::from_secs(1);

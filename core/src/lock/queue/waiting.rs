@@ -9,8 +9,9 @@ use tokio::sync::oneshot;
 
 use super::line::Stand;
 use super::{LocalQueue, Next};
+use crate::backend::Operation;
 use crate::clock::{self, Clock, Instant};
-use crate::error::{Error, ErrorKind, Operation};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::lock::Wait;
 use crate::lock::tries::Tries;

@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use crate::backend::{Renewal, Revocation};
-use crate::claim::Claim;
+use crate::admin::{Revocation, Waiter};
+use crate::backend::{Claim, Lease, LeaseId, Renewal, Share};
 use crate::clock::Instant;
 use crate::description::Description;
 use crate::holder::Holder;
-use crate::inspection::Waiter;
-use crate::lease::{Lease, LeaseId};
-use crate::share::Share;
 
 /// One key: the leases in force, those who queue for it, and whether its holders are asked to finish.
 #[derive(Debug, Default)]

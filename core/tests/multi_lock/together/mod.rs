@@ -6,13 +6,15 @@ mod fault;
 mod one_request;
 
 use async_trait::async_trait;
+use leasehold_core::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Grant, Lease, LockBackend, Operation, Patience,
+    Release, Renewal,
+};
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::Fault;
-use leasehold_core::{
-    Attempt, AttemptAll, Capabilities, Claim, Error, ErrorKind, Grant, Lease, LockBackend,
-    LockClient, LockOptions, LossReason, MemoryBackend, Operation, Patience, Release, Renewal,
-    Retry,
-};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::retry::Retry;
+use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason};
 
 use super::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
 use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, options, three, wait_out};

@@ -1,6 +1,7 @@
 //! Replies that no Redis sends when the tests want them: a server of the tests sends them.
 
-use leasehold_core::{ErrorKind, Feature, LockBackend};
+use leasehold_core::ErrorKind;
+use leasehold_core::backend::{Feature, LockBackend};
 use leasehold_testbed::Redis;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use crate::backend::{Charter, Lease, LeaseId, Share};
+use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lease::{Lease, LeaseId};
-use crate::membership::Charter;
-use crate::share::Share;
 
 /// One request for a key: the lease that is asked for, and how the caller asks.
 ///
@@ -26,8 +25,8 @@ pub struct Claim {
 pub enum Patience {
     /// It goes away if it is refused: a store keeps no place for it.
     Leaves,
-    /// It comes back until it is served or gives up. A store with a [queue](crate::Feature::Queue) gives it a
-    /// [place](crate::Contention::with_place) there of its own accord.
+    /// It comes back until it is served or gives up. A store with a [queue](crate::backend::Feature::Queue) gives it a
+    /// [place](crate::backend::Contention::with_place) there of its own accord.
     Waits,
     /// It comes back, and stands in the store's queue meanwhile: nobody who comes after it passes it.
     ///
@@ -59,7 +58,7 @@ impl Claim {
         self
     }
 
-    /// Says how many [tokens](crate::Grant::with_spare_tokens) the caller has a use for beyond the first.
+    /// Says how many [tokens](crate::backend::Grant::with_spare_tokens) the caller has a use for beyond the first.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
@@ -68,7 +67,7 @@ impl Claim {
 
     /// Says which number the last token of the grant shall reach, spare ones included, so that several stores grant the same.
     ///
-    /// A wish: a store with [`Feature::Membership`](crate::Feature::Membership) ignores a number more than
+    /// A wish: a store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a number more than
     /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. So a client whose clock is wrong uses up no numbers. Other stores may
     /// ignore all wishes, and so may any store for a claim without a [charter](Self::with_charter).
     #[must_use]
@@ -79,7 +78,7 @@ impl Claim {
 
     /// Says under which charter the store must be enlisted to grant the claim.
     ///
-    /// A store with [`Feature::Membership`](crate::Feature::Membership) fails the attempt otherwise, with
+    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) fails the attempt otherwise, with
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable). It may refuse, as [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported),
     /// claims of units under a charter, and several claims at once.
     #[must_use]
@@ -134,5 +133,34 @@ impl Claim {
     /// Whether the caller will wait.
     pub fn patience(&self) -> Patience {
         self.patience
+    }
+
+    /// Creates the error of a claim whose key is held as a lock of another kind: [`ErrorKind::WrongType`].
+    pub fn wrong_type(&self) -> Error {
+        let message = if self.share().is_whole() {
+            "it is held in units, as a semaphore or by readers and writers; each kind of lock needs a key of its own"
+        } else {
+            "it is held as a mutex; each kind of lock needs a key of its own"
+        };
+        Error::new(ErrorKind::WrongType, message).with_key(self.key())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_another_kind_says_how_the_key_is_held() {
+        let key = LockKey::new("job").unwrap();
+        let refusal = |share| {
+            let lease = Lease::new(&key, Duration::from_secs(30)).with_share(share);
+            Claim::new(lease).wrong_type().to_string()
+        };
+
+        let advice = "each kind of lock needs a key of its own";
+        assert_eq!(refusal(Share::READER), format!("\"job\": it is held as a mutex; {advice}"));
+        let units = "it is held in units, as a semaphore or by readers and writers";
+        assert_eq!(refusal(Share::Whole), format!("\"job\": {units}; {advice}"));
     }
 }

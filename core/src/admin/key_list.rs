@@ -3,42 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::backend::Operation;
 use crate::engine::Engine;
-use crate::error::{Error, Operation};
+use crate::error::Error;
 use crate::key::LockKey;
 
-/// Some of the keys that a store has leases or queues for: the answer to [`LockBackend::list`](crate::LockBackend::list).
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct KeyPage {
-    keys: Vec<LockKey>,
-    next: Option<String>,
-}
-
-impl KeyPage {
-    /// Creates the last page, with these keys.
-    pub fn new(keys: Vec<LockKey>) -> Self {
-        Self { keys, next: None }
-    }
-
-    /// Says where the next page begins, in words that only the store reads.
-    #[must_use]
-    pub fn with_next(mut self, next: Option<String>) -> Self {
-        self.next = next;
-        self
-    }
-
-    /// The keys, none of them twice.
-    pub fn keys(&self) -> &[LockKey] {
-        &self.keys
-    }
-
-    /// Where the next page begins; `None` if this is the last.
-    pub fn next(&self) -> Option<&str> {
-        self.next.as_deref()
-    }
-}
-
-/// The keys in use whose names begin alike, page by page: made by [`Admin::list`](crate::Admin::list).
+/// The keys in use whose names begin alike, page by page: made by [`Admin::list`](crate::admin::Admin::list).
 ///
 /// It holds no page but the one that it gives away, however many keys there are.
 pub struct KeyList {
@@ -69,7 +39,7 @@ impl KeyList {
             let page = backend.list(&self.prefix, self.next.as_deref()).await.map_err(|error| {
                 error.with_operation(Operation::List).with_backend(backend.capabilities().name())
             })?;
-            let KeyPage { keys, next } = page;
+            let (keys, next) = page.into_parts();
             self.is_over = next.is_none();
             self.next = next;
             if !keys.is_empty() {

@@ -1,18 +1,16 @@
 //! News of a key: a hint to look again, never a fact about who holds it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use crate::backend::CalledBy;
-use crate::claim::{Claim, Patience};
+use super::watches::{CalledClaim, Hub};
+use crate::backend::{CalledBy, LeaseId};
 use crate::key::LockKey;
-use crate::lease::LeaseId;
-use crate::sync::{Mutex, lock};
+use crate::sync::lock;
 
 /// Fires when something about a key may have changed since the watch began or fired last.
 ///
@@ -50,6 +48,11 @@ impl KeyWatch {
     /// Creates a watch that never fires, for a store without news.
     pub const fn silent() -> Self {
         Self { sources: Sources::Silent, attached: None }
+    }
+
+    /// Creates a watch of `key` that hears of the calls of `claim`, too, unless another watch does.
+    pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
+        Self { sources: Sources::One(Subscription::begin(hub, key, claim)), attached: None }
     }
 
     /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
@@ -149,6 +152,21 @@ fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Repla
 }
 
 impl Subscription {
+    fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
+        let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut watched = lock(&hub.watched);
+        let claim = claim.filter(|claim| !watched.claims.contains_key(claim));
+        if let Some(claim) = claim {
+            watched.claims.insert(claim, CalledClaim::default());
+        }
+        let of_key = watched.keys.entry(key.clone()).or_default();
+        of_key.watches += 1;
+        let seen = of_key.version;
+        drop(watched);
+        let (hub, key, called_by) = (Arc::clone(hub), key.clone(), CalledBy::Key);
+        Self { hub, key, id, seen, waits: false, claim, called_by }
+    }
+
     /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
         let mut watched = lock(&self.hub.watched);
@@ -214,153 +232,6 @@ impl Drop for Subscription {
     }
 }
 
-/// Where a backend takes its [`KeyWatch`]es from, and passes on the news of its store.
-///
-/// It keeps nothing for a key without a watch. Clones share one set of watches.
-///
-/// ```
-/// # futures_util::future::FutureExt::now_or_never(async {
-/// use leasehold_core::{KeyWatches, LockKey};
-///
-/// let key = LockKey::new("invoice:42")?;
-/// let watches = KeyWatches::default();
-/// let mut watch = watches.watch(&key);
-/// watches.notify("invoice:42");
-/// watch.changed().await;
-/// # Ok::<(), leasehold_core::Error>(())
-/// # }).expect("never waits")?;
-/// # Ok::<(), leasehold_core::Error>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct KeyWatches(Arc<Hub>);
-
-impl KeyWatches {
-    /// Begins to watch `key`. A change that happened before is not reported.
-    pub fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.subscribe(key, None)
-    }
-
-    /// Begins to watch the key of `claim`, and, if its caller waits, for [calls](Self::call) of the claim by name.
-    ///
-    /// One watch per claim is called by name; to further ones all news of the key are reported.
-    pub fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        let waits = claim.patience() != Patience::Leaves;
-        self.subscribe(claim.key(), waits.then(|| claim.id()))
-    }
-
-    fn subscribe(&self, key: &LockKey, claim: Option<LeaseId>) -> KeyWatch {
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut watched = lock(&self.0.watched);
-        let claim = claim.filter(|claim| !watched.claims.contains_key(claim));
-        if let Some(claim) = claim {
-            watched.claims.insert(claim, CalledClaim::default());
-        }
-        let of_key = watched.keys.entry(key.clone()).or_default();
-        of_key.watches += 1;
-        let seen = of_key.version;
-        drop(watched);
-        let (hub, key, called_by) = (Arc::clone(&self.0), key.clone(), CalledBy::Key);
-        let subscription = Subscription { hub, key, id, seen, waits: false, claim, called_by };
-        KeyWatch { sources: Sources::One(subscription), attached: None }
-    }
-
-    /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
-    pub fn notify(&self, key: &str) {
-        let woken = lock(&self.0.watched).keys.get_mut(key).map(WatchedKey::change);
-        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
-    }
-
-    /// Passes on that the claim with this [id](LeaseId::secret) is to be asked for again.
-    ///
-    /// Nothing happens if it has no watch here.
-    pub fn call(&self, id: &str) {
-        let Some(id) = LeaseId::from_secret(id) else { return };
-        let woken = lock(&self.0.watched).claims.get_mut(&id).and_then(CalledClaim::call);
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    /// Passes on that anything may have changed, as after a lost connection.
-    pub fn notify_all(&self) {
-        let mut watched = lock(&self.0.watched);
-        let keys = watched.keys.values_mut().flat_map(WatchedKey::change);
-        let mut woken: Vec<Waker> = keys.map(|(_, waker)| waker).collect();
-        woken.extend(watched.claims.values_mut().filter_map(CalledClaim::call));
-        drop(watched);
-        woken.into_iter().for_each(Waker::wake);
-    }
-
-    /// How many keys are being watched.
-    pub fn watched_keys(&self) -> usize {
-        lock(&self.0.watched).keys.len()
-    }
-}
-
-#[derive(Default)]
-struct Hub {
-    watched: Mutex<Watched>,
-    next_id: AtomicU64,
-}
-
-#[derive(Default)]
-struct Watched {
-    keys: HashMap<LockKey, WatchedKey>,
-    /// The claims that may be called by name.
-    claims: HashMap<LeaseId, CalledClaim>,
-}
-
-#[derive(Default)]
-struct WatchedKey {
-    version: u32,
-    watches: u32,
-    /// The wakers for the next change: a list, since most keys have one watch.
-    wakers: Vec<(u64, Waker)>,
-}
-
-/// Whether a claim was called since its watch fired last, and its waker.
-#[derive(Default)]
-struct CalledClaim {
-    is_called: bool,
-    waker: Option<Waker>,
-}
-
-impl WatchedKey {
-    /// Has the watch `id`, which has no waker here, woken by the next change.
-    fn wake_next_time(&mut self, id: u64, waker: &Waker) {
-        if self.wakers.is_empty() {
-            // Not four at once: it stays like this for as long as a lease is held.
-            self.wakers.reserve_exact(1);
-        }
-        self.wakers.push((id, waker.clone()));
-    }
-
-    /// Takes out the waker of the watch `id`, if it has one.
-    #[must_use]
-    fn forget(&mut self, id: u64) -> Option<Waker> {
-        let place = self.wakers.iter().position(|(of, _)| *of == id)?;
-        Some(self.wakers.swap_remove(place).1)
-    }
-
-    /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
-    fn change(&mut self) -> Vec<(u64, Waker)> {
-        self.version = self.version.wrapping_add(1);
-        mem::take(&mut self.wakers)
-    }
-}
-
-impl CalledClaim {
-    /// Marks a call. The waker is for the caller to wake once the map is unlocked.
-    fn call(&mut self) -> Option<Waker> {
-        self.is_called = true;
-        self.waker.take()
-    }
-}
-
-impl fmt::Debug for Hub {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("watched_keys", &lock(&self.watched).keys.len()).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
@@ -368,7 +239,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lease::Lease;
+    use crate::backend::{Claim, KeyWatches, Lease, Patience};
 
     fn key() -> LockKey {
         LockKey::new("k").unwrap()

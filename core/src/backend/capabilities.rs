@@ -9,7 +9,7 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::time::Duration;
-/// use leasehold_core::{Capabilities, Feature, Fencing};
+/// use leasehold_core::backend::{Capabilities, Feature, Fencing};
 ///
 /// let capabilities = Capabilities::new("shelf", Fencing::BestEffort)
 ///     .with(Feature::Inspect)
@@ -44,31 +44,31 @@ pub enum Fencing {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
-    /// [`LockBackend::force_release`](crate::LockBackend::force_release) works.
+    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release) works.
     ForceRelease,
-    /// [`LockBackend::inspect`](crate::LockBackend::inspect) works, and a refusal names a [holder](crate::Contention::with_holder).
+    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect) works, and a refusal names a [holder](crate::backend::Contention::with_holder).
     Inspect,
-    /// [`LockBackend::list`](crate::LockBackend::list) works, for users that may.
+    /// [`LockBackend::list`](crate::backend::LockBackend::list) works, for users that may.
     List,
-    /// The store may be a member of a quorum: [`standing`](crate::LockBackend::standing) and
-    /// [`enlist`](crate::LockBackend::enlist) work, it heeds the [charter](crate::Claim::with_charter) of a claim and the
-    /// [floor](crate::Lease::with_floor) of a lease, and it heeds the [least token](crate::Claim::with_least_token) of a claim under its charter.
+    /// The store may be a member of a quorum: [`standing`](crate::backend::LockBackend::standing) and
+    /// [`enlist`](crate::backend::LockBackend::enlist) work, it heeds the [charter](crate::backend::Claim::with_charter) of a claim and the
+    /// [floor](crate::backend::Lease::with_floor) of a lease, and it heeds the [least token](crate::backend::Claim::with_least_token) of a claim under its charter.
     Membership,
-    /// [`LockBackend::watch`](crate::LockBackend::watch) fires when a key is released, also by others.
+    /// [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when a key is released, also by others.
     Push,
-    /// Claims that [queue](crate::Patience::Queues) are granted first come, first served: fair locks. Claims that only
-    /// [wait](crate::Patience::Waits) get a place as well, so that processes have fair shares.
+    /// Claims that [queue](crate::backend::Patience::Queues) are granted first come, first served: fair locks. Claims that only
+    /// [wait](crate::backend::Patience::Waits) get a place as well, so that processes have fair shares.
     Queue,
-    /// [`LockBackend::request_revocation`](crate::LockBackend::request_revocation) works.
+    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation) works.
     Revocation,
-    /// Leases that are [kept](crate::Tenure::Kept) share one time to live per client and TTL: to renew all of
+    /// Leases that are [kept](crate::backend::Tenure::Kept) share one time to live per client and TTL: to renew all of
     /// them together costs as much as to renew one.
     Sessions,
-    /// Grants reserve [tokens](crate::Grant::with_spare_tokens) for the later holders of a lease that is passed on; a key's first grant need not.
+    /// Grants reserve [tokens](crate::backend::Grant::with_spare_tokens) for the later holders of a lease that is passed on; a key's first grant need not.
     SpareTokens,
-    /// [`LockBackend::try_acquire_all`](crate::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
+    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) works for up to 64 claims of whole keys.
     Together,
-    /// Claims may ask for [units](crate::Share::Units) of a key: semaphores and, with
+    /// Claims may ask for [units](crate::backend::Share::Units) of a key: semaphores and, with
     /// [`Feature::Queue`], reader-writer locks and elections.
     Units,
 }

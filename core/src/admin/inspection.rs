@@ -2,11 +2,10 @@
 
 use std::fmt;
 
+use crate::backend::{Fingerprint, Share};
 use crate::description::Description;
 use crate::error::Error;
 use crate::holder::{Holder, LockKind};
-use crate::lease::Fingerprint;
-use crate::share::Share;
 
 /// The state of a key in the store: its holders, its queue and its last token.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::backend::Share;
 use crate::description::Description;
 use crate::key::LockKey;
-use crate::share::Share;
 
 /// What the store compares to tell one grant from every other: a random id, drawn per acquisition.
 ///
@@ -178,7 +178,7 @@ impl Lease {
 
     /// Says which number all later tokens of the key exceed, once a renewal has put the lease in force with it.
     ///
-    /// For a store with [`Feature::Membership`](crate::Feature::Membership), and a lease that was granted under its charter; others may ignore it.
+    /// For a store with [`Feature::Membership`](crate::backend::Feature::Membership), and a lease that was granted under its charter; others may ignore it.
     /// It is no part of a claim.
     #[must_use]
     pub fn with_floor(mut self, floor: u64) -> Self {

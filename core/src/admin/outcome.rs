@@ -1,0 +1,51 @@
+//! Outcomes of operators' requests.
+
+use crate::holder::Holder;
+
+/// What a request to revoke came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Revocation {
+    /// Nobody holds the key.
+    NotHeld,
+    /// Those who hold the key are asked.
+    Requested,
+}
+
+/// What an operator's forced release came to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ForcedRelease {
+    ended: Vec<Holder>,
+    min_token: Option<u64>,
+}
+
+impl ForcedRelease {
+    /// Creates it with nobody having held the key.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a lease that was ended.
+    #[must_use]
+    pub fn with_ended(mut self, holder: Holder) -> Self {
+        self.ended.push(holder);
+        self
+    }
+
+    /// Adds the number that every later token reaches and no earlier one does.
+    #[must_use]
+    pub fn with_min_token(mut self, number: u64) -> Self {
+        self.min_token = Some(number);
+        self
+    }
+
+    /// The leases that were ended.
+    pub fn ended(&self) -> &[Holder] {
+        &self.ended
+    }
+
+    /// The number that every later token reaches and no earlier one does: a resource that is told
+    /// it refuses the former holder at once.
+    pub fn min_token(&self) -> Option<u64> {
+        self.min_token
+    }
+}
