@@ -10,6 +10,7 @@ mod clock;
 mod database;
 mod disk;
 mod etcd;
+mod instance;
 mod mariadb;
 mod memory;
 mod patience;
