@@ -36,14 +36,16 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::{Etcd, Redis};
+    use crate::{Etcd, Redis, ZooKeeper};
 
     #[tokio::test]
     async fn a_pulse_is_as_late_as_its_server() {
         let (redis, etcd) = (Redis::start().await, Etcd::start().await);
+        let zookeeper = ZooKeeper::start().await;
 
         assert_as_late(redis.pulse(), || redis.pause(), || redis.resume());
         assert_as_late(etcd.pulse(), || etcd.pause(), || etcd.resume());
+        assert_as_late(zookeeper.pulse(), || zookeeper.pause(), || zookeeper.resume());
     }
 
     fn assert_as_late(mut pulse: impl FnMut(), pause: impl Fn(), resume: impl Fn() + Sync) {
