@@ -1,5 +1,7 @@
 //! ZooKeeper servers: one, or an ensemble.
 
+mod archive;
+mod curator;
 mod launch;
 mod member;
 mod options;
@@ -19,6 +21,7 @@ use crate::pulse::pulse;
 use crate::until_some;
 use member::Member;
 
+pub use curator::{Curator, CuratorEvent};
 pub use options::ZooKeeperOptions;
 
 /// An election takes about half a second. On a busy machine, some.

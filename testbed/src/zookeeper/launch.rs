@@ -6,12 +6,13 @@ use crate::certificates::Certificates;
 use crate::memory::Folder;
 use crate::process::Process;
 
+use super::archive::{from_archive, noting_classes};
 use super::member::Member;
 use super::program::{MAIN, Program};
 use super::{ZooKeeper, ZooKeeperOptions};
 
 /// Little memory, and no time for what pays off in days: a server of a test lives for seconds.
-const JVM: [&str; 6] = [
+pub(super) const JVM: [&str; 6] = [
     "-Xmx96m",
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -55,7 +56,11 @@ impl ZooKeeper {
             Some(disk) => disk.command(&program.java, &member.folder),
             None => Command::new(&program.java),
         };
-        command.args(JVM).args(self.properties()).args(["-cp", &program.class_path()]);
+        let classes = match self.options.notes_classes {
+            true => noting_classes(&member.folder),
+            false => from_archive(&program),
+        };
+        command.args(JVM).arg(classes).args(self.properties()).args(["-cp", &program.class_path()]);
         command.arg(MAIN).arg(member.folder.join("zoo.cfg"));
         let process = Process::spawn(&mut command, &member.log()).unwrap_or_else(|error| {
             panic!("{} cannot be started: {error}", program.java.display())

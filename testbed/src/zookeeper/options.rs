@@ -17,6 +17,8 @@ pub struct ZooKeeperOptions {
     pub(super) durable: bool,
     pub(super) settings: Vec<[String; 2]>,
     pub(super) properties: Vec<[String; 2]>,
+    /// For the archive of classes.
+    pub(super) notes_classes: bool,
 }
 
 impl ZooKeeperOptions {
@@ -33,6 +35,7 @@ impl ZooKeeperOptions {
             durable: false,
             settings: Vec::new(),
             properties: Vec::new(),
+            notes_classes: false,
         }
     }
 
