@@ -1,0 +1,158 @@
+//! Renewing what is held.
+
+use std::collections::HashMap;
+
+use futures_util::future::join_all;
+use leasehold_core::clock::Instant;
+use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
+
+use super::look::read;
+use super::relocate::Guard;
+use super::{ZooKeeperBackend, context};
+use crate::entry::Entry;
+use crate::error::Failure;
+use crate::layout::tag;
+use crate::name::{Name, State};
+use crate::session::{Hook, Use};
+
+/// How often others may change a node of ours under our hands.
+const MAX_TRIES: usize = 4;
+
+/// What the store has of a lease.
+struct Found {
+    entry: Option<Entry>,
+    is_asked: bool,
+}
+
+impl ZooKeeperBackend {
+    /// Connects to what those leases hang on, and then makes sure that they are still there.
+    pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let now = self.clock.now();
+        self.doubt_strays(now);
+        let hooks = self.renewed_hooks(leases).await;
+        let renewed = leases.iter().map(async |lease| {
+            let hook = match hooks.get(&lease.ttl()) {
+                Some(Err(error)) if lease.tenure() == Tenure::Kept => {
+                    let failure = Failure::Final(error.repeated());
+                    return Err(context(failure, Operation::Renew, lease.key()));
+                }
+                Some(Ok(hook)) if lease.tenure() == Tenure::Kept => Some(hook),
+                _ => None,
+            };
+            let renewed = self.renew_one(lease, hook, now).await;
+            renewed.map_err(|failure| context(failure, Operation::Renew, lease.key()))
+        });
+        join_all(renewed).await
+    }
+
+    /// The sessions of those that are kept, by TTL.
+    async fn renewed_hooks(
+        &self,
+        leases: &[Lease],
+    ) -> HashMap<std::time::Duration, Result<Hook, Error>> {
+        let kept = leases.iter().filter(|lease| lease.tenure() == Tenure::Kept);
+        let mut ttls: Vec<_> = kept.map(Lease::ttl).collect();
+        ttls.sort_unstable();
+        ttls.dedup();
+        let renewed = ttls.into_iter().map(async |ttl| {
+            let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await;
+            (ttl, hook.map_err(Failure::into_error))
+        });
+        join_all(renewed).await.into_iter().collect()
+    }
+
+    async fn renew_one(
+        &self,
+        lease: &Lease,
+        hook: Option<&Hook>,
+        now: Instant,
+    ) -> Result<Renewal, Failure> {
+        self.settle(lease).await?;
+        let own;
+        let hook = match hook {
+            Some(hook) => hook,
+            None => {
+                own = self.sessions.own(&self.servers, lease.ttl()).await?;
+                &own
+            }
+        };
+        let renewed = self.renew_at(lease, hook).await;
+        if lease.tenure() == Tenure::Fixed {
+            hook.session.close().await;
+        }
+        if let Ok(Renewal::Renewed | Renewal::RevocationRequested) = renewed {
+            self.claims.renew(lease, now);
+        }
+        renewed
+    }
+
+    async fn renew_at(&self, lease: &Lease, hook: &Hook) -> Result<Renewal, Failure> {
+        let known = self.claims.find(lease).and_then(|known| Name::read(&known.name?));
+        let mut name = known;
+        for _ in 0..MAX_TRIES {
+            let found = match &name {
+                Some(name) => self.find(lease, hook, name).await?,
+                None => Found { entry: None, is_asked: false },
+            };
+            let Some(entry) = found.entry.filter(|entry| !entry.is_queued()) else {
+                // It lies elsewhere if another client asked for it, too.
+                let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
+                let elsewhere = queue.holders().find(|holder| holder.tag == tag);
+                if let Some(elsewhere) = elsewhere.filter(|it| Some(*it) != name.as_ref()) {
+                    name = Some(elsewhere.clone());
+                    continue;
+                }
+                if queue.entry(&tag).is_none() {
+                    self.claims.forget(lease);
+                }
+                let is_whole = lease.share().is_whole();
+                let mut others = queue.holders().filter(|holder| holder.tag != tag);
+                let is_taken = others.any(|holder| holder.share.is_whole() == is_whole);
+                return Ok(if is_taken { Renewal::Taken } else { Renewal::Vanished });
+            };
+            match self.renew_entry(lease, hook, &entry).await {
+                Ok(()) if found.is_asked || entry.is_asked_by_curator() => {
+                    return Ok(Renewal::RevocationRequested);
+                }
+                Ok(()) => return Ok(Renewal::Renewed),
+                Err(Failure::Mismatch(_)) => {}
+                Err(Failure::SessionGone(error)) => return Err(Failure::ServerDown(error)),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Mismatch(zookeeper_client::Error::BadVersion))
+    }
+
+    /// Puts what a lease says in force on a session. Nothing is written if it is so already.
+    async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
+        let lease = lease.clone().with_share(lease.share().capped_by(entry.name.share));
+        let to = entry.name.changed(lease.share(), State::Held);
+        if to != entry.name || entry.stat.ephemeral_owner != hook.id() {
+            let data = entry.moved(&lease);
+            let names = [&entry.name, &to];
+            self.relocate(&lease, hook, names, State::Held, &data, Guard::None).await?;
+            self.news.holds(&lease, self.layout.node(lease.key(), &to.text));
+            return Ok(());
+        }
+        let data = entry.renewed(&lease);
+        if data != entry.data && !entry.is_asked_by_curator() {
+            let node = self.layout.node(lease.key(), &entry.name.text);
+            let version = Some(entry.stat.version);
+            hook.link.reply(hook.link.client().set_data(&node, &data, version)).await?;
+        }
+        Ok(())
+    }
+
+    /// Looks for a node on the connection of a session, through the leader.
+    async fn find(&self, lease: &Lease, hook: &Hook, name: &Name) -> Result<Found, Failure> {
+        let (link, client) = (&hook.link, hook.link.client());
+        let node = self.layout.node(lease.key(), &name.text);
+        let revocation = self.layout.revocation(lease.key());
+        let (sync, entry) = (client.sync(&node), read(link, name, &node));
+        let asked = client.check_stat(&revocation);
+        let (synced, entry, asked) = tokio::join!(link.reply(sync), entry, link.reply(asked));
+        synced.map_err(Failure::of_a_look)?;
+        let is_asked = asked.map_err(Failure::of_a_look)?.is_some();
+        Ok(Found { entry: entry.map_err(Failure::of_a_look)?, is_asked })
+    }
+}
