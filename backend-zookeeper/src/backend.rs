@@ -23,6 +23,7 @@ use crate::config::ZooKeeperConfig;
 use crate::connection::Servers;
 use crate::error::{BACKEND, Failure};
 use crate::layout::Layout;
+use crate::name::State;
 use crate::session::Sessions;
 use crate::watch::News;
 
@@ -144,7 +145,13 @@ impl LockBackend for ZooKeeperBackend {
     }
 
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.news.watch_lease(lease)
+        let watch = self.news.watch_lease(lease);
+        if let Some(known) = self.claims.find(lease).filter(|known| known.state == State::Held)
+            && let Some(name) = known.name
+        {
+            self.news.holds(lease, self.layout.node(lease.key(), &name));
+        }
+        watch
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {

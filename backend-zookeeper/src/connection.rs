@@ -28,7 +28,7 @@ use crate::sync::locked;
 const READING_SESSION: Duration = Duration::from_secs(5);
 
 /// The shortest TTL, where a server allows shorter ones: the client crate gives a connection attempt two fifths of it.
-const MIN_TTL: Duration = Duration::from_secs(1);
+pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
 
 /// More than any server allows.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);

@@ -18,7 +18,7 @@ use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::SessionInfo;
 
-use crate::connection::{Link, Servers};
+use crate::connection::{Link, MIN_TTL, Servers};
 use crate::error::{self, Failure};
 use crate::sync::locked;
 
@@ -36,8 +36,8 @@ const FRESH_PLACE: u32 = 3;
 /// begins another, to which all who renew move, and what was left behind ends with the old one.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// By what they are for, and by TTL in milliseconds.
-    current: StdMutex<HashMap<(Use, u128), Slot>>,
+    /// By what they are for, and by TTL.
+    current: StdMutex<HashMap<(Use, Duration), Slot>>,
     /// Counts what may have been left behind.
     doubts: AtomicU64,
 }
@@ -138,14 +138,14 @@ impl Sessions {
                 attached => return attached,
             }
         }
-        let hook = self.begin(servers, of, ttl).await?;
+        let hook = self.begin(servers, ttl).await?;
         *slot = Some(Arc::clone(&hook.session));
         Ok(hook)
     }
 
     /// A session for one lease of ours.
     pub(crate) async fn own(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
-        self.begin(servers, Use::Locks, ttl).await
+        self.begin(servers, ttl).await
     }
 
     /// Makes sure that no request comes any more that was made on an earlier connection to a session.
@@ -162,15 +162,16 @@ impl Sessions {
         }
     }
 
-    async fn begin(&self, servers: &Servers, of: Use, ttl: Duration) -> Result<Hook, Failure> {
+    async fn begin(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
         let doubts = self.doubts.load(Ordering::Relaxed);
         let kept_at = self.clock.now();
+        let ttl = counted(ttl);
         let link = servers.begin(ttl).await?;
         let granted = link.session_timeout();
-        if granted < ttl || (of == Use::Locks && granted > ttl + Duration::from_millis(1)) {
+        // A server that allows only longer ones does no harm: what it allows is known, and shorter TTLs are refused by it.
+        if granted < ttl {
             let message = format!(
-                "the server does not allow a TTL of {ttl:?}, but {granted:?}: \
-                 minSessionTimeout and maxSessionTimeout in its configuration say which"
+                "the server allows a TTL of {granted:?} at most, and not {ttl:?}: see maxSessionTimeout in its configuration"
             );
             return Err(Failure::Final(Error::new(ErrorKind::Invalid, message)));
         }
@@ -219,7 +220,7 @@ impl Sessions {
         let mut current = locked(&self.current);
         // Those of TTLs that nobody uses any more.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
-        Arc::clone(current.entry((of, ttl.as_millis())).or_default())
+        Arc::clone(current.entry((of, counted(ttl))).or_default())
     }
 }
 
@@ -253,6 +254,12 @@ impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions").finish_non_exhaustive()
     }
+}
+
+/// The timeout of a session for leases with this TTL: servers count milliseconds.
+fn counted(ttl: Duration) -> Duration {
+    let millis = ttl.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).max(MIN_TTL)
 }
 
 fn is_in_use(slot: &Slot, now: Instant) -> bool {

@@ -27,6 +27,8 @@ struct Ensemble {
 impl Ensemble {
     async fn start(members: usize) -> Self {
         let options = ZooKeeperOptions::new().members(members).tick(TICK);
+        // The suite has leases of many TTLs.
+        let options = options.set("maxSessionTimeout", "36000000");
         // The witness reads times of day.
         let servers = options.property("user.timezone", "UTC").start().await;
         let (proxies, direct) = (servers.proxies().await, servers.endpoints().join(","));
@@ -84,7 +86,7 @@ impl Ensemble {
             }
             if line.trim() == format!("{session:#x}") {
                 let time = ends.split(' ').nth(3)?;
-                let parts = time.split(':').map(|part| part.parse::<u64>().ok());
+                let mut parts = time.split(':').map(|part| part.parse::<u64>().ok());
                 let second = parts.try_fold(0, |sum, part| Some(sum * 60 + part?))?;
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
                 let today = Duration::from_secs(now.as_secs() / 86_400 * 86_400);

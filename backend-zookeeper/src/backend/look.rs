@@ -1,5 +1,7 @@
 //! What the store knows about locks: who holds and queues.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use leasehold_core::{Contention, Inspection, KeyPage, LockKey};
 
@@ -16,6 +18,9 @@ const LOCKS_PER_PAGE: usize = 256;
 
 /// How many waiters an inspection lists: more than fit on a screen, and a short reply.
 const LISTED: usize = 128;
+
+/// Of how many holders an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many.
+const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {
     /// All who hold and queue for `key`, as the leader knows them now.
@@ -50,20 +55,15 @@ impl ZooKeeperBackend {
 
     /// What is known about a holder who is in the way of the claim with this entry. If that cannot be found out, nothing.
     pub(super) async fn contention(&self, key: &LockKey, queue: &Queue, own: &Name) -> Contention {
-        let first = queue.holders().find(|holder| holder.text != own.text);
-        let first = first.or_else(|| queue.all().iter().find(|other| other.text != own.text));
-        let entry = match first {
-            Some(first) => self.entries(key, [first]).await.unwrap_or_default().pop(),
-            None => None,
-        };
-        match entry {
-            // Its place ends then, unless its owner asks again.
-            Some(entry) if entry.is_queued() => {
-                entry.ttl().into_iter().fold(Contention::new(), Contention::with_retry_after)
-            }
-            Some(entry) => Contention::new().with_holder(entry.holder()),
-            None => Contention::new(),
-        }
+        let holders = queue.holders().filter(|holder| holder.text != own.text);
+        let entries = self.entries(key, holders.take(HOLDERS_OF_A_HINT)).await.unwrap_or_default();
+        let (waits, holds): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::is_queued);
+        let ends = |entry: &&Entry| entry.ttl().unwrap_or(Duration::MAX);
+        let holder = holds.iter().min_by_key(ends).map(Entry::holder);
+        let contention = holder.into_iter().fold(Contention::new(), Contention::with_holder);
+        // A place at the head of the line ends then, unless its owner asks again.
+        let place = waits.iter().filter_map(Entry::ttl).min();
+        place.into_iter().fold(contention, Contention::with_retry_after)
     }
 
     /// Who holds `key`.
