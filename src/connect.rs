@@ -31,10 +31,12 @@ pub(crate) use stores::redis_lazily;
 /// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
 /// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
+/// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble, by some or all of its servers | `zookeeper`, with `auth=sasl` also `zookeeper-sasl` |
+/// | `zookeepers://…` | the same, over TLS | `zookeeper-tls` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
 /// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
-/// `RedisConfig::from_url` and `SqliteConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
+/// `RedisConfig::from_url`, `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
 /// are those of [`QuorumBuilder`](leasehold_core::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
 ///
 /// # Errors
@@ -94,7 +96,7 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// # Errors
 ///
 /// The errors of [`connect_with`] that need no store: what is wrong with the URL or the options.
-/// [`ErrorKind::Unsupported`] for databases, which are asked what they are before they are used: connect to them when they serve.
+/// [`ErrorKind::Unsupported`] for databases and ZooKeeper, which are asked what they are before they are used: connect to them when they serve.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -118,15 +120,20 @@ pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(memory(url)),
         "etcd" | "etcds" => stores::etcd_lazily(url),
-        "postgres" | "postgresql" | "mysql" | "mariadb" | "sqlite" => {
-            let message =
-                "a database is asked what it is before it is used: connect when it serves";
-            Err(Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect))
-        }
+        "postgres" | "postgresql" | "mysql" | "mariadb" | "sqlite" => Err(not_lazily(
+            "a database is asked what it is before it is used: connect when it serves",
+        )),
+        "zookeeper" | "zookeepers" => Err(not_lazily(
+            "ZooKeeper is asked which TTLs it allows before it is used: connect when it serves",
+        )),
         _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
         _ if is_redis(scheme) => redis_lazily(url),
         _ => Err(unknown_scheme(url)),
     }
+}
+
+fn not_lazily(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
 
 fn client(backend: Arc<dyn LockBackend>, options: LockOptions) -> Result<LockClient, Error> {
@@ -143,6 +150,7 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     match scheme {
         "memory" => Ok(memory(url)),
         "etcd" | "etcds" => stores::etcd(url).await,
+        "zookeeper" | "zookeepers" => stores::zookeeper(url).await,
         "postgres" | "postgresql" => stores::postgres(url).await,
         "mysql" | "mariadb" => stores::mysql(url).await,
         "sqlite" => stores::sqlite(url).await,
@@ -167,8 +175,8 @@ fn unknown_scheme(url: &str) -> Error {
         return invalid(NO_SCHEME);
     }
     invalid(
-        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
-         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
+        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, zookeeper, redis, \
+         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds, zookeepers and rediss",
     )
 }
 

@@ -146,13 +146,26 @@ pub(super) async fn sqlite(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     ))
 }
 
+#[cfg(feature = "zookeeper")]
+pub(super) async fn zookeeper(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(leasehold_zookeeper::ZooKeeperBackend::connect(url).await?))
+}
+
+#[cfg(not(feature = "zookeeper"))]
+pub(super) async fn zookeeper(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Err(unsupported(
+        "ZooKeeper is not built into this program: build it with the Cargo feature `zookeeper`, with TLS `zookeeper-tls`",
+    ))
+}
+
 #[cfg(not(all(
     feature = "etcd",
     feature = "fred",
     feature = "mysql",
     feature = "postgres",
     feature = "redis",
-    feature = "sqlite"
+    feature = "sqlite",
+    feature = "zookeeper"
 )))]
 fn unsupported(message: &'static str) -> Error {
     use leasehold_core::{ErrorKind, Operation};

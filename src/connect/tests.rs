@@ -57,7 +57,7 @@ fn a_lazy_client_does_no_io_and_checks_its_url() {
     for url in ["", "ftp://host"] {
         assert_eq!(kind(url).unwrap_err(), ErrorKind::Invalid, "{url}");
     }
-    for url in ["postgres://host", "mysql://u@host/db", "sqlite:locks.db"] {
+    for url in ["postgres://host", "mysql://u@host/db", "sqlite:locks.db", "zookeeper://host"] {
         assert_eq!(kind(url).unwrap_err(), ErrorKind::Unsupported, "{url}");
     }
 }
@@ -139,6 +139,28 @@ async fn sqlite_urls_reach_the_backend() {
     assert_eq!(refusal("sqlite::memory:").await.kind(), ErrorKind::Invalid);
 }
 
+#[cfg(not(feature = "zookeeper"))]
+#[tokio::test]
+async fn without_its_feature_a_zookeeper_url_is_refused_and_names_it() {
+    for scheme in ["zookeeper", "zookeepers"] {
+        assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host")).await, "`zookeeper`");
+    }
+}
+
+#[cfg(all(feature = "zookeeper", not(feature = "zookeeper-tls")))]
+#[tokio::test]
+async fn without_its_feature_a_zookeeper_url_with_tls_is_refused_and_names_it() {
+    assert_names(&refusal("zookeepers://u:S3CR3T@host").await, "`zookeeper-tls`");
+}
+
+#[cfg(feature = "zookeeper")]
+#[tokio::test]
+async fn zookeeper_urls_reach_the_backend() {
+    let unserved = format!("zookeeper://127.0.0.1:{}", leasehold_testbed::free_port());
+    assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
+    assert_eq!(refusal("zookeeper://u:S3CR3T@").await.kind(), ErrorKind::Invalid);
+}
+
 #[cfg(not(feature = "fred"))]
 #[tokio::test]
 async fn a_client_that_is_not_there_is_refused_and_named() {
@@ -178,7 +200,8 @@ async fn the_url_picks_the_client() {
     feature = "mysql",
     feature = "postgres",
     feature = "redis",
-    feature = "sqlite"
+    feature = "sqlite",
+    feature = "zookeeper-tls"
 )))]
 fn assert_names(error: &Error, feature: &str) {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
