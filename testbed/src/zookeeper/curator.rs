@@ -30,7 +30,7 @@ const EVENT_WAIT: Duration = Duration::from_secs(60);
 pub struct Curator {
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    _child: Child,
+    child: Child,
 }
 
 /// A report of a job, with its name.
@@ -59,14 +59,19 @@ impl ZooKeeper {
         // The archive is good for class paths that begin with that of the servers.
         let class_path = format!("{}:{JAR}:{}", program.class_path(), classes.display());
         let mut command = Command::new(&program.java);
-        command.args(JVM).args([&from_archive(&program), "-cp", &class_path, "Curator"]);
+        command.args(JVM).args(self.compiler()).args([
+            &from_archive(&program),
+            "-cp",
+            &class_path,
+            "Curator",
+        ]);
         command.arg(self.endpoints().join(","));
         command.arg(session.as_millis().to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().expect("java can be started");
         let input = child.stdin.take().expect("it was asked for");
         let output = child.stdout.take().expect("it was asked for");
-        let mut curator = Curator { input, output: BufReader::new(output).lines(), _child: child };
+        let mut curator = Curator { input, output: BufReader::new(output).lines(), child };
         assert_eq!(curator.line().await, "ready");
         curator
     }
@@ -131,6 +136,15 @@ impl Curator {
             }
             _ => panic!("curator: {line}"),
         }
+    }
+
+    /// The process id.
+    ///
+    /// # Panics
+    ///
+    /// If it has ended.
+    pub fn id(&self) -> u32 {
+        self.child.id().expect("curator runs")
     }
 
     async fn tell(&mut self, words: &[&str]) {
