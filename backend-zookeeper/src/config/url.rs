@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::Error;
 use url::{Url, form_urlencoded};
 use zookeeper_client::Connector;
 
@@ -99,7 +99,7 @@ fn with_sasl(connector: Connector, name: String, password: String) -> Result<Con
 #[cfg(not(feature = "sasl"))]
 fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<Connector, Error> {
     let message = "SASL needs the Cargo feature `sasl` of leasehold-zookeeper";
-    Err(Error::new(ErrorKind::Unsupported, message))
+    Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
 /// A part of the URL without its percent signs.
@@ -194,14 +194,14 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
         _ => return Err(invalid("cert and key in the URL need each other")),
     }
     let certs = certs.build().map_err(unusable)?;
-    Ok(connector.with_tls(TlsOptions::new(certs)))
+    Ok(connector.with_tls(TlsOptions::new().with_certs(certs)))
 }
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<Connector, Error> {
     if is_secure {
         let message = "TLS needs the Cargo feature `tls` of leasehold-zookeeper (`zookeeper-tls` of leasehold)";
-        return Err(Error::new(ErrorKind::Unsupported, message));
+        return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
     }
     without_tls(connector, files)
 }
