@@ -42,7 +42,7 @@ impl ZooKeeperConfig {
     /// Reads a URL: `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`, `zookeepers://…` for TLS.
     ///
     /// Without a port, it is 2181. User and password are those of ZooKeeper's scheme `digest`: all nodes are this user's alone. Parameters,
-    /// after `?`: `timeout-ms` and `tick-ms` as the methods of those names; `auth=sasl` for users of SASL (DIGEST-MD5); with TLS
+    /// after `?`: `prefix`, `timeout-ms` and `tick-ms` as the methods of those names; `auth=sasl` for users of SASL (DIGEST-MD5); with TLS
     /// `ca`, `cert` and `key`, the paths of PEM files.
     ///
     /// # Errors
@@ -194,6 +194,8 @@ mod tests {
         assert_eq!(config.tick, Duration::from_millis(500));
         assert!(format!("{config:?}").contains("/app/locks"));
         assert!(config.exposes_password());
+        let config = ZooKeeperConfig::from_url("zookeeper://a?prefix=/app").unwrap();
+        assert_eq!(config.layout.prefix(), "/app");
     }
 
     #[test]
@@ -223,6 +225,8 @@ mod tests {
             "zookeeper://u:S3CR3T@a//x",
             "zookeeper://u:S3CR3T@a/../x",
             "zookeeper://u:S3CR3T@a/zookeeper",
+            "zookeeper://u:S3CR3T@a/x?prefix=/y",
+            "zookeeper://u:S3CR3T@a/?prefix=y",
             "zookeeper://u:S3CR3T@a/?timeout-ms=x",
             "zookeeper://u:S3CR3T@a/?timeout-ms=0",
             "zookeeper://u:S3CR3T@a/?tick-ms=0",

@@ -39,4 +39,4 @@ pub use redis::{
     ClusterOptions, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
 };
 pub use until::{until, until_some};
-pub use zookeeper::{ZooKeeper, ZooKeeperOptions};
+pub use zookeeper::{Curator, CuratorEvent, ZooKeeper, ZooKeeperOptions};

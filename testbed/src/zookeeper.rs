@@ -1,5 +1,7 @@
 //! ZooKeeper servers: one, or an ensemble.
 
+mod archive;
+mod curator;
 mod launch;
 mod member;
 mod options;
@@ -19,6 +21,7 @@ use crate::pulse::pulse;
 use crate::until_some;
 use member::Member;
 
+pub use curator::{Curator, CuratorEvent};
 pub use options::ZooKeeperOptions;
 
 /// An election takes about half a second. On a busy machine, some.
@@ -54,14 +57,16 @@ impl ZooKeeper {
         format!("zookeeper://{}", self.endpoints().join(","))
     }
 
-    /// The addresses of all members for TLS, each `localhost:port`.
+    /// The ensemble's URL for TLS.
     ///
     /// # Panics
     ///
     /// If it was started without TLS.
-    pub fn tls_endpoints(&self) -> Vec<String> {
+    pub fn tls_url(&self) -> String {
         assert!(self.certificates.is_some(), "it was started with TLS");
-        self.members.iter().map(|member| format!("localhost:{}", member.secure_port)).collect()
+        let endpoint = |member: &Member| format!("localhost:{}", member.secure_port);
+        let endpoints: Vec<_> = self.members.iter().map(endpoint).collect();
+        format!("zookeepers://{}", endpoints.join(","))
     }
 
     /// The certificates that it and its clients use.
@@ -90,6 +95,12 @@ impl ZooKeeper {
             proxies.push(FaultProxy::start(endpoint).await);
         }
         proxies
+    }
+
+    /// The process ids of the members that run.
+    pub fn ids(&self) -> Vec<u32> {
+        let members = self.members.iter().filter(|member| member.instance.runs());
+        members.map(|member| member.instance.id()).collect()
     }
 
     /// Stops a member in its tracks: connections stay open, nothing is answered.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold_testbed::{Weather, ZooKeeper, ZooKeeperOptions, until};
+use leasehold_testbed::{CuratorEvent, Weather, ZooKeeper, ZooKeeperOptions, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -214,5 +214,51 @@ mod an_ensemble {
 
         assert!(!open(0).await);
         assert!(open(1).await);
+    }
+}
+
+mod curator {
+    use super::*;
+
+    #[tokio::test]
+    async fn stands_in_line_for_a_mutex_and_reads_together() {
+        let zookeeper = ZooKeeper::start().await;
+        let mut curator = zookeeper.curator(Duration::from_secs(10)).await;
+        let held = |job: &str| CuratorEvent::Held(job.to_owned());
+        curator.mutex("a", "/mutex").await;
+        assert_eq!(curator.event().await, held("a"));
+        curator.mutex("b", "/mutex").await;
+        curator.revoke("c", "/mutex").await;
+        let mut events = [curator.event().await, curator.event().await];
+        events.sort_by_key(|event| matches!(event, CuratorEvent::Done(..)));
+        assert_eq!(events[0], CuratorEvent::Asked("a".to_owned()));
+
+        curator.release("a").await;
+
+        assert_eq!(curator.event().await, CuratorEvent::Releases("a".to_owned()));
+        let next = [curator.event().await, curator.event().await];
+        assert!(next.contains(&CuratorEvent::Released("a".to_owned())), "{next:?}");
+        assert!(next.contains(&held("b")), "{next:?}");
+
+        curator.read("d", "/shared").await;
+        assert_eq!(curator.event().await, held("d"));
+        curator.read("e", "/shared").await;
+        assert_eq!(curator.event().await, held("e"));
+        curator.write("f", "/free").await;
+        assert_eq!(curator.event().await, held("f"));
+    }
+
+    #[tokio::test]
+    async fn tells_how_long_its_work_took() {
+        let zookeeper = ZooKeeper::start().await;
+        let mut curator = zookeeper.curator(Duration::from_secs(10)).await;
+
+        curator.cycles("a", "/mutex", 10).await;
+        assert!(matches!(curator.event().await, CuratorEvent::Done(job, _) if job == "a"));
+        curator.many("b", "/many", 10).await;
+        assert!(matches!(curator.event().await, CuratorEvent::Done(job, _) if job == "b"));
+
+        let ephemerals = zookeeper.metric(0, "zk_ephemerals_count").await;
+        assert_eq!(ephemerals, 10.0);
     }
 }

@@ -32,8 +32,15 @@ pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     config.connector = with_user(config.connector, user, params.auth)?;
     config.connector = with_tls(config.connector, is_secure, &params.tls)?;
     config.has_password = user.is_some();
-    if !path.is_empty() {
-        config = config.prefix(format!("/{path}"))?;
+    match (path, params.prefix) {
+        ("", None) => {}
+        ("", Some(prefix)) => config = config.prefix(prefix)?,
+        (path, None) => config = config.prefix(format!("/{path}"))?,
+        _ => {
+            return Err(invalid(
+                "the prefix is given twice: as the URL's path and as its parameter",
+            ));
+        }
     }
     if let Some(timeout) = params.timeout {
         config = config.timeout(timeout)?;
@@ -98,7 +105,7 @@ fn with_sasl(connector: Connector, name: String, password: String) -> Result<Con
 
 #[cfg(not(feature = "sasl"))]
 fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<Connector, Error> {
-    let message = "SASL needs the Cargo feature `sasl` of leasehold-zookeeper";
+    let message = "SASL needs the Cargo feature `sasl` of leasehold-zookeeper (`zookeeper-sasl` of leasehold)";
     Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
 }
 
@@ -116,6 +123,7 @@ fn decode(text: &str) -> Result<String, Error> {
 /// The parameters of a URL.
 #[derive(Default)]
 struct Params {
+    prefix: Option<String>,
     timeout: Option<Duration>,
     tick: Option<Duration>,
     auth: Auth,
@@ -136,6 +144,7 @@ impl Params {
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
             match (&*name, &*value) {
+                ("prefix", _) => params.prefix = Some(value),
                 ("timeout-ms", _) => params.timeout = Some(millis(&value)?),
                 ("tick-ms", _) => params.tick = Some(millis(&value)?),
                 ("auth", "digest") => params.auth = Auth::Digest,
@@ -147,7 +156,7 @@ impl Params {
                 _ => {
                     // Unnamed: after a ? in a password, its rest looks like one.
                     return Err(invalid(
-                        "the URL has an unknown parameter; known are timeout-ms, tick-ms, auth, ca, cert, key; \
+                        "the URL has an unknown parameter; known are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
                          a ? in a password is written %3F",
                     ));
                 }
@@ -165,7 +174,7 @@ fn millis(value: &str) -> Result<Duration, Error> {
 
 #[cfg(feature = "tls")]
 fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<Connector, Error> {
-    use zookeeper_client::{TlsCa, TlsCerts, TlsIdentity, TlsOptions};
+    use zookeeper_client::TlsOptions;
 
     if !is_secure {
         return without_tls(connector, files);
@@ -182,19 +191,18 @@ fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<C
     let Some(authority) = &files.authority else {
         return Err(invalid("zookeepers:// needs ca=…, the path of the PEM file of an authority"));
     };
-    let authority = TlsCa::from_pem(&read("ca", authority)?).map_err(unusable)?;
-    let mut certs = TlsCerts::builder().with_ca(authority);
+    let mut options = TlsOptions::new().with_pem_ca(&read("ca", authority)?).map_err(unusable)?;
     match (&files.certificate, &files.key) {
         (Some(certificate), Some(key)) => {
             let (certificate, key) = (read("cert", certificate)?, read("key", key)?);
-            let identity = TlsIdentity::from_pem(&certificate, &key).map_err(unusable)?;
-            certs = certs.with_identity(identity);
+            options = options.with_pem_identity(&certificate, &key).map_err(unusable)?;
         }
         (None, None) => {}
         _ => return Err(invalid("cert and key in the URL need each other")),
     }
-    let certs = certs.build().map_err(unusable)?;
-    Ok(connector.with_tls(TlsOptions::new().with_certs(certs)))
+    // The client crate asks for a provider of the whole process, which a program with two of them lacks. An application's own stays.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Ok(connector.with_tls(options))
 }
 
 #[cfg(not(feature = "tls"))]

@@ -6,19 +6,22 @@ use crate::certificates::Certificates;
 use crate::memory::Folder;
 use crate::process::Process;
 
+use super::archive::{from_archive, noting_classes};
 use super::member::Member;
 use super::program::{MAIN, Program};
 use super::{ZooKeeper, ZooKeeperOptions};
 
 /// Little memory, and no time for what pays off in days: a server of a test lives for seconds.
-const JVM: [&str; 6] = [
+pub(super) const JVM: [&str; 5] = [
     "-Xmx96m",
-    "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Xshare:auto",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ];
+
+/// No code is optimized: to do so takes longer than the server lives.
+const FRUGAL: &str = "-XX:TieredStopAtLevel=1";
 
 impl ZooKeeper {
     /// Starts a new ensemble, unless another process has taken one of its ports.
@@ -55,11 +58,25 @@ impl ZooKeeper {
             Some(disk) => disk.command(&program.java, &member.folder),
             None => Command::new(&program.java),
         };
-        command.args(JVM).args(self.properties()).args(["-cp", &program.class_path()]);
+        let classes = match self.options.notes_classes {
+            true => noting_classes(&member.folder),
+            false => from_archive(&program),
+        };
+        command
+            .args(JVM)
+            .args(self.compiler())
+            .arg(classes)
+            .args(self.properties())
+            .args(["-cp", &program.class_path()]);
         command.arg(MAIN).arg(member.folder.join("zoo.cfg"));
         let process = Process::spawn(&mut command, &member.log()).unwrap_or_else(|error| {
             panic!("{} cannot be started: {error}", program.java.display())
         });
         self.members[i].instance.put(process);
+    }
+
+    /// The option of a JVM that says how much it optimizes.
+    pub(super) fn compiler(&self) -> Option<&'static str> {
+        (!self.options.optimized).then_some(FRUGAL)
     }
 }

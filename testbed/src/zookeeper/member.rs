@@ -19,6 +19,9 @@ const START_WAIT: Duration = Duration::from_secs(60);
 /// A member that runs answers within milliseconds.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
+/// Between two looks at a member that starts. A look costs it a millisecond.
+const PAUSE: Duration = Duration::from_millis(20);
+
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) client_port: u16,
@@ -62,7 +65,7 @@ impl Member {
             }
             match self.mode().await {
                 Ok(Some(_)) => return true,
-                _ => sleep(Duration::from_millis(10)).await,
+                _ => sleep(PAUSE).await,
             }
         }
     }

@@ -15,8 +15,11 @@ pub struct ZooKeeperOptions {
     pub(super) users: Vec<[String; 2]>,
     pub(super) small_disks: bool,
     pub(super) durable: bool,
+    pub(super) optimized: bool,
     pub(super) settings: Vec<[String; 2]>,
     pub(super) properties: Vec<[String; 2]>,
+    /// For the archive of classes.
+    pub(super) notes_classes: bool,
 }
 
 impl ZooKeeperOptions {
@@ -31,8 +34,10 @@ impl ZooKeeperOptions {
             users: Vec::new(),
             small_disks: false,
             durable: false,
+            optimized: false,
             settings: Vec::new(),
             properties: Vec::new(),
+            notes_classes: false,
         }
     }
 
@@ -50,14 +55,14 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Also speaks TLS, at [`ZooKeeper::tls_endpoints`], with certificates made on the spot.
+    /// Also speaks TLS, at [`ZooKeeper::tls_url`], with certificates made on the spot.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = Some(TlsClients::NeedNoCertificate);
         self
     }
 
-    /// Also speaks TLS, at [`ZooKeeper::tls_endpoints`], and asks clients for a certificate there.
+    /// Also speaks TLS, at [`ZooKeeper::tls_url`], and asks clients for a certificate there.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
         self.tls = Some(TlsClients::NeedCertificate);
@@ -84,6 +89,15 @@ impl ZooKeeperOptions {
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
+        self
+    }
+
+    /// Has Java optimize what runs often, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
+    ///
+    /// Without this, what it saves by that, it loses: servers of tests live for seconds.
+    #[must_use]
+    pub fn optimized(mut self) -> Self {
+        self.optimized = true;
         self
     }
 

@@ -16,7 +16,7 @@ pub(super) const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) java: PathBuf,
-    jar: PathBuf,
+    pub(super) jar: PathBuf,
 }
 
 impl Program {
