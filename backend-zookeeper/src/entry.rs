@@ -61,6 +61,11 @@ impl Entry {
         self.data == REVOKE
     }
 
+    /// Whether its data were written since it was made.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.stat.version > 0
+    }
+
     /// Whether another program wrote it.
     pub(crate) fn is_foreign(&self) -> bool {
         self.text.is_none()

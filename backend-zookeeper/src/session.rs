@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::SessionInfo;
@@ -61,6 +61,8 @@ pub(crate) struct Session {
     /// How many doubts there were when it began.
     doubts: u64,
     state: Mutex<Attached>,
+    /// Read by those who have requests under way: a newer connection ends the one before, so it waits for them.
+    uses: Arc<RwLock<()>>,
 }
 
 /// How a session is connected to.
@@ -73,12 +75,13 @@ struct Attached {
 }
 
 /// A session to hang something on, and the connection on which that is done.
-#[derive(Clone)]
 pub(crate) struct Hook {
     pub(crate) session: Arc<Session>,
     pub(crate) link: Arc<Link>,
     /// Until when it is good without being kept alive.
     pub(crate) good_until: Instant,
+    /// Keeps others from connecting to the session again meanwhile.
+    _used: Option<OwnedRwLockReadGuard<()>>,
 }
 
 impl Hook {
@@ -179,9 +182,10 @@ impl Sessions {
         let info = link.client().session().clone();
         let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
         let id = link.client().session_id().0;
-        let session = Arc::new(Session { id, ttl, doubts, state: Mutex::new(attached) });
+        let (state, uses) = (Mutex::new(attached), Arc::default());
+        let session = Arc::new(Session { id, ttl, doubts, state, uses });
         session.close_later(servers, &link);
-        Ok(Hook { session, link, good_until: kept_at + ttl })
+        Ok(session.hook(link, kept_at))
     }
 
     async fn attached(
@@ -196,18 +200,21 @@ impl Sessions {
             && link.is_alive()
             && is_fresh(now, state.kept_at)
         {
-            let good_until = state.kept_at + session.ttl;
-            return Ok(Hook { session: Arc::clone(session), link: Arc::clone(link), good_until });
+            return Ok(session.hook(Arc::clone(link), state.kept_at));
         }
+        // Those who do not end in that time get no reply.
+        let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
         if let Some(link) = state.link.take() {
             link.give_up();
         }
+        let now = self.clock.now();
         let link = Arc::new(servers.attach(&state.info, session.ttl).await?);
         state.info = link.client().session().clone();
         state.kept_at = now;
         state.link = Some(Arc::clone(&link));
         session.close_later(servers, &link);
-        Ok(Hook { session: Arc::clone(session), link, good_until: now + session.ttl })
+        drop(unused);
+        Ok(session.hook(link, now))
     }
 
     /// Something may hang on any of the sessions that nobody will renew.
@@ -225,6 +232,13 @@ impl Sessions {
 }
 
 impl Session {
+    /// Must be called with the state locked, or before others know of the session: nobody connects to it then.
+    fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
+        let used = Arc::clone(&self.uses).try_read_owned().ok();
+        let good_until = kept_at + self.ttl;
+        Hook { session: Arc::clone(self), link, good_until, _used: used }
+    }
+
     /// Closes the connection. The session lasts for its TTL from when it was made.
     pub(crate) async fn close(&self) {
         self.state.lock().await.link = None;

@@ -98,13 +98,17 @@ impl News {
         let (servers, told) = (Arc::clone(&self.servers), self.holders.told.clone());
         self.holders.begin(lease, Purpose::Holds(own.clone()), &self.servers, |tag| async move {
             sleep(WATCH_HELD_AFTER).await;
+            let mut seen = None;
             loop {
-                let changed = changed(&servers, &own).await;
-                told.notify(tag.as_str());
-                match changed {
+                match follow(&servers, &own, &mut seen, || told.notify(tag.as_str())).await {
                     Ok(()) => {}
-                    Err(failure) if failure.is_absence() => return,
-                    Err(_) => sleep(REST).await,
+                    Err(failure) => {
+                        told.notify(tag.as_str());
+                        if failure.is_absence() {
+                            return;
+                        }
+                        sleep(REST).await;
+                    }
                 }
             }
         });
@@ -245,6 +249,27 @@ async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failur
 async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
     let link = servers.main().await?;
     let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
+    select! {
+        biased;
+        () = link.gone() => {}
+        _ = watcher.changed() => {}
+    }
+    Ok(())
+}
+
+/// Tells if a node's data were written since they were `seen`, or since it was made, and waits until it goes or they change. Fails
+/// at once if there is none.
+async fn follow(
+    servers: &Servers,
+    node: &str,
+    seen: &mut Option<i64>,
+    tell: impl Fn(),
+) -> Result<(), Failure> {
+    let link = servers.main().await?;
+    let (_, stat, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
+    if stat.mzxid != seen.replace(stat.mzxid).unwrap_or(stat.czxid) {
+        tell();
+    }
     select! {
         biased;
         () = link.gone() => {}

@@ -8,7 +8,7 @@ use leasehold_core::{Attempt, Claim, Contention, Error, ErrorKind, Grant, Patien
 use zookeeper_client::Stat;
 
 use super::ZooKeeperBackend;
-use super::relocate::{Guard, Made};
+use super::relocate::{Guard, Made, Move};
 use crate::entry::{self, SHIFT, token};
 use crate::error::Failure;
 use crate::layout::tag;
@@ -83,7 +83,7 @@ impl ZooKeeperBackend {
         let lease = trial.claim.lease();
         let hook = self.hook(lease).await?;
         let made = self.make(lease, &hook, State::Held, &entry::held(lease)).await?;
-        self.decide(trial, &hook, made).await
+        self.decide(trial, hook, made).await
     }
 
     /// Makes a node where it has none: for a claim that will be refused in line, or not at all.
@@ -99,6 +99,7 @@ impl ZooKeeperBackend {
                 let hook = self.place_hook(claim).await?;
                 let data = entry::queued(&self.waiting_lease(claim));
                 let made = self.make(lease, &hook, State::Queued, &data).await?;
+                drop(hook);
                 trial.place = Some(self.kept_for(claim));
                 self.go_on(trial, &made.queue, &made.own).await
             }
@@ -110,18 +111,25 @@ impl ZooKeeperBackend {
     async fn decide(
         &self,
         trial: &mut Trial<'_>,
-        hook: &Hook,
+        hook: Hook,
         made: Made,
     ) -> Result<Attempt, Failure> {
         let claim = trial.claim;
         let Made { own, stat, queue } = made;
+        let verdict = queue.verdict(&own);
+        let is_first = queue.entry(&own.tag).is_none_or(|first| first.text == own.text);
+        if verdict == Verdict::Admitted && is_first && !queue.has_other_limits(own.share) {
+            return self.granted(trial, &hook, &queue, &own, &stat).await;
+        }
+        // What follows may have to connect to the session again.
+        drop(hook);
         let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
         if let Some(first) = first {
             // Another client has asked for the same lease.
             self.take_back(claim, &own).await?;
             return self.go_on(trial, &queue, &first).await;
         }
-        match queue.verdict(&own) {
+        match verdict {
             Verdict::OtherKind => {
                 self.take_back(claim, &own).await?;
                 Err(other_kind(claim))
@@ -133,11 +141,8 @@ impl ZooKeeperBackend {
                 Ok(Attempt::Held(contention))
             }
             Verdict::Refused => self.stand_in_line(trial, &queue, &own).await,
-            Verdict::Admitted if queue.has_other_limits(own.share) => {
-                // Those who came before may be admitted at the same time.
-                self.go_on(trial, &queue, &own).await
-            }
-            Verdict::Admitted => self.granted(trial, hook, &queue, &own, &stat).await,
+            // Those who came before, and name another limit, may be admitted at the same time.
+            Verdict::Admitted => self.go_on(trial, &queue, &own).await,
         }
     }
 
@@ -166,8 +171,9 @@ impl ZooKeeperBackend {
             Some(_) if queue.has_other_limits(own.share) => Guard::Passes(queue.version),
             Some(_) => Guard::Unpassed(queue.version),
         };
-        let data = entry::held(&lease);
-        let moved = self.relocate(&lease, &hook, [own, &to], State::Held, &data, guard).await?;
+        let data = &entry::held(&lease);
+        let step = Move { from: own, to: &to, state: State::Held, data, guard, is_touched: false };
+        let moved = self.relocate(&lease, &hook, step).await?;
         self.granted(trial, &hook, queue, &to, &moved).await
     }
 

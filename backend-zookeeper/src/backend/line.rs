@@ -6,7 +6,7 @@ use leasehold_core::{Attempt, CalledBy, Claim, Lease};
 
 use super::ZooKeeperBackend;
 use super::acquire::Trial;
-use super::relocate::Guard;
+use super::relocate::{Guard, Move};
 use crate::entry;
 use crate::error::Failure;
 use crate::name::{Name, State};
@@ -30,9 +30,10 @@ impl ZooKeeperBackend {
         let to = own.changed(own.share, State::Queued);
         let known = self.claims.find(lease).and_then(|known| known.session);
         if to != *own || known.is_none_or(|session| session.id != hook.id()) {
-            let data = entry::queued(&self.waiting_lease(claim));
-            let moving = self.relocate(lease, &hook, [own, &to], State::Queued, &data, Guard::None);
-            if let Err(failure) = moving.await {
+            let data = &entry::queued(&self.waiting_lease(claim));
+            let (state, guard) = (State::Queued, Guard::None);
+            let step = Move { from: own, to: &to, state, data, guard, is_touched: false };
+            if let Err(failure) = self.relocate(lease, &hook, step).await {
                 return Err(match failure {
                     Failure::Unknown(_) => failure.after("it stands in line"),
                     failure => failure,

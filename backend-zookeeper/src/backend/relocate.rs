@@ -21,6 +21,17 @@ pub(super) enum Guard {
     Passes(i32),
 }
 
+/// How a node is moved.
+pub(super) struct Move<'a> {
+    pub(super) from: &'a Name,
+    pub(super) to: &'a Name,
+    pub(super) state: State,
+    pub(super) data: &'a [u8],
+    pub(super) guard: Guard,
+    /// Its data were written since it was made, as those of a holder that is asked to finish.
+    pub(super) is_touched: bool,
+}
+
 /// A node that was made, and all who hold and queue then.
 pub(super) struct Made {
     pub(super) own: Name,
@@ -127,11 +138,9 @@ impl ZooKeeperBackend {
         &self,
         lease: &Lease,
         hook: &Hook,
-        [from, to]: [&Name; 2],
-        state: State,
-        data: &[u8],
-        guard: Guard,
+        step: Move<'_>,
     ) -> Result<Stat, Failure> {
+        let Move { from, to, state, data, guard, is_touched } = step;
         let (lock, key) = (self.layout.lock(lease.key()), lease.key());
         let (before, node) = (self.layout.node(key, &from.text), self.layout.node(key, &to.text));
         let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
@@ -144,6 +153,9 @@ impl ZooKeeperBackend {
             }
             multi.add_delete(&before, None)?;
             multi.add_create(&node, data, &options)?;
+            if is_touched {
+                multi.add_set_data(&node, data, None)?;
+            }
             self.claims.sends(lease, &hook.session);
             Ok(multi.commit())
         };

@@ -1,13 +1,14 @@
 //! Renewing what is held.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, Lease, Operation, Renewal, Tenure};
 
 use super::look::read;
-use super::relocate::Guard;
+use super::relocate::{Guard, Move};
 use super::{ZooKeeperBackend, context};
 use crate::entry::Entry;
 use crate::error::Failure;
@@ -18,23 +19,19 @@ use crate::session::{Hook, Use};
 /// How often others may change a node of ours under our hands.
 const MAX_TRIES: usize = 4;
 
-/// What the store has of a lease.
-struct Found {
-    entry: Option<Entry>,
-    is_asked: bool,
-}
-
 impl ZooKeeperBackend {
     /// Connects to what those leases hang on, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
+        // That connects to sessions again, which waits for those who use them.
+        let settled = join_all(leases.iter().map(|lease| self.settle(lease))).await;
         let hooks = self.renewed_hooks(leases).await;
-        let renewed = leases.iter().map(async |lease| {
+        let renewed = leases.iter().zip(settled).map(async |(lease, settled)| {
+            settled.map_err(|failure| context(failure, Operation::Renew, lease.key()))?;
             let hook = match hooks.get(&lease.ttl()) {
                 Some(Err(error)) if lease.tenure() == Tenure::Kept => {
-                    let failure = Failure::Final(error.repeated());
-                    return Err(context(failure, Operation::Renew, lease.key()));
+                    return Err(repeated(error, lease));
                 }
                 Some(Ok(hook)) if lease.tenure() == Tenure::Kept => Some(hook),
                 _ => None,
@@ -46,19 +43,23 @@ impl ZooKeeperBackend {
     }
 
     /// The sessions of those that are kept, by TTL.
-    async fn renewed_hooks(
-        &self,
-        leases: &[Lease],
-    ) -> HashMap<std::time::Duration, Result<Hook, Error>> {
+    async fn renewed_hooks(&self, leases: &[Lease]) -> HashMap<Duration, Result<Hook, Error>> {
         let kept = leases.iter().filter(|lease| lease.tenure() == Tenure::Kept);
         let mut ttls: Vec<_> = kept.map(Lease::ttl).collect();
         ttls.sort_unstable();
         ttls.dedup();
-        let renewed = ttls.into_iter().map(async |ttl| {
-            let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await;
-            (ttl, hook.map_err(Failure::into_error))
-        });
+        let renewed = ttls
+            .into_iter()
+            .map(async |ttl| (ttl, self.renewed_hook(ttl).await.map_err(Failure::into_error)));
         join_all(renewed).await.into_iter().collect()
+    }
+
+    /// The session of those with this TTL, on a server that has all that the leader has now.
+    async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
+        let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
+        let synced = hook.link.reply(hook.link.client().sync(self.layout.prefix())).await;
+        synced.map_err(Failure::of_a_look)?;
+        Ok(hook)
     }
 
     async fn renew_one(
@@ -67,7 +68,6 @@ impl ZooKeeperBackend {
         hook: Option<&Hook>,
         now: Instant,
     ) -> Result<Renewal, Failure> {
-        self.settle(lease).await?;
         let own;
         let hook = match hook {
             Some(hook) => hook,
@@ -91,10 +91,13 @@ impl ZooKeeperBackend {
         let mut name = known;
         for _ in 0..MAX_TRIES {
             let found = match &name {
-                Some(name) => self.find(lease, hook, name).await?,
-                None => Found { entry: None, is_asked: false },
+                Some(name) => {
+                    let node = self.layout.node(lease.key(), &name.text);
+                    read(&hook.link, name, &node).await.map_err(Failure::of_a_look)?
+                }
+                None => None,
             };
-            let Some(entry) = found.entry.filter(|entry| !entry.is_queued()) else {
+            let Some(entry) = found.filter(|entry| !entry.is_queued()) else {
                 // It lies elsewhere if another client asked for it, too.
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);
@@ -110,10 +113,9 @@ impl ZooKeeperBackend {
                 let is_taken = others.any(|holder| holder.share.is_whole() == is_whole);
                 return Ok(if is_taken { Renewal::Taken } else { Renewal::Vanished });
             };
+            let is_asked = self.is_asked(lease, hook, &entry).await?;
             match self.renew_entry(lease, hook, &entry).await {
-                Ok(()) if found.is_asked || entry.is_asked_by_curator() => {
-                    return Ok(Renewal::RevocationRequested);
-                }
+                Ok(()) if is_asked => return Ok(Renewal::RevocationRequested),
                 Ok(()) => return Ok(Renewal::Renewed),
                 Err(Failure::Mismatch(_)) => {}
                 Err(Failure::SessionGone(error)) => return Err(Failure::ServerDown(error)),
@@ -128,9 +130,10 @@ impl ZooKeeperBackend {
         let lease = lease.clone().with_share(lease.share().capped_by(entry.name.share));
         let to = entry.name.changed(lease.share(), State::Held);
         if to != entry.name || entry.stat.ephemeral_owner != hook.id() {
-            let data = entry.moved(&lease);
-            let names = [&entry.name, &to];
-            self.relocate(&lease, hook, names, State::Held, &data, Guard::None).await?;
+            let (from, data, is_touched) = (&entry.name, &entry.moved(&lease), entry.is_touched());
+            let (state, guard) = (State::Held, Guard::None);
+            let step = Move { from, to: &to, state, data, guard, is_touched };
+            self.relocate(&lease, hook, step).await?;
             self.news.holds(&lease, self.layout.node(lease.key(), &to.text));
             return Ok(());
         }
@@ -143,16 +146,18 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Looks for a node on the connection of a session, through the leader.
-    async fn find(&self, lease: &Lease, hook: &Hook, name: &Name) -> Result<Found, Failure> {
-        let (link, client) = (&hook.link, hook.link.client());
-        let node = self.layout.node(lease.key(), &name.text);
+    /// Whether the holder is asked to finish. Those who ask write its data anew.
+    async fn is_asked(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<bool, Failure> {
+        if entry.is_asked_by_curator() || !entry.is_touched() {
+            return Ok(entry.is_asked_by_curator());
+        }
         let revocation = self.layout.revocation(lease.key());
-        let (sync, entry) = (client.sync(&node), read(link, name, &node));
-        let asked = client.check_stat(&revocation);
-        let (synced, entry, asked) = tokio::join!(link.reply(sync), entry, link.reply(asked));
-        synced.map_err(Failure::of_a_look)?;
-        let is_asked = asked.map_err(Failure::of_a_look)?.is_some();
-        Ok(Found { entry: entry.map_err(Failure::of_a_look)?, is_asked })
+        let asked = hook.link.reply(hook.link.client().check_stat(&revocation)).await;
+        Ok(asked.map_err(Failure::of_a_look)?.is_some())
     }
+}
+
+/// What failed for several, for one of them.
+fn repeated(error: &Error, lease: &Lease) -> Error {
+    context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }
