@@ -104,7 +104,7 @@ impl Servers {
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects to a session again: the leader counts its time from then on.
+    /// Connects to a session again: the leader counts its time from then on, if it leads when it commits a write of this connection.
     pub(crate) async fn attach(
         &self,
         session: &SessionInfo,

@@ -2,7 +2,7 @@
 //!
 //! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
 //! pass on what they have heard every half tick. So a session is renewed by connecting to it again, which the leader has to
-//! allow: from then on, its time is counted anew. A connection is kept for a twelfth of the TTL, for the sake of those who
+//! allow: from then on, its time is counted anew. That it still leads, a write on the same connection shows. A connection is kept for a twelfth of the TTL, for the sake of those who
 //! acquire, and is too young then for the client crate to send pings on it: nothing but renewals keeps a session alive.
 
 use std::collections::HashMap;
@@ -279,7 +279,7 @@ fn counted(ttl: Duration) -> Duration {
 fn is_in_use(slot: &Slot, now: Instant) -> bool {
     let Ok(session) = slot.try_lock() else { return true };
     let Some(session) = &*session else { return false };
-    session.state.try_lock().is_ok_and(|state| now < state.kept_at + session.ttl)
+    session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
 }
 
 /// Waits while others speak to the ensemble, and no longer than for the ensemble itself: where it does not answer, all who

@@ -1,5 +1,6 @@
 //! Failures of servers and of the network, each with the outcome that it has.
 
+mod a_full_disk;
 mod a_majority;
 mod an_operator;
 mod servers;
