@@ -1,5 +1,7 @@
 //! From a URL to a client.
 
+mod stores;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +9,8 @@ use crate::redlock;
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Error, ErrorKind, LockClient, LockOptions};
+
+pub(crate) use stores::redis_lazily;
 
 /// Connects to the store at `url`.
 ///
@@ -27,10 +31,12 @@ use leasehold_core::{Error, ErrorKind, LockClient, LockOptions};
 /// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::quorum::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
 /// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same, over TLS | `redis-tls` or `fred-tls` |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
+/// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble, by some or all of its servers | `zookeeper`, with `auth=sasl` also `zookeeper-sasl` |
+/// | `zookeepers://…` | the same, over TLS | `zookeeper-tls` |
 ///
 /// With both features, the client crate `redis` is used, unless the parameter `client` says `fred`. All other parameters, after
 /// `?`, are those of `EtcdConfig::from_url`, `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
-/// `RedisConfig::from_url` and `SqliteConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
+/// `RedisConfig::from_url`, `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. The members of a quorum share them, beside `max-ttl-ms` and `member-timeout-ms`, which
 /// are those of [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). All clients write the hosts alike: a quorum knows its members by host and port.
 ///
 /// # Errors
@@ -90,7 +96,8 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 /// # Errors
 ///
 /// The errors of [`connect_with`] that need no store: what is wrong with the URL or the options.
-/// [`ErrorKind::Unsupported`] too if the options require strict fencing of a database, of which no request has found out yet whether it has that.
+/// [`ErrorKind::Unsupported`] too if the options require strict fencing of a database, of which no request has found out yet whether it has that,
+/// and for ZooKeeper, which is asked which TTLs it allows before it is used.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -113,10 +120,15 @@ pub(crate) fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;
     match scheme {
         "memory" => Ok(memory(url)),
-        "etcd" | "etcds" => etcd_lazily(url),
-        "postgres" | "postgresql" => postgres_lazily(url),
-        "mysql" | "mariadb" => mysql_lazily(url),
-        "sqlite" => sqlite_lazily(url),
+        "etcd" | "etcds" => stores::etcd_lazily(url),
+        "postgres" | "postgresql" => stores::postgres_lazily(url),
+        "mysql" | "mariadb" => stores::mysql_lazily(url),
+        "sqlite" => stores::sqlite_lazily(url),
+        "zookeeper" | "zookeepers" => Err(Error::new(
+            ErrorKind::Unsupported,
+            "ZooKeeper is asked which TTLs it allows before it is used: connect when it serves",
+        )
+        .with_operation(Operation::Connect)),
         _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
         _ if is_redis(scheme) => redis_lazily(url),
         _ => Err(unknown_scheme(url)),
@@ -136,12 +148,13 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let scheme = scheme(url)?;
     match scheme {
         "memory" => Ok(memory(url)),
-        "etcd" | "etcds" => etcd(url).await,
-        "postgres" | "postgresql" => postgres(url).await,
-        "mysql" | "mariadb" => mysql(url).await,
-        "sqlite" => sqlite(url).await,
+        "etcd" | "etcds" => stores::etcd(url).await,
+        "zookeeper" | "zookeepers" => stores::zookeeper(url).await,
+        "postgres" | "postgresql" => stores::postgres(url).await,
+        "mysql" | "mariadb" => stores::mysql(url).await,
+        "sqlite" => stores::sqlite(url).await,
         _ if redlock::is_redlock(scheme) => redlock::connect(url).await,
-        _ if is_redis(scheme) => redis(url).await,
+        _ if is_redis(scheme) => stores::redis(url).await,
         _ => Err(unknown_scheme(url)),
     }
 }
@@ -161,8 +174,8 @@ fn unknown_scheme(url: &str) -> Error {
         return invalid(NO_SCHEME);
     }
     invalid(
-        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, redis, \
-         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds and rediss",
+        "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, zookeeper, redis, \
+         redis-sentinel, redis-cluster, redlock+redis, unix, and with TLS etcds, zookeepers and rediss",
     )
 }
 
@@ -196,387 +209,9 @@ fn is_redis(scheme: &str) -> bool {
     }
 }
 
-#[cfg(feature = "etcd")]
-async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_etcd::EtcdBackend::connect(url).await?))
-}
-
-#[cfg(feature = "etcd")]
-fn etcd_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_etcd::{EtcdBackend, EtcdConfig};
-    Ok(Arc::new(EtcdBackend::connect_lazily(EtcdConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "etcd"))]
-async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    etcd_lazily(url)
-}
-
-#[cfg(not(feature = "etcd"))]
-fn etcd_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "etcd is not built into this program: build it with the Cargo feature `etcd`, with TLS `etcd-tls`",
-    ))
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_postgres::PostgresBackend::connect(url).await?))
-}
-
-#[cfg(feature = "postgres")]
-fn postgres_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_postgres::{PostgresBackend, PostgresConfig};
-    Ok(Arc::new(PostgresBackend::connect_lazily(PostgresConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    postgres_lazily(url)
-}
-
-#[cfg(not(feature = "postgres"))]
-fn postgres_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "PostgreSQL is not built into this program: build it with the Cargo feature `postgres`, with TLS `postgres-tls`",
-    ))
-}
-
-/// The crate that speaks to Redis.
-enum RedisClient {
-    Redis,
-    Fred,
-}
-
-impl RedisClient {
-    fn of(url: &str) -> Result<Self, Error> {
-        let (_, query) = url.split_once('?').unwrap_or_default();
-        let mut clients = query.split('&').filter_map(|pair| pair.strip_prefix("client="));
-        match clients.next_back() {
-            Some("redis") => Ok(Self::Redis),
-            Some("fred") => Ok(Self::Fred),
-            Some(_) => Err(invalid("client in the URL must be redis or fred")),
-            None if cfg!(feature = "redis") || !cfg!(feature = "fred") => Ok(Self::Redis),
-            None => Ok(Self::Fred),
-        }
-    }
-}
-
-async fn redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    match RedisClient::of(url)? {
-        RedisClient::Redis => with_redis(url).await,
-        RedisClient::Fred => with_fred(url).await,
-    }
-}
-
-/// The store at `url`, to which the first request connects.
-pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    match RedisClient::of(url)? {
-        RedisClient::Redis => with_redis_lazily(url),
-        RedisClient::Fred => with_fred_lazily(url),
-    }
-}
-
-#[cfg(feature = "redis")]
-async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_redis::RedisBackend::connect(url).await?))
-}
-
-#[cfg(feature = "redis")]
-fn with_redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_redis::{RedisBackend, RedisConfig};
-    Ok(Arc::new(RedisBackend::connect_lazily(RedisConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "redis"))]
-async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    with_redis_lazily(url)
-}
-
-#[cfg(not(feature = "redis"))]
-fn with_redis_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "Redis is not built into this program: build it with the Cargo feature `redis`, with TLS `redis-tls`",
-    ))
-}
-
-#[cfg(feature = "fred")]
-async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_fred::FredBackend::connect(url).await?))
-}
-
-#[cfg(feature = "fred")]
-fn with_fred_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_fred::{FredBackend, FredConfig};
-    Ok(Arc::new(FredBackend::connect_lazily(FredConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "fred"))]
-async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    with_fred_lazily(url)
-}
-
-#[cfg(not(feature = "fred"))]
-fn with_fred_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "client=fred is not built into this program: build it with the Cargo feature `fred`, with TLS `fred-tls`",
-    ))
-}
-
-#[cfg(feature = "mysql")]
-async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_mysql::MysqlBackend::connect(url).await?))
-}
-
-#[cfg(feature = "mysql")]
-fn mysql_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_mysql::{MysqlBackend, MysqlConfig};
-    Ok(Arc::new(MysqlBackend::connect_lazily(MysqlConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "mysql"))]
-async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    mysql_lazily(url)
-}
-
-#[cfg(not(feature = "mysql"))]
-fn mysql_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "MySQL and MariaDB are not built into this program: build it with the Cargo feature `mysql`, with TLS `mysql-tls`",
-    ))
-}
-
-#[cfg(feature = "sqlite")]
-async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
-}
-
-#[cfg(feature = "sqlite")]
-fn sqlite_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_sqlite::{SqliteBackend, SqliteConfig};
-    Ok(Arc::new(SqliteBackend::connect_lazily(SqliteConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "sqlite"))]
-async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    sqlite_lazily(url)
-}
-
-#[cfg(not(feature = "sqlite"))]
-fn sqlite_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "SQLite is not built into this program: build it with the Cargo feature `sqlite`",
-    ))
-}
-
-#[cfg(not(all(
-    feature = "etcd",
-    feature = "fred",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite"
-)))]
-fn unsupported(message: &'static str) -> Error {
-    Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
-}
-
 pub(crate) fn invalid(message: &'static str) -> Error {
     Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn refusal(url: &str) -> Error {
-        backend(url).await.unwrap_err()
-    }
-
-    #[tokio::test]
-    async fn unknown_urls_are_refused_without_showing_them() {
-        for url in ["", "S3CR3T", "ftp://S3CR3T@host", "http:S3CR3T"] {
-            let error = refusal(url).await;
-            assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(!format!("{error:?}").contains("S3CR3T"));
-        }
-    }
-
-    #[tokio::test]
-    async fn scheme_that_was_left_out_is_asked_for() {
-        for url in ["localhost:6379", "db.example:6379/3", "localhost"] {
-            let error = refusal(url).await;
-            assert!(error.to_string().contains("write redis://host:port"), "{url}: {error}");
-        }
-    }
-
-    #[tokio::test]
-    async fn stores_in_memory_of_one_name_are_one_store() {
-        let mutex = async |url| connect(url).await.unwrap().mutex("k").unwrap();
-        let _held = mutex("memory:one").await.lock().await.unwrap();
-
-        assert!(mutex("memory:one").await.try_lock().await.unwrap().is_err());
-        assert!(mutex("memory:other").await.try_lock().await.unwrap().is_ok());
-        assert!(mutex("memory:").await.try_lock().await.unwrap().is_ok());
-    }
-
-    #[tokio::test]
-    async fn options_are_those_of_all_locks_and_are_checked() {
-        let ttl = |secs| LockOptions::new().ttl(std::time::Duration::from_secs(secs));
-        let client: LockClient = connect_with("memory:", ttl(7)).await.unwrap();
-        assert_eq!(client.options(), ttl(7));
-
-        let refused = connect_with("memory:", ttl(0)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid);
-    }
-
-    #[test]
-    fn a_lazy_client_does_no_io_and_checks_its_url() {
-        let kind = |url| connect_lazily(url, LockOptions::new()).map_err(|error| error.kind());
-
-        assert!(kind("memory:").is_ok());
-        #[cfg(feature = "redis")]
-        assert!(kind("redis://127.0.0.1:1").is_ok());
-        #[cfg(feature = "redis")]
-        assert!(kind("redlock+redis://a,b,c").is_ok());
-        #[cfg(feature = "redis")]
-        assert_eq!(kind("redlock+redis://a,b").unwrap_err(), ErrorKind::Invalid);
-        #[cfg(feature = "etcd")]
-        assert!(kind("etcd://127.0.0.1:1").is_ok());
-        for url in ["", "ftp://host"] {
-            assert_eq!(kind(url).unwrap_err(), ErrorKind::Invalid, "{url}");
-        }
-        #[cfg(feature = "postgres")]
-        assert!(kind("postgres://127.0.0.1:1").is_ok());
-        #[cfg(feature = "mysql")]
-        assert!(kind("mysql://u@127.0.0.1:1/db").is_ok());
-        #[cfg(feature = "sqlite")]
-        assert!(kind("sqlite:/no/such/folder/locks.db").is_ok());
-    }
-
-    #[cfg(not(feature = "etcd"))]
-    #[tokio::test]
-    async fn without_its_feature_an_etcd_url_is_refused_and_names_it() {
-        for url in ["etcd://u:S3CR3T@host", "etcds://u:S3CR3T@host"] {
-            assert_names(&refusal(url).await, "`etcd`");
-        }
-    }
-
-    #[cfg(all(feature = "etcd", not(feature = "etcd-tls")))]
-    #[tokio::test]
-    async fn without_its_feature_an_etcd_url_with_tls_is_refused_and_names_it() {
-        assert_names(&refusal("etcds://u:S3CR3T@host").await, "`etcd-tls`");
-    }
-
-    #[cfg(feature = "etcd")]
-    #[tokio::test]
-    async fn etcd_urls_reach_the_backend() {
-        let unserved = format!("etcd://127.0.0.1:{}", leasehold_testbed::free_port());
-        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
-        assert_eq!(refusal("etcd://u:S3CR3T@").await.kind(), ErrorKind::Invalid);
-    }
-
-    #[cfg(not(any(feature = "redis", feature = "fred")))]
-    #[tokio::test]
-    async fn without_its_feature_a_redis_url_is_refused_and_names_it() {
-        for scheme in ["redis", "rediss", "redis-sentinel", "redlock+redis", "valkeys-cluster"] {
-            assert_names(&refusal(&format!("{scheme}://:S3CR3T@host")).await, "`redis`");
-        }
-    }
-
-    #[cfg(not(feature = "postgres"))]
-    #[tokio::test]
-    async fn without_its_feature_a_postgres_url_is_refused_and_names_it() {
-        for scheme in ["postgres", "postgresql"] {
-            assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host")).await, "`postgres`");
-        }
-    }
-
-    #[cfg(feature = "postgres")]
-    #[tokio::test]
-    async fn postgres_urls_reach_the_backend() {
-        let unserved = format!("postgresql://127.0.0.1:{}", leasehold_testbed::free_port());
-        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
-        assert_eq!(refusal("postgres://u:S3CR3T@host:x").await.kind(), ErrorKind::Invalid);
-    }
-
-    #[cfg(not(feature = "mysql"))]
-    #[tokio::test]
-    async fn without_its_feature_a_mysql_url_is_refused_and_names_it() {
-        for scheme in ["mysql", "mariadb"] {
-            assert_names(&refusal(&format!("{scheme}://u:S3CR3T@host/db")).await, "`mysql`");
-        }
-    }
-
-    #[cfg(feature = "mysql")]
-    #[tokio::test]
-    async fn mysql_urls_reach_the_backend() {
-        let unserved = format!("mysql://u@127.0.0.1:{}/db", leasehold_testbed::free_port());
-        assert_eq!(refusal(&unserved).await.kind(), ErrorKind::Unavailable);
-        assert_eq!(refusal("mariadb://u:S3CR3T@host").await.kind(), ErrorKind::Invalid);
-    }
-
-    #[cfg(not(feature = "sqlite"))]
-    #[tokio::test]
-    async fn without_its_feature_a_sqlite_url_is_refused_and_names_it() {
-        assert_names(&refusal("sqlite:S3CR3T.db").await, "`sqlite`");
-    }
-
-    #[cfg(feature = "sqlite")]
-    #[tokio::test]
-    async fn sqlite_urls_reach_the_backend() {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("locks.db").display());
-        assert_eq!(backend(&url).await.unwrap().capabilities().name(), "sqlite");
-        assert_eq!(refusal("sqlite::memory:").await.kind(), ErrorKind::Invalid);
-    }
-
-    #[cfg(not(feature = "fred"))]
-    #[tokio::test]
-    async fn a_client_that_is_not_there_is_refused_and_named() {
-        assert_names(&refusal("redis://:S3CR3T@host?client=fred").await, "`fred`");
-    }
-
-    #[cfg(any(feature = "redis", feature = "fred"))]
-    #[tokio::test]
-    async fn redlock_urls_reach_all_members() {
-        let ports = [(); 3].map(|()| leasehold_testbed::free_port());
-        let hosts = ports.map(|port| format!("127.0.0.1:{port}"));
-        let error = refusal(&format!("redlock+redis://:S3CR3T@{}", hosts.join(","))).await;
-
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let shown = format!("{error} {error:?}");
-        assert!(hosts.iter().all(|host| shown.contains(host.as_str())), "{shown}");
-        assert!(!shown.contains("S3CR3T"), "{shown}");
-        for url in ["redlock+redis://a,b", "redlock+redis://a,b,a:6379", "redlock+redis:a"] {
-            assert_eq!(refusal(url).await.kind(), ErrorKind::Invalid, "{url}");
-        }
-    }
-
-    #[cfg(all(feature = "redis", feature = "fred"))]
-    #[tokio::test]
-    async fn the_url_picks_the_client() {
-        let unserved = format!("redis://127.0.0.1:{}?", leasehold_testbed::free_port());
-        for (parameter, client) in
-            [("", "redis"), ("client=redis", "redis"), ("client=fred", "fred")]
-        {
-            let error = refusal(&format!("{unserved}{parameter}")).await;
-            assert_eq!((error.kind(), error.backend()), (ErrorKind::Unavailable, Some(client)));
-        }
-        assert_eq!(refusal("redis://:S3CR3T@host?client=ioredis").await.kind(), ErrorKind::Invalid);
-    }
-
-    #[cfg(not(all(
-        feature = "etcd-tls",
-        feature = "fred",
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "sqlite"
-    )))]
-    fn assert_names(error: &Error, feature: &str) {
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        let shown = format!("{error} {error:?}");
-        assert!(shown.contains(feature) && !shown.contains("S3CR3T"), "{shown}");
-    }
-}
+mod tests;

@@ -71,3 +71,9 @@ pub mod redis {
 pub mod sqlite {
     pub use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 }
+
+/// Locks on a ZooKeeper ensemble, in the layout of Apache Curator.
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper {
+    pub use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
+}

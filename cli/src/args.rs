@@ -194,13 +194,14 @@ Stores, as --backend or LEASEHOLD_BACKEND name them:
   redis-cluster://[user:password@]host[:port][,…]              a cluster
   redlock+redis://[user:password@]host[:port],host,host[,…]    a quorum of 3, 5, 7 or 9 servers
   etcd://[user:password@]host[:port][,…]                       an etcd cluster
+  zookeeper://[user:password@]host[:port][,…][/prefix]         a ZooKeeper ensemble, beside Apache Curator
   postgres://[user[:password]@]host[:port][/database]          tables in PostgreSQL
   mysql://user[:password]@host[:port]/database                 tables in MySQL; mariadb:// too
-With TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://, etcds://;
+With TLS: rediss://, rediss-sentinel://, rediss-cluster://, redlock+rediss://, etcds://, zookeepers://;
 ?sslmode=verify-full for PostgreSQL, ?ssl-mode=verify_identity for MySQL.
 
 Parameters, after ? and between &:
-  prefix=TEXT        before the names of all locks (lock: on Redis, lock/ on etcd)
+  prefix=TEXT        before the names of all locks (lock: on Redis, lock/ on etcd, /lock on ZooKeeper)
   timeout-ms=N       for a connection, and for each request
   wait-replicas=N    Redis: a lock counts once so many replicas have it, or the majority
   push=off           Redis: poll instead of being told

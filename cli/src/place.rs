@@ -24,6 +24,7 @@ pub(crate) enum Store {
     Postgres,
     Mysql,
     Sqlite,
+    ZooKeeper,
 }
 
 impl Place {
@@ -39,6 +40,7 @@ impl Place {
             "postgres" | "postgresql" => Store::Postgres,
             "mysql" | "mariadb" => Store::Mysql,
             "sqlite" => Store::Sqlite,
+            "zookeeper" | "zookeepers" => Store::ZooKeeper,
             _ => return Err(Failure::usage("the URL has a scheme that is not known here")),
         };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -64,13 +66,16 @@ impl Place {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The text before the names of all locks.
-    pub(crate) fn prefix(&self) -> &str {
-        self.parameter("prefix").unwrap_or(match self.store {
+    /// The text before the names of all locks; on ZooKeeper, the node above them.
+    pub(crate) fn prefix(&self) -> Cow<'_, str> {
+        let usual = match self.store {
             Store::Redis | Store::RedisSentinel | Store::RedisCluster | Store::Redlock => "lock:",
             Store::Etcd => "lock/",
             Store::Postgres | Store::Mysql | Store::Sqlite => "leasehold_",
-        })
+            Store::ZooKeeper if self.path.is_empty() => "/lock",
+            Store::ZooKeeper => return format!("/{}", self.path).into(),
+        };
+        self.parameter("prefix").unwrap_or(usual).into()
     }
 
     /// The number of the database, on Redis.
@@ -116,11 +121,14 @@ mod tests {
 
         let redis = place("rediss://lo%40ck:S3CR3T@h:1/3?prefix=app%3A&timeout-ms=5");
         assert_eq!((redis.store, redis.user.as_deref()), (Store::Redis, Some("lo@ck")));
-        assert_eq!((redis.prefix(), redis.database()), ("app:", "3"));
+        assert_eq!((&*redis.prefix(), redis.database()), ("app:", "3"));
         let sentinel = place("redis-sentinel://:pw@a,b/master/2");
         assert_eq!((sentinel.store, sentinel.user.as_deref()), (Store::RedisSentinel, None));
-        assert_eq!((sentinel.prefix(), sentinel.database()), ("lock:", "2"));
+        assert_eq!((&*sentinel.prefix(), sentinel.database()), ("lock:", "2"));
         assert_eq!(place("etcd://h").prefix(), "lock/");
+        assert_eq!(place("zookeeper://h").prefix(), "/lock");
+        assert_eq!(place("zookeepers://u:pw@a,b/app/locks?timeout-ms=5").prefix(), "/app/locks");
+        assert_eq!(place("zookeeper://h?prefix=/app").prefix(), "/app");
         assert_eq!(place("redlock+rediss://a,b,c").store, Store::Redlock);
         assert_eq!(place("unix:///tmp/s?db=4").database(), "4");
         assert_eq!(place("unix:///tmp/s").database(), "0");

@@ -96,17 +96,17 @@ impl Etcd {
 
     /// Stops a member in its tracks: connections stay open, nothing is answered.
     pub fn pause_member(&self, i: usize) {
-        self.members[i].pause();
+        self.members[i].instance.pause();
     }
 
     /// Lets a member go on.
     pub fn resume_member(&self, i: usize) {
-        self.members[i].resume();
+        self.members[i].instance.resume();
     }
 
     /// Kills a member at once.
     pub fn kill_member(&mut self, i: usize) {
-        self.members[i].kill();
+        self.members[i].instance.kill();
     }
 
     /// Starts a member again, on the same ports and with its data, and waits until it knows a leader.
@@ -122,17 +122,17 @@ impl Etcd {
 
     /// Stops all members in their tracks.
     pub fn pause(&self) {
-        self.members.iter().for_each(Member::pause);
+        self.members.iter().for_each(|member| member.instance.pause());
     }
 
     /// Lets all members go on.
     pub fn resume(&self) {
-        self.members.iter().for_each(Member::resume);
+        self.members.iter().for_each(|member| member.instance.resume());
     }
 
     /// Kills all members at once.
     pub fn kill(&mut self) {
-        self.members.iter_mut().for_each(Member::kill);
+        self.members.iter_mut().for_each(|member| member.instance.kill());
     }
 
     /// Starts all members again, on the same ports and with their data.
@@ -173,12 +173,14 @@ impl Etcd {
             connection.set_read_timeout(Some(TIMEOUT))?;
             Ok(connection)
         };
-        pulse(connect, "GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
+        pulse(connect, b"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
     }
 
     async fn leaders(&self) -> Vec<usize> {
         let mut leaders = Vec::new();
-        for (i, member) in self.members.iter().enumerate().filter(|(_, member)| member.runs()) {
+        for (i, member) in
+            self.members.iter().enumerate().filter(|(_, member)| member.instance.runs())
+        {
             if matches!(member.metric("etcd_server_is_leader").await, Ok(1.0)) {
                 leaders.push(i);
             }

@@ -10,6 +10,7 @@ mod clock;
 mod database;
 mod disk;
 mod etcd;
+mod instance;
 mod mariadb;
 mod memory;
 mod patience;
@@ -22,6 +23,7 @@ mod redis;
 mod template;
 mod unprivileged;
 mod until;
+mod zookeeper;
 
 pub use certificates::Certificates;
 pub use clock::{Pace, ServerClock};
@@ -37,3 +39,4 @@ pub use redis::{
     ClusterOptions, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
 };
 pub use until::{until, until_some};
+pub use zookeeper::{Curator, CuratorEvent, ZooKeeper, ZooKeeperOptions};

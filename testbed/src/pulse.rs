@@ -11,7 +11,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 /// The connections that `connect` makes give up after [`TIMEOUT`]. The call after that connects anew.
 pub(crate) fn pulse<C: Read + Write + Send>(
     connect: impl Fn() -> io::Result<C> + Send,
-    request: &'static str,
+    request: &'static [u8],
 ) -> impl FnMut() + Send {
     let mut connection = None;
     move || {
@@ -20,8 +20,8 @@ pub(crate) fn pulse<C: Read + Write + Send>(
     }
 }
 
-fn ask<C: Read + Write>(mut connection: C, request: &str) -> io::Result<C> {
-    connection.write_all(request.as_bytes())?;
+fn ask<C: Read + Write>(mut connection: C, request: &[u8]) -> io::Result<C> {
+    connection.write_all(request)?;
     let mut reply = [0; 1_024];
     // Any reply will do: a refusal, too, is one of a server that runs.
     match connection.read(&mut reply)? {
@@ -36,14 +36,16 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::{Etcd, Redis};
+    use crate::{Etcd, Redis, ZooKeeper};
 
     #[tokio::test]
     async fn a_pulse_is_as_late_as_its_server() {
         let (redis, etcd) = (Redis::start().await, Etcd::start().await);
+        let zookeeper = ZooKeeper::start().await;
 
         assert_as_late(redis.pulse(), || redis.pause(), || redis.resume());
         assert_as_late(etcd.pulse(), || etcd.pause(), || etcd.resume());
+        assert_as_late(zookeeper.pulse(), || zookeeper.pause(), || zookeeper.resume());
     }
 
     fn assert_as_late(mut pulse: impl FnMut(), pause: impl Fn(), resume: impl Fn() + Sync) {

@@ -1,23 +1,31 @@
-//! Data folders that servers start with.
+//! Folders that take long to make, such as the data that servers start with.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cache::cache;
 use crate::memory::Folder;
 use crate::unprivileged;
 
-/// Fills the folder `data` with a copy of the folder that `make` once made, perhaps in another test run.
-///
-/// `make` is given a folder that does not exist yet; `name` names all that its result depends on. The copies are made
-/// from the user's cache: a copy takes milliseconds, a new data folder seconds.
+/// Fills the folder `data` with a copy of a [`template`]: a copy takes milliseconds, a new data folder seconds.
 ///
 /// # Panics
 ///
 /// If the cache cannot be written.
 pub(crate) fn copy_template(name: &str, make: impl FnOnce(&Path), data: &Path) {
+    copy(&template(name, make), data);
+}
+
+/// The folder in the user's cache that `make` once made, perhaps in another test run.
+///
+/// `make` is given a folder that does not exist yet; `name` names all that its result depends on.
+///
+/// # Panics
+///
+/// If the cache cannot be written.
+pub(crate) fn template(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let templates = cache().join("templates");
     fs::create_dir_all(&templates).expect("the user's cache can be written");
     let lock = File::create(templates.join(format!("{name}.lock"))).expect("as before");
@@ -34,8 +42,7 @@ pub(crate) fn copy_template(name: &str, make: impl FnOnce(&Path), data: &Path) {
         copy(&made, &unfinished);
         fs::rename(&unfinished, &template).expect("as before");
     }
-    drop(lock);
-    copy(&template, data);
+    template
 }
 
 /// Copies a folder, with its owners.

@@ -61,6 +61,7 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
             redis_cli(user, "resetkeys resetchannels -@all", &["&+switch-master"], SENTINELS),
         ],
         Store::Etcd => vec![etcd(place, user)],
+        Store::ZooKeeper => vec![zookeeper(place, user)],
         Store::Postgres => sql(place, '"', &quote(user, '"')),
         Store::Mysql => sql(place, '`', &quote(user, '\'')),
         Store::Sqlite => {
@@ -109,11 +110,25 @@ fn redis_cli(user: &str, reset: &str, patterns: &[impl AsRef<str>], commands: &s
 }
 
 fn etcd(place: &Place, user: &str) -> String {
-    let (user, prefix) = (shell_word(user), shell_word(place.prefix()));
+    let (user, prefix) = (shell_word(user), shell_word(&*place.prefix()));
     format!(
         "etcdctl role add {user} && etcdctl role grant-permission {user} --prefix=true readwrite {prefix} && \
          etcdctl user add {user}:PASSWORD && etcdctl user grant-role {user} {user}"
     )
+}
+
+/// Creates the node above all locks, for this user alone. The scheme `digest` knows users by a hash.
+fn zookeeper(place: &Place, user: &str) -> String {
+    let prefix = shell_word(&*place.prefix());
+    let id = match place.parameter("auth") {
+        Some("sasl") => shell_word(format!("sasl:{user}:cdrwa")),
+        _ => {
+            let login = shell_word(format!("{user}:PASSWORD"));
+            let hash = format!("$(printf %s {login} | openssl dgst -sha1 -binary | base64)");
+            format!("digest:{}:\"{hash}\":cdrwa", shell_word(user))
+        }
+    };
+    format!("zkCli.sh create {prefix} '' {id}")
 }
 
 /// Statements for an administrator of the database, in which the tables are.

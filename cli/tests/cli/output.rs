@@ -122,6 +122,7 @@ fn help_shows_stores_parameters_variables_and_examples() {
     for part in [
         "redis://",
         "etcd://",
+        "zookeeper://",
         "postgres://",
         "sqlite:",
         "prefix=",

@@ -76,7 +76,7 @@ pub(crate) fn granularity<B: LockBackend>(backend: &B) -> Duration {
     backend.capabilities().ttl_granularity()
 }
 
-/// The longest first pause of a caller that waits without news: [`Retry::default`](leasehold_core::Retry) draws one of up to 50 ms.
+/// The longest first pause of a caller that waits without news: [`Retry::default`](leasehold_core::retry::Retry) draws one of up to 50 ms.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// How late news of the store may reach a client. Without news, the client finds out when it looks: after its first pause, or after

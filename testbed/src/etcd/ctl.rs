@@ -42,7 +42,7 @@ impl Etcd {
 
     /// The command that [`ctl`](Self::ctl) runs, for an `etcdctl` that goes on for longer. It dies with its handle.
     pub fn ctl_command(&self, args: &[&str]) -> Command {
-        self.ctl_command_at(self.members.iter().filter(|member| member.runs()), args)
+        self.ctl_command_at(self.members.iter().filter(|member| member.instance.runs()), args)
     }
 
     /// Revokes all leases, with the keys that depend on them.

@@ -52,7 +52,7 @@ impl Etcd {
         let (program, log) = (&self.program.server, &self.members[i].log);
         let process = Process::start(program, self.args(i), log)
             .unwrap_or_else(|error| panic!("{} cannot be started: {error}", program.display()));
-        self.members[i].put(process);
+        self.members[i].instance.put(process);
     }
 
     fn args(&self, i: usize) -> Vec<String> {

@@ -2,15 +2,14 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::instance::Instance;
 use crate::port::free_port;
-use crate::process::Process;
 
 /// A member takes some 30 ms to start and up to half a second to elect a leader. On a busy machine, some seconds.
 const START_WAIT: Duration = Duration::from_secs(30);
@@ -25,8 +24,7 @@ pub(super) struct Member {
     /// Where it tells its health and its metrics, in plain HTTP and to everybody.
     pub(super) metrics_port: u16,
     pub(super) log: PathBuf,
-    process: Option<Process>,
-    paused: AtomicBool,
+    pub(super) instance: Instance,
 }
 
 /// How far a member has come.
@@ -41,40 +39,14 @@ pub(super) enum Stage {
 impl Member {
     pub(super) fn new(log: PathBuf) -> Self {
         let [client_port, peer_port, metrics_port] = [free_port(), free_port(), free_port()];
-        let paused = AtomicBool::new(false);
-        Self { client_port, peer_port, metrics_port, log, process: None, paused }
-    }
-
-    pub(super) fn put(&mut self, process: Process) {
-        self.process = Some(process);
-        self.paused = AtomicBool::new(false);
-    }
-
-    /// Whether it is there and not paused.
-    pub(super) fn runs(&self) -> bool {
-        self.process.is_some() && !self.paused.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn pause(&self) {
-        self.paused.store(true, Ordering::Relaxed);
-        self.process().pause();
-    }
-
-    pub(super) fn resume(&self) {
-        self.process().resume();
-        self.paused.store(false, Ordering::Relaxed);
-    }
-
-    pub(super) fn kill(&mut self) {
-        self.process = None;
+        Self { client_port, peer_port, metrics_port, log, instance: Instance::default() }
     }
 
     /// Waits until it has come to `stage`. If it does not, its output is shown.
     pub(super) async fn reaches(&mut self, stage: Stage) -> bool {
         let give_up = Instant::now() + START_WAIT;
         loop {
-            let process = self.process.as_mut().expect("it was started");
-            if process.exited().is_some() || Instant::now() > give_up {
+            if self.instance.exited().is_some() || Instant::now() > give_up {
                 eprintln!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
                 return false;
             }
@@ -112,10 +84,6 @@ impl Member {
             Ok(reply)
         };
         timeout(REPLY_WAIT, reply).await?
-    }
-
-    fn process(&self) -> &Process {
-        self.process.as_ref().expect("the member was not killed")
     }
 }
 

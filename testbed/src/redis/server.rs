@@ -5,7 +5,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -13,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::{Pace, ServerClock};
+use crate::instance::Instance;
 use crate::process::Process;
 use crate::pulse::{TIMEOUT, pulse};
 
@@ -50,14 +50,13 @@ pub(super) struct Server {
     folder: PathBuf,
     login: Option<Login>,
     clock: Option<ServerClock>,
-    process: Option<Process>,
-    paused: AtomicBool,
+    instance: Instance,
 }
 
 impl Server {
     pub(super) fn new(folder: PathBuf, login: Option<Login>) -> Self {
         fs::create_dir_all(&folder).expect("temporary folders can be written");
-        Self { folder, login, clock: None, process: None, paused: AtomicBool::new(false) }
+        Self { folder, login, clock: None, instance: Instance::default() }
     }
 
     /// Gives it a clock of its own.
@@ -85,7 +84,7 @@ impl Server {
             connection.set_read_timeout(Some(TIMEOUT))?;
             Ok(connection)
         };
-        pulse(connect, "PING\r\n")
+        pulse(connect, b"PING\r\n")
     }
 
     /// Starts the process, or starts it again.
@@ -103,15 +102,14 @@ impl Server {
         }
         let process = Process::spawn(&mut command, &self.log())
             .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
-        self.process = Some(process);
+        self.instance.put(process);
     }
 
     /// Waits until it answers. If it does not, its output is shown.
     pub(super) async fn comes_up(&mut self) -> bool {
         let give_up = Instant::now() + START_WAIT;
         loop {
-            let process = self.process.as_mut().expect("it was started");
-            if process.exited().is_some() || Instant::now() > give_up {
+            if self.instance.exited().is_some() || Instant::now() > give_up {
                 eprintln!("{}", fs::read_to_string(self.log()).unwrap_or_default());
                 return false;
             }
@@ -124,32 +122,27 @@ impl Server {
 
     /// Whether it is there and not paused.
     pub(super) fn runs(&self) -> bool {
-        self.process.is_some() && !self.paused.load(Ordering::Relaxed)
+        self.instance.runs()
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.process().id()
+        self.instance.id()
     }
 
     pub(super) fn pause(&self) {
-        self.paused.store(true, Ordering::Relaxed);
-        self.process().pause();
+        self.instance.pause();
     }
 
     pub(super) fn resume(&self) {
-        self.process().resume();
-        self.paused.store(false, Ordering::Relaxed);
+        self.instance.resume();
     }
 
     pub(super) fn kill(&mut self) {
-        self.process = None;
-        self.paused = AtomicBool::new(false);
+        self.instance.kill();
     }
 
     pub(super) fn terminate(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            process.terminate();
-        }
+        self.instance.terminate();
     }
 
     /// Sends one command over a connection of its own and returns the whole reply as text.
@@ -214,10 +207,6 @@ impl Server {
 
     fn log(&self) -> PathBuf {
         self.folder.join("log")
-    }
-
-    fn process(&self) -> &Process {
-        self.process.as_ref().expect("the server was not killed")
     }
 }
 

@@ -37,10 +37,16 @@ impl Scratch {
                 return Ok(Self { url, place, file: Some(file) });
             }
             Store::Etcd => format!("{}verify-{id}/", place.prefix()),
+            Store::ZooKeeper => format!("{}/verify-{id}", place.prefix()),
             Store::Postgres | Store::Mysql => format!("{}verify_{id}_", place.prefix()),
             _ => format!("{}verify-{id}:", place.prefix()),
         };
-        let mut url = format!("{base}?prefix={prefix}");
+        // The path of a ZooKeeper is a prefix, too.
+        let end = match place.store {
+            Store::ZooKeeper => base.len() - place.path.len(),
+            _ => base.len(),
+        };
+        let mut url = format!("{}?prefix={prefix}", &base[..end]);
         let kept = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("prefix="));
         for pair in kept {
             url = url + "&" + pair;

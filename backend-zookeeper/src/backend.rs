@@ -1,0 +1,186 @@
+//! The contract, on ZooKeeper.
+
+mod acquire;
+mod line;
+mod look;
+mod release;
+mod relocate;
+mod renew;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Feature, Fencing, KeyPage, KeyWatch, Lease, LockBackend,
+    Operation, Release, Renewal,
+};
+use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::{Error, LockKey};
+
+use crate::claims::Claims;
+use crate::config::ZooKeeperConfig;
+use crate::connection::Servers;
+use crate::error::{BACKEND, Failure};
+use crate::layout::Layout;
+use crate::name::State;
+use crate::session::Sessions;
+use crate::watch::News;
+
+/// Locks on a ZooKeeper ensemble. Clones share connections and sessions.
+#[derive(Clone)]
+pub struct ZooKeeperBackend {
+    layout: Layout,
+    clock: Arc<dyn Clock>,
+    servers: Arc<Servers>,
+    sessions: Arc<Sessions>,
+    claims: Arc<Claims>,
+    news: Arc<News>,
+    /// The shortest and the longest session that the servers allow.
+    range: (Duration, Duration),
+}
+
+impl ZooKeeperBackend {
+    /// Connects to the ensemble at `url`, see [`ZooKeeperConfig::from_url`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`ZooKeeperConfig::from_url`] and [`ZooKeeperBackend::connect_with`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::connect_with(ZooKeeperConfig::from_url(url)?).await
+    }
+
+    /// Connects to the ensemble of `config`, to find out now whether it is there, lets us in, and which TTLs it allows.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](leasehold_core::ErrorKind::Unavailable) if no server can be reached that has a majority with it,
+    /// [`ErrorKind::Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn connect_with(config: ZooKeeperConfig) -> Result<Self, Error> {
+        if config.exposes_password() {
+            tracing::warn!(
+                ?config,
+                "the password crosses the network in the clear: use zookeepers://"
+            );
+        }
+        let (layout, clock) = (config.layout.clone(), Arc::clone(&config.clock));
+        let servers = Arc::new(Servers::new(config)?);
+        let range = servers.range().await.map_err(|failure| {
+            failure.into_error().with_operation(Operation::Connect).with_backend(BACKEND)
+        })?;
+        Ok(Self {
+            layout,
+            sessions: Arc::new(Sessions::new(Arc::clone(&clock))),
+            claims: Arc::new(Claims::new()),
+            news: Arc::new(News::new(Arc::clone(&servers))),
+            clock,
+            servers,
+            range,
+        })
+    }
+
+    /// What is not renewed any more shall not be kept alive by others: a clone may have gone without having released it.
+    fn doubt_strays(&self, now: Instant) {
+        if self.claims.finds_strays(now) {
+            self.sessions.doubt();
+        }
+    }
+}
+
+/// The error of an operation on `key`.
+fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
+    failure.into_error().with_operation(operation).with_key(key).with_backend(BACKEND)
+}
+
+#[async_trait]
+impl LockBackend for ZooKeeperBackend {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new(BACKEND, Fencing::Strict)
+            .with(Feature::ForceRelease)
+            .with(Feature::Inspect)
+            .with(Feature::List)
+            .with(Feature::Push)
+            .with(Feature::Queue)
+            .with(Feature::Revocation)
+            .with(Feature::Sessions)
+            .with(Feature::SpareTokens)
+            .with(Feature::Units)
+            .with_ttl_range(self.range.0, self.range.1)
+            .with_ttl_granularity(self.servers.config().tick)
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.acquire(claim).await;
+        attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let renewed = self.renew_all(std::slice::from_ref(lease)).await;
+        renewed.into_iter().next().expect("one result for one lease")
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let released = self.end(lease).await;
+        released.map_err(|failure| context(failure, Operation::Release, lease.key()))
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        self.renew_leases(leases).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.news.observe(&self.layout, key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.news.watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        let watch = self.news.watch_lease(lease);
+        if let Some(known) = self.claims.find(lease).filter(|known| known.state == State::Held)
+            && let Some(name) = known.name
+        {
+            self.news.holds(lease, self.layout.node(lease.key(), &name));
+        }
+        watch
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        self.describe(key).await.map_err(|failure| context(failure, Operation::Inspect, key))
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        self.names(prefix, after).await.map_err(|failure| {
+            failure.into_error().with_operation(Operation::List).with_backend(BACKEND)
+        })
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        self.end_all(key).await.map_err(|failure| context(failure, Operation::ForceRelease, key))
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        self.ask_back(key).await.map_err(|failure| context(failure, Operation::Revoke, key))
+    }
+
+    async fn close(&self) {
+        self.servers.close().await;
+    }
+}
+
+impl fmt::Debug for ZooKeeperBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperBackend").field("servers", &self.servers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,229 @@
+//! Taking locks.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use leasehold_core::backend::{Attempt, Claim, Contention, Grant, Patience, Tenure};
+use leasehold_core::clock::Instant;
+use leasehold_core::{Error, ErrorKind};
+use zookeeper_client::Stat;
+
+use super::ZooKeeperBackend;
+use super::relocate::{Guard, Made, Move};
+use crate::entry::{self, SHIFT, token};
+use crate::error::Failure;
+use crate::layout::tag;
+use crate::name::{Name, State};
+use crate::queue::{Queue, Verdict};
+use crate::session::Hook;
+
+/// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
+const MAX_TRIES: usize = 64;
+
+/// When to try again after that.
+const AFTER_LOSING: Duration = Duration::from_millis(5);
+
+/// An attempt under way.
+pub(super) struct Trial<'a> {
+    pub(super) claim: &'a Claim,
+    pub(super) sent_at: Instant,
+    /// How long its place in line is kept, once it has one, whatever becomes of the attempt then.
+    pub(super) place: Option<Duration>,
+}
+
+impl ZooKeeperBackend {
+    /// One attempt to acquire; a claim that waits stands in line if it is refused.
+    pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Failure> {
+        let sent_at = self.clock.now();
+        self.doubt_strays(sent_at);
+        let lease = claim.lease();
+        let is_new = self.claims.ask(lease, sent_at).is_none();
+        let mut trial = Trial { claim, sent_at, place: None };
+        let attempt = self.attempt(&mut trial, is_new).await;
+        let attempt = match attempt {
+            Err(failure) if trial.place.is_some() => {
+                Err(failure.after("it stands in line, and the next request was not applied"))
+            }
+            attempt => attempt,
+        };
+        let leaves_something = trial.place.is_some()
+            || matches!(attempt, Ok(Attempt::Granted(_)) | Err(Failure::Unknown(_)));
+        if is_new && !leaves_something {
+            self.claims.forget(lease);
+        }
+        attempt
+    }
+
+    async fn attempt(&self, trial: &mut Trial<'_>, is_new: bool) -> Result<Attempt, Failure> {
+        let (claim, lease) = (trial.claim, trial.claim.lease());
+        if is_new && lease.tenure() == Tenure::Kept {
+            // Most often the lock is free: its node is made, and found to be the first, in one round trip.
+            match self.join(trial).await {
+                // A session that we took for alive has ended. Nothing was applied.
+                Err(Failure::SessionGone(_)) => {}
+                joined => return joined,
+            }
+        }
+        self.settle(lease).await?;
+        for _ in 0..MAX_TRIES {
+            let queue = self.queue(claim.key()).await?;
+            let attempt = match queue.entry(&tag(lease)) {
+                Some(own) => self.go_on(trial, &queue, own).await,
+                None => self.enter(trial, &queue).await,
+            };
+            match attempt {
+                Err(Failure::Mismatch(_) | Failure::SessionGone(_)) => {}
+                attempt => return attempt,
+            }
+        }
+        Ok(Attempt::Held(Contention::new().with_retry_after(AFTER_LOSING)))
+    }
+
+    /// Makes a node without a look before.
+    async fn join(&self, trial: &mut Trial<'_>) -> Result<Attempt, Failure> {
+        let lease = trial.claim.lease();
+        let hook = self.hook(lease).await?;
+        let made = self.make(lease, &hook, State::Held, &entry::held(lease)).await?;
+        self.decide(trial, hook, made).await
+    }
+
+    /// Makes a node where it has none: for a claim that will be refused in line, or not at all.
+    async fn enter(&self, trial: &mut Trial<'_>, queue: &Queue) -> Result<Attempt, Failure> {
+        let (claim, lease) = (trial.claim, trial.claim.lease());
+        let last = Name::last(&tag(lease), claim.share());
+        match queue.verdict(&last) {
+            Verdict::OtherKind => Err(other_kind(claim)),
+            Verdict::Refused if claim.patience() == Patience::Leaves => {
+                Ok(Attempt::Held(self.contention(claim.key(), queue, &last).await))
+            }
+            Verdict::Refused => {
+                let hook = self.place_hook(claim).await?;
+                let data = entry::queued(&self.waiting_lease(claim));
+                let made = self.make(lease, &hook, State::Queued, &data).await?;
+                drop(hook);
+                trial.place = Some(self.kept_for(claim));
+                self.go_on(trial, &made.queue, &made.own).await
+            }
+            Verdict::Admitted => self.join(trial).await,
+        }
+    }
+
+    /// What becomes of a claim whose node was just made as that of a holder.
+    async fn decide(
+        &self,
+        trial: &mut Trial<'_>,
+        hook: Hook,
+        made: Made,
+    ) -> Result<Attempt, Failure> {
+        let claim = trial.claim;
+        let Made { own, stat, queue } = made;
+        let verdict = queue.verdict(&own);
+        let is_first = queue.entry(&own.tag).is_none_or(|first| first.text == own.text);
+        if verdict == Verdict::Admitted && is_first && !queue.has_other_limits(own.share) {
+            return self.granted(trial, &hook, &queue, &own, &stat).await;
+        }
+        // What follows may have to connect to the session again.
+        drop(hook);
+        let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
+        if let Some(first) = first {
+            // Another client has asked for the same lease.
+            self.take_back(claim, &own).await?;
+            return self.go_on(trial, &queue, &first).await;
+        }
+        match verdict {
+            Verdict::OtherKind => {
+                self.take_back(claim, &own).await?;
+                Err(other_kind(claim))
+            }
+            Verdict::Refused if claim.patience() == Patience::Leaves => {
+                let contention = self.contention(claim.key(), &queue, &own);
+                let (gone, contention) = tokio::join!(self.take_back(claim, &own), contention);
+                gone?;
+                Ok(Attempt::Held(contention))
+            }
+            Verdict::Refused => self.stand_in_line(trial, &queue, &own).await,
+            // Those who came before, and name another limit, may be admitted at the same time.
+            Verdict::Admitted => self.go_on(trial, &queue, &own).await,
+        }
+    }
+
+    /// What becomes of a claim that has a node.
+    async fn go_on(
+        &self,
+        trial: &mut Trial<'_>,
+        queue: &Queue,
+        own: &Name,
+    ) -> Result<Attempt, Failure> {
+        let (claim, lease) = (trial.claim, trial.claim.lease());
+        match queue.verdict(own) {
+            Verdict::Admitted => {}
+            Verdict::OtherKind => return Err(other_kind(claim)),
+            Verdict::Refused if claim.patience() == Patience::Leaves => {
+                return Ok(Attempt::Held(self.contention(claim.key(), queue, own).await));
+            }
+            Verdict::Refused => return self.stand_in_line(trial, queue, own).await,
+        }
+        // One that holds already takes no more units.
+        let lease = lease.clone().with_share(claim.share().capped_by(own.share));
+        let to = own.changed(lease.share(), State::Held);
+        let hook = self.hook(&lease).await?;
+        let guard = match own.state {
+            None => Guard::None,
+            Some(_) if queue.has_other_limits(own.share) => Guard::Passes(queue.version),
+            Some(_) => Guard::Unpassed(queue.version),
+        };
+        let data = &entry::held(&lease);
+        let step = Move { from: own, to: &to, state: State::Held, data, guard, is_touched: false };
+        let moved = self.relocate(&lease, &hook, step).await?;
+        self.granted(trial, &hook, queue, &to, &moved).await
+    }
+
+    async fn granted(
+        &self,
+        trial: &Trial<'_>,
+        hook: &Hook,
+        queue: &Queue,
+        own: &Name,
+        stat: &Stat,
+    ) -> Result<Attempt, Failure> {
+        let (claim, lease) = (trial.claim, trial.claim.lease());
+        if queue.is_asked && queue.holders().all(|holder| holder.tag == own.tag) {
+            // The holder that was asked to finish has done so.
+            self.clear_request(claim.key())
+                .await
+                .map_err(|failure| failure.after("it is granted"))?;
+        }
+        if lease.tenure() == Tenure::Fixed {
+            hook.session.close().await;
+        }
+        self.claims.renew(lease, trial.sent_at);
+        self.news.holds(lease, self.layout.node(claim.key(), &own.text));
+        let number = NonZeroU64::new(token(stat.czxid)).ok_or_else(senseless)?;
+        let spare = claim.spare_tokens().min((1 << SHIFT) - 1);
+        let grant = Grant::new(number).with_spare_tokens(spare);
+        let good_for = hook.good_until.since(trial.sent_at);
+        Ok(Attempt::Granted(if good_for < lease.ttl() { grant.with_ttl(good_for) } else { grant }))
+    }
+
+    /// Deletes the node of a claim that is refused and does not wait.
+    async fn take_back(&self, claim: &Claim, own: &Name) -> Result<(), Failure> {
+        let lease = claim.lease();
+        let gone = self.drop_node(lease, &own.text).await;
+        if lease.tenure() == Tenure::Fixed
+            && let Some(session) = self.claims.find(lease).and_then(|known| known.session)
+        {
+            session.close().await;
+        }
+        gone.map(drop).map_err(|failure| failure.after("its node was made and not deleted"))
+    }
+}
+
+fn other_kind(claim: &Claim) -> Failure {
+    let message = "it is held as a lock of another kind";
+    Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
+}
+
+fn senseless() -> Failure {
+    let message = "the reply makes no sense, outcome unknown";
+    Failure::Final(Error::new(ErrorKind::Unexpected, message))
+}

@@ -1,0 +1,73 @@
+//! Standing in line for a lock.
+
+use std::time::Duration;
+
+use leasehold_core::backend::{Attempt, CalledBy, Claim, Lease};
+
+use super::ZooKeeperBackend;
+use super::acquire::Trial;
+use super::relocate::{Guard, Move};
+use crate::entry;
+use crate::error::Failure;
+use crate::name::{Name, State};
+use crate::queue::Queue;
+use crate::session::{Hook, Use};
+use crate::watch::Target;
+
+/// How long the place of a claim is kept that only waits: an election eats shorter ones.
+const PLACE: Duration = Duration::from_secs(10);
+
+impl ZooKeeperBackend {
+    /// Keeps the place in the queue of a claim that has a node, as a waiter's.
+    pub(super) async fn stand_in_line(
+        &self,
+        trial: &mut Trial<'_>,
+        queue: &Queue,
+        own: &Name,
+    ) -> Result<Attempt, Failure> {
+        let (claim, lease) = (trial.claim, trial.claim.lease());
+        let hook = self.place_hook(claim).await?;
+        let to = own.changed(own.share, State::Queued);
+        let known = self.claims.find(lease).and_then(|known| known.session);
+        if to != *own || known.is_none_or(|session| session.id != hook.id()) {
+            let data = &entry::queued(&self.waiting_lease(claim));
+            let (state, guard) = (State::Queued, Guard::None);
+            let step = Move { from: own, to: &to, state, data, guard, is_touched: false };
+            if let Err(failure) = self.relocate(lease, &hook, step).await {
+                return Err(match failure {
+                    Failure::Unknown(_) => failure.after("it stands in line"),
+                    failure => failure,
+                });
+            }
+        }
+        trial.place = Some(self.kept_for(claim));
+        let target = match queue.predecessor(&to) {
+            Some(before) => Target::Node(self.layout.node(claim.key(), &before.text)),
+            None => Target::Children(self.layout.lock(claim.key()), queue.changed),
+        };
+        let is_told = self.news.waits(lease, self.layout.node(claim.key(), &to.text), target);
+        let contention = self.contention(claim.key(), queue, &to).await;
+        let contention = contention.with_place(hook.good_until.since(trial.sent_at));
+        Ok(Attempt::Held(if is_told {
+            contention.with_called_by(CalledBy::Key)
+        } else {
+            contention
+        }))
+    }
+
+    /// The session with which the place of a claim ends.
+    pub(super) async fn place_hook(&self, claim: &Claim) -> Result<Hook, Failure> {
+        self.sessions.current(&self.servers, Use::Places, self.kept_for(claim)).await
+    }
+
+    /// How long the place of a claim is kept without another attempt.
+    pub(super) fn kept_for(&self, claim: &Claim) -> Duration {
+        let place = claim.place().unwrap_or_else(|| PLACE.min(claim.lease().ttl()));
+        place.clamp(self.range.0, self.range.1)
+    }
+
+    /// What the data of a waiter say: how long its place is kept.
+    pub(super) fn waiting_lease(&self, claim: &Claim) -> Lease {
+        claim.lease().clone().with_ttl(self.kept_for(claim))
+    }
+}

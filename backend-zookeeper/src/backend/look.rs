@@ -1,0 +1,147 @@
+//! What the store knows about locks: who holds and queues.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::LockKey;
+use leasehold_core::admin::Inspection;
+use leasehold_core::backend::{Contention, KeyPage};
+
+use super::ZooKeeperBackend;
+use crate::connection::Link;
+use crate::entry::{Entry, token};
+use crate::error::Failure;
+use crate::layout;
+use crate::name::Name;
+use crate::queue::Queue;
+
+/// How many locks one page of a list looks at.
+const LOCKS_PER_PAGE: usize = 256;
+
+/// How many waiters an inspection lists: more than fit on a screen, and a short reply.
+const LISTED: usize = 128;
+
+/// Of how many holders an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many.
+const HOLDERS_OF_A_HINT: usize = 16;
+
+impl ZooKeeperBackend {
+    /// All who hold and queue for `key`, as the leader knows them now.
+    pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
+        let node = self.layout.lock(key);
+        let link = self.servers.main().await?;
+        let client = link.client();
+        // The server passes the first on to the leader, and has all that the leader had then before it answers the second.
+        let (sync, children) = (client.sync(&node), client.get_children(&node));
+        let (synced, children) = tokio::join!(link.reply(sync), link.reply(children));
+        synced.map_err(Failure::of_a_look)?;
+        match children {
+            Ok((children, stat)) => Ok(Queue::new(&children, &stat)),
+            Err(failure) if failure.is_absence() => Ok(Queue::default()),
+            Err(failure) => Err(failure.of_a_look()),
+        }
+    }
+
+    /// The entries of `key` with these names. Some may have gone.
+    pub(super) async fn entries(
+        &self,
+        key: &LockKey,
+        names: impl IntoIterator<Item = &Name>,
+    ) -> Result<Vec<Entry>, Failure> {
+        let link = self.servers.main().await?;
+        let nodes = names.into_iter().map(|name| (name, self.layout.node(key, &name.text)));
+        let nodes: Vec<(&Name, String)> = nodes.collect();
+        let entries = join_all(nodes.iter().map(|(name, node)| read(&link, name, node))).await;
+        let found: Result<Vec<_>, Failure> = entries.into_iter().collect();
+        Ok(found.map_err(Failure::of_a_look)?.into_iter().flatten().collect())
+    }
+
+    /// What is known about a holder who is in the way of the claim with this entry. If that cannot be found out, nothing.
+    pub(super) async fn contention(&self, key: &LockKey, queue: &Queue, own: &Name) -> Contention {
+        let holders = queue.holders().filter(|holder| holder.text != own.text);
+        let entries = self.entries(key, holders.take(HOLDERS_OF_A_HINT)).await.unwrap_or_default();
+        let (waits, holds): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::is_queued);
+        let ends = |entry: &&Entry| entry.ttl().unwrap_or(Duration::MAX);
+        let holder = holds.iter().min_by_key(ends).map(Entry::holder);
+        let contention = holder.into_iter().fold(Contention::new(), Contention::with_holder);
+        // A place at the head of the line ends then, unless its owner asks again.
+        let place = waits.iter().filter_map(Entry::ttl).min();
+        place.into_iter().fold(contention, Contention::with_retry_after)
+    }
+
+    /// Who holds `key`.
+    pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
+        let queue = self.queue(key).await?;
+        let holders: Vec<&Name> = queue.holders().collect();
+        let is_first = |name: &Name| holders.iter().any(|holder| holder.text == name.text);
+        let others = queue.all().iter().filter(|name| !is_first(name)).take(LISTED);
+        let entries = self.entries(key, holders.iter().copied().chain(others)).await?;
+        let (held, waits): (Vec<Entry>, Vec<Entry>) =
+            entries.into_iter().partition(|entry| is_first(&entry.name) && !entry.is_queued());
+        let last = match held.iter().map(Entry::token).max() {
+            Some(newest) => newest,
+            None => token(queue.changed),
+        };
+        let waiting = u64::try_from(queue.all().len() - held.len()).unwrap_or(u64::MAX);
+        let inspection = Inspection::free()
+            .with_last_token((last > 0).then_some(last))
+            .with_queue(waiting, waits.iter().take(LISTED).map(Entry::waiter).collect());
+        let holders = held.iter().map(Entry::holder);
+        Ok(holders.fold(inspection, Inspection::with_holder))
+    }
+
+    /// The locks that are held or queued for, as [`list`](leasehold_core::backend::LockBackend::list) tells them.
+    pub(super) async fn names(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> Result<KeyPage, Failure> {
+        let (link, root) = (self.servers.main().await?, self.layout.prefix());
+        let (sync, children) = (link.client().sync(root), link.client().list_children(root));
+        let (synced, children) = tokio::join!(link.reply(sync), link.reply(children));
+        synced.map_err(Failure::of_a_look)?;
+        let children = match children {
+            Ok(children) => children,
+            Err(failure) if failure.is_absence() => return Ok(KeyPage::new(Vec::new())),
+            Err(failure) => return Err(failure.of_a_look()),
+        };
+        let locks = children.iter().filter_map(|child| layout::lock_of(child));
+        let mut locks: Vec<LockKey> = locks
+            .filter(|lock| lock.as_str().starts_with(prefix))
+            .filter(|lock| after.is_none_or(|after| lock.as_str() > after))
+            .collect();
+        locks.sort_unstable();
+        let is_last = locks.len() <= LOCKS_PER_PAGE;
+        locks.truncate(LOCKS_PER_PAGE);
+        let next = locks.last().filter(|_| !is_last).map(ToString::to_string);
+        let nodes: Vec<String> = locks.iter().map(|lock| self.layout.lock(lock)).collect();
+        let used = join_all(nodes.iter().map(|node| is_in_use(&link, node))).await;
+        let used: Result<Vec<bool>, Failure> = used.into_iter().collect();
+        let used = used.map_err(Failure::of_a_look)?;
+        let used = locks.into_iter().zip(used).filter_map(|(lock, used)| used.then_some(lock));
+        Ok(KeyPage::new(used.collect()).with_next(next))
+    }
+}
+
+/// Asks when it is called, and takes the reply when it is polled.
+pub(super) fn read<'a>(
+    link: &'a Link,
+    name: &'a Name,
+    node: &str,
+) -> impl Future<Output = Result<Option<Entry>, Failure>> + use<'a> {
+    let reply = link.client().get_data(node);
+    async move {
+        match link.reply(reply).await {
+            Ok((data, stat)) => Ok(Some(Entry::new(name.clone(), data, stat))),
+            Err(failure) if failure.is_absence() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+async fn is_in_use(link: &Link, node: &str) -> Result<bool, Failure> {
+    match link.reply(link.client().list_children(node)).await {
+        Ok(children) => Ok(children.iter().any(|name| Name::read(name).is_some())),
+        Err(failure) if failure.is_absence() => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}

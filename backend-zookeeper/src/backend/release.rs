@@ -1,0 +1,175 @@
+//! Giving locks back, taking them away, and asking for them.
+
+use std::time::Duration;
+
+use leasehold_core::admin::{ForcedRelease, Revocation};
+use leasehold_core::backend::{Lease, Release};
+use leasehold_core::{Error, ErrorKind, LockKey};
+use zookeeper_client::CreateMode;
+
+use super::ZooKeeperBackend;
+use crate::entry::{Entry, REVOKE, token};
+use crate::error::{self, Failure};
+use crate::layout::tag;
+use crate::name::{Name, State};
+
+/// How often others may change the queue under our hands.
+const MAX_TRIES: usize = 16;
+
+impl ZooKeeperBackend {
+    /// Deletes the node of a lease, whether it holds or queues.
+    pub(super) async fn end(&self, lease: &Lease) -> Result<Release, Failure> {
+        let mut releasing = Releasing { backend: self, lease, done: false };
+        let released = self.delete(lease).await;
+        releasing.done = released.is_ok();
+        released
+    }
+
+    async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
+        if let Some(known) = self.claims.find(lease).filter(|known| !known.in_doubt)
+            && let Some(name) = known.name
+            && self.drop_node(lease, &name).await?
+        {
+            self.claims.forget(lease);
+            return Ok(match known.state {
+                State::Held => Release::Released,
+                State::Queued => Release::NotHeld,
+            });
+        }
+        self.settle(lease).await?;
+        let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
+        let own: Vec<&Name> = queue.all().iter().filter(|entry| entry.tag == tag).collect();
+        let mut released = Release::NotHeld;
+        for entry in self.entries(lease.key(), own).await? {
+            let is_held = queue.holders().any(|it| it.text == entry.name.text);
+            if self.drop_node(lease, &entry.name.text).await? && is_held && !entry.is_queued() {
+                released = Release::Released;
+            }
+        }
+        self.claims.forget(lease);
+        Ok(released)
+    }
+
+    /// Those who hold `key`, and nobody who only is first in line.
+    async fn holders(&self, key: &LockKey) -> Result<Vec<Entry>, Failure> {
+        let queue = self.queue(key).await?;
+        let mut entries = self.entries(key, queue.holders()).await?;
+        entries.retain(|entry| !entry.is_queued());
+        Ok(entries)
+    }
+
+    /// Ends all who hold `key`.
+    pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
+        for _ in 0..MAX_TRIES {
+            let holders = self.holders(key).await?;
+            let Some(newest) = holders.iter().map(|holder| holder.stat.czxid).max() else {
+                return Ok(ForcedRelease::new());
+            };
+            let link = self.servers.main().await?;
+            let deleting = || {
+                let mut multi = link.client().new_multi_writer();
+                for holder in &holders {
+                    let node = self.layout.node(key, &holder.name.text);
+                    multi.add_delete(&node, Some(holder.stat.version))?;
+                }
+                Ok(multi.commit())
+            };
+            let deleting = deleting().map_err(error::request)?;
+            match link.reply(deleting).await {
+                Ok(_) => {
+                    let forced = ForcedRelease::new().with_min_token(token(newest + 1));
+                    let ended = holders.iter().map(Entry::holder);
+                    return Ok(ended.fold(forced, ForcedRelease::with_ended));
+                }
+                Err(Failure::Mismatch(_)) => {}
+                Err(failure) => return Err(unknown(failure)),
+            }
+        }
+        Err(too_busy())
+    }
+
+    /// Asks all who hold `key` to finish early.
+    ///
+    /// The request is a node of a session of its own. It ends with that, or is cleared by a claim that finds the lock free. Curator's
+    /// holders are asked as Curator does it.
+    pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
+        for _ in 0..MAX_TRIES {
+            let holders = self.holders(key).await?;
+            if holders.is_empty() {
+                return Ok(Revocation::NotHeld);
+            }
+            self.clear_request(key).await?;
+            match self.write_request(key, &holders).await {
+                Ok(()) => return Ok(Revocation::Requested),
+                Err(Failure::Mismatch(_)) => {}
+                Err(failure) => return Err(unknown(failure)),
+            }
+        }
+        Err(too_busy())
+    }
+
+    async fn write_request(&self, key: &LockKey, holders: &[Entry]) -> Result<(), Failure> {
+        // Until the last of them would end without renewal; Curator's hold for as long as they like.
+        let ends = |holder: &Entry| holder.ttl().unwrap_or(Duration::MAX);
+        let longest = holders.iter().map(ends).max().unwrap_or_default();
+        let longest = longest.clamp(self.range.0, self.range.1);
+        let hook = self.sessions.own(&self.servers, longest).await?;
+        let writing = || {
+            let mut multi = hook.link.client().new_multi_writer();
+            let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
+            multi.add_create(&self.layout.revocation(key), b"", &options)?;
+            for holder in holders {
+                let node = self.layout.node(key, &holder.name.text);
+                // Those who watch their nodes hear of it now.
+                let data = if holder.is_foreign() { REVOKE } else { &holder.data };
+                multi.add_set_data(&node, data, Some(holder.stat.version))?;
+            }
+            Ok(multi.commit())
+        };
+        let writing = writing().map_err(error::request)?;
+        let written = hook.link.reply(writing).await;
+        hook.session.close().await;
+        written.map(drop)
+    }
+
+    /// Takes back the request to those who hold `key`, if there is one.
+    pub(super) async fn clear_request(&self, key: &LockKey) -> Result<(), Failure> {
+        let link = self.servers.main().await?;
+        match link.reply(link.client().delete(&self.layout.revocation(key), None)).await {
+            Err(failure) if !failure.is_absence() => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A release under way. What could not be deleted must not be kept alive with others.
+struct Releasing<'a> {
+    backend: &'a ZooKeeperBackend,
+    lease: &'a Lease,
+    done: bool,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        if !self.done {
+            self.backend.sessions.doubt();
+            self.backend.claims.leave(self.lease);
+        }
+    }
+}
+
+/// The failure of a request whose effect does not hang on the session that made it.
+pub(super) fn unknown(failure: Failure) -> Failure {
+    match failure {
+        Failure::SessionGone(error) => {
+            let message = "the connection's session has expired, outcome unknown";
+            Failure::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
+        }
+        failure => failure,
+    }
+}
+
+fn too_busy() -> Failure {
+    let message = "the lock changes hands too fast: try again";
+    Failure::Final(Error::new(ErrorKind::Unavailable, message))
+}

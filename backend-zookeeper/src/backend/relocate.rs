@@ -1,0 +1,204 @@
+//! Making nodes, and moving them from one session to another.
+
+use leasehold_core::backend::{Lease, Tenure};
+use leasehold_core::{Error, ErrorKind, LockKey};
+use zookeeper_client::{CreateMode, MultiWriteResult, Stat};
+
+use super::ZooKeeperBackend;
+use crate::error::Failure;
+use crate::layout::tag;
+use crate::name::{LAST_NUMBER, Name, State};
+use crate::queue::Queue;
+use crate::session::{Hook, Use};
+
+/// What a grant of units compares and changes, beside the node itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Guard {
+    /// Nothing: the order alone tells.
+    None,
+    /// That no claim was granted past it, under another limit, since this version.
+    Unpassed(i32),
+    /// The same, and tells those who compare.
+    Passes(i32),
+}
+
+/// How a node is moved.
+pub(super) struct Move<'a> {
+    pub(super) from: &'a Name,
+    pub(super) to: &'a Name,
+    pub(super) state: State,
+    pub(super) data: &'a [u8],
+    pub(super) guard: Guard,
+    /// Its data were written since it was made, as those of a holder that is asked to finish.
+    pub(super) is_touched: bool,
+}
+
+/// A node that was made, and all who hold and queue then.
+pub(super) struct Made {
+    pub(super) own: Name,
+    pub(super) stat: Stat,
+    pub(super) queue: Queue,
+}
+
+impl ZooKeeperBackend {
+    /// A session for a lease that is granted.
+    pub(super) async fn hook(&self, lease: &Lease) -> Result<Hook, Failure> {
+        match lease.tenure() {
+            Tenure::Kept => self.sessions.current(&self.servers, Use::Locks, lease.ttl()).await,
+            Tenure::Fixed => self.sessions.own(&self.servers, lease.ttl()).await,
+        }
+    }
+
+    /// What was asked for a lease has come, or comes no more.
+    pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
+        let known = self.claims.find(lease).filter(|known| known.in_doubt);
+        if let Some(session) = known.and_then(|known| known.session) {
+            self.sessions.settle(&self.servers, &session).await?;
+            if lease.tenure() == Tenure::Fixed {
+                session.close().await;
+            }
+            self.claims.settle(lease);
+        }
+        Ok(())
+    }
+
+    /// Makes the node of a lease, at the end of the line, and looks who is before it: one round trip.
+    pub(super) async fn make(
+        &self,
+        lease: &Lease,
+        hook: &Hook,
+        state: State,
+        data: &[u8],
+    ) -> Result<Made, Failure> {
+        match self.try_make(lease, hook, state, data).await {
+            Err(failure) if failure.is_absence() => {
+                self.make_lock(lease.key(), hook).await?;
+                self.try_make(lease, hook, state, data).await
+            }
+            made => made,
+        }
+    }
+
+    async fn try_make(
+        &self,
+        lease: &Lease,
+        hook: &Hook,
+        state: State,
+        data: &[u8],
+    ) -> Result<Made, Failure> {
+        let head = Name::head(&tag(lease), lease.share(), state);
+        let (node, lock) = (self.layout.node(lease.key(), &head), self.layout.lock(lease.key()));
+        let (link, client) = (&hook.link, hook.link.client());
+        let options = CreateMode::EphemeralSequential.with_acls(self.servers.config().acls());
+        self.claims.sends(lease, &hook.session);
+        let (create, look) = (client.create(&node, data, &options), client.get_children(&lock));
+        let (created, looked) = tokio::join!(link.reply(create), link.reply(look));
+        let (stat, number) = match created {
+            Ok(created) => created,
+            Err(failure) => {
+                if !matches!(failure, Failure::Unknown(_)) {
+                    self.claims.settle(lease);
+                }
+                return Err(failure);
+            }
+        };
+        let name = format!("{head}{number}");
+        self.claims.lies(lease, &name, state, &hook.session);
+        let Some(own) = Name::read(&name).filter(|own| own.number < LAST_NUMBER) else {
+            self.drop_node(lease, &name).await?;
+            let message = "the numbers of this lock are used up: delete its node while it is free";
+            return Err(Failure::Final(Error::new(ErrorKind::Refused, message)));
+        };
+        let looked = looked
+            .map_err(|failure| failure.after("its node was made, and the next request failed"));
+        let (children, dir) = looked?;
+        Ok(Made { own, stat, queue: Queue::new(&children, &dir) })
+    }
+
+    /// Makes the node of a lock, a container, and those above it.
+    async fn make_lock(&self, key: &LockKey, hook: &Hook) -> Result<(), Failure> {
+        let (link, client, lock) = (&hook.link, hook.link.client(), self.layout.lock(key));
+        let acls = self.servers.config().acls();
+        let container = CreateMode::Container.with_acls(acls);
+        for _ in 0..2 {
+            match link.reply(client.create(&lock, b"", &container)).await {
+                Err(failure) if failure.is_absence() => {
+                    let above = CreateMode::Persistent.with_acls(acls);
+                    let made = link.reply(client.mkdir(self.layout.prefix(), &above)).await;
+                    made.map_err(Failure::of_a_look)?;
+                }
+                Ok(_) | Err(Failure::Mismatch(_)) => return Ok(()),
+                Err(failure) => return Err(failure.of_a_look()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the node of a lease to a session, perhaps under another name, with the same number: one atomic step.
+    pub(super) async fn relocate(
+        &self,
+        lease: &Lease,
+        hook: &Hook,
+        step: Move<'_>,
+    ) -> Result<Stat, Failure> {
+        let Move { from, to, state, data, guard, is_touched } = step;
+        let (lock, key) = (self.layout.lock(lease.key()), lease.key());
+        let (before, node) = (self.layout.node(key, &from.text), self.layout.node(key, &to.text));
+        let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
+        let writing = || {
+            let mut multi = hook.link.client().new_multi_writer();
+            match guard {
+                Guard::None => {}
+                Guard::Unpassed(version) => multi.add_check_version(&lock, version)?,
+                Guard::Passes(version) => multi.add_set_data(&lock, b"", Some(version))?,
+            }
+            multi.add_delete(&before, None)?;
+            multi.add_create(&node, data, &options)?;
+            if is_touched {
+                multi.add_set_data(&node, data, None)?;
+            }
+            self.claims.sends(lease, &hook.session);
+            Ok(multi.commit())
+        };
+        let writing = writing().map_err(crate::error::request)?;
+        let written = match hook.link.reply(writing).await {
+            Ok(written) => written,
+            Err(failure) => {
+                if !matches!(failure, Failure::Unknown(_)) {
+                    self.claims.settle(lease);
+                }
+                return Err(failure);
+            }
+        };
+        self.claims.lies(lease, &to.text, state, &hook.session);
+        let stat = written.into_iter().find_map(|result| match result {
+            MultiWriteResult::Create { stat, .. } => Some(stat),
+            _ => None,
+        });
+        match stat.filter(|stat| !stat.is_invalid()) {
+            Some(stat) => Ok(stat),
+            None => {
+                // Some servers do not tell (ZOOKEEPER-4026).
+                let looked = hook.link.reply(hook.link.client().check_stat(&node)).await;
+                let looked = looked.map_err(|failure| failure.after("the node was moved"))?;
+                looked.ok_or(Failure::Mismatch(zookeeper_client::Error::NoNode))
+            }
+        }
+    }
+
+    /// Deletes a node of ours; `false` if it is not there.
+    pub(super) async fn drop_node(&self, lease: &Lease, name: &str) -> Result<bool, Failure> {
+        let link = self.servers.main().await?;
+        let node = self.layout.node(lease.key(), name);
+        match link.reply(link.client().delete(&node, None)).await {
+            Ok(()) => Ok(true),
+            Err(failure) if failure.is_absence() => Ok(false),
+            // The session of the connection for reads is none of the lease's.
+            Err(Failure::SessionGone(error)) => Err(Failure::Unknown(
+                Error::new(ErrorKind::Indeterminate, "the connection's session has expired")
+                    .with_source(error),
+            )),
+            Err(failure) => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What this client knows of the leases that it has or wants: where they lie, on which session, and whether that is in doubt.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::backend::{Lease, LeaseId, Tenure};
+use leasehold_core::clock::Instant;
+
+use crate::name::State;
+use crate::session::Session;
+use crate::sync::locked;
+
+/// How long after two TTLs a lease that is neither renewed nor asked for any more is forgotten: the server may count its TTL from later
+/// on, as after an election.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+/// How far apart looks through all leases are: however many there are, it costs little.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The leases that this client has or wants.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    known: Mutex<HashMap<LeaseId, Known>>,
+    /// When to look through all of them again.
+    look_at: Mutex<Instant>,
+}
+
+/// A lease of this client's.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The name of its node, as far as is known.
+    pub(crate) name: Option<String>,
+    pub(crate) state: State,
+    /// The session on which that hangs, or on which it was asked for.
+    pub(crate) session: Option<Arc<Session>>,
+    /// A request to create its node may have been applied, or may be yet.
+    pub(crate) in_doubt: bool,
+    /// When it is forgotten, unless it is renewed or asked for before.
+    until: Instant,
+    /// By when it ends for who holds it or waits, unless that one is heard of, though others may keep its session alive.
+    /// `None` if that need not be told, or was.
+    kept_until: Option<Instant>,
+}
+
+impl Claims {
+    pub(crate) fn new() -> Self {
+        Self { known: Mutex::default(), look_at: Mutex::new(Instant::from_zero(Duration::ZERO)) }
+    }
+
+    /// The lease is asked for: what was known of it before.
+    pub(crate) fn ask(&self, lease: &Lease, now: Instant) -> Option<Known> {
+        let mut all = locked(&self.known);
+        let before = all.get(&lease.id()).cloned();
+        let known = all.entry(lease.id()).or_insert_with(|| Known {
+            name: None,
+            state: State::Queued,
+            session: None,
+            in_doubt: false,
+            until: now,
+            kept_until: None,
+        });
+        known.heard_of(lease, now);
+        before
+    }
+
+    pub(crate) fn find(&self, lease: &Lease) -> Option<Known> {
+        locked(&self.known).get(&lease.id()).cloned()
+    }
+
+    /// A request to create the node of a lease is about to leave.
+    pub(crate) fn sends(&self, lease: &Lease, session: &Arc<Session>) {
+        self.change(lease, |known| {
+            known.in_doubt = true;
+            known.session = Some(Arc::clone(session));
+        });
+    }
+
+    /// No such request is under way any more.
+    pub(crate) fn settle(&self, lease: &Lease) {
+        self.change(lease, |known| known.in_doubt = false);
+    }
+
+    /// The node of a lease is this one, and hangs on that session.
+    pub(crate) fn lies(&self, lease: &Lease, name: &str, state: State, session: &Arc<Session>) {
+        self.change(lease, |known| {
+            known.name = Some(name.to_owned());
+            known.state = state;
+            known.session = Some(Arc::clone(session));
+            known.in_doubt = false;
+        });
+    }
+
+    /// The lease was granted or renewed.
+    pub(crate) fn renew(&self, lease: &Lease, now: Instant) {
+        self.change(lease, |known| known.heard_of(lease, now));
+    }
+
+    /// Nothing of the lease is left in the store.
+    pub(crate) fn forget(&self, lease: &Lease) {
+        locked(&self.known).remove(&lease.id());
+    }
+
+    /// The lease is left behind, and that is known: it is none that [`Self::finds_strays`] must find.
+    pub(crate) fn leave(&self, lease: &Lease) {
+        self.change(lease, |known| known.kept_until = None);
+    }
+
+    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the
+    /// same. Those of which nothing was heard for long are forgotten.
+    pub(crate) fn finds_strays(&self, now: Instant) -> bool {
+        {
+            let mut look_at = locked(&self.look_at);
+            if now < *look_at {
+                return false;
+            }
+            *look_at = now + LOOK_EVERY;
+        }
+        let mut found = false;
+        locked(&self.known).retain(|_, known| {
+            found |= known.kept_until.take_if(|until| *until <= now).is_some();
+            now < known.until
+        });
+        found
+    }
+
+    fn change(&self, lease: &Lease, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = locked(&self.known).get_mut(&lease.id()) {
+            change(known);
+        }
+    }
+}
+
+impl Known {
+    fn heard_of(&mut self, lease: &Lease, now: Instant) {
+        self.until = now + lease.ttl() * 2 + FORGOTTEN_AFTER;
+        self.kept_until = (lease.tenure() == Tenure::Kept).then(|| now + lease.ttl());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::LockKey;
+
+    use super::*;
+
+    const NOW: Instant = Instant::from_zero(Duration::from_secs(1_000));
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn lease(tenure: Tenure) -> Lease {
+        Lease::new(&LockKey::new("k").unwrap(), TTL).with_tenure(tenure)
+    }
+
+    #[test]
+    fn a_lease_that_is_never_released_is_forgotten_when_it_must_have_ended() {
+        let (claims, lease) = (Claims::new(), lease(Tenure::Fixed));
+        assert!(claims.ask(&lease, NOW).is_none());
+        assert!(claims.ask(&lease, NOW).is_some());
+
+        claims.finds_strays(NOW + TTL * 2);
+        assert!(claims.find(&lease).is_some());
+
+        claims.finds_strays(NOW + TTL * 2 + FORGOTTEN_AFTER);
+        assert!(claims.find(&lease).is_none());
+    }
+
+    #[test]
+    fn a_lease_that_is_kept_and_not_renewed_is_found_once() {
+        let (claims, kept, left) = (Claims::new(), lease(Tenure::Kept), lease(Tenure::Kept));
+        for lease in [&kept, &left, &lease(Tenure::Fixed)] {
+            claims.ask(lease, NOW);
+        }
+        claims.leave(&left);
+        claims.renew(&kept, NOW + TTL / 2);
+
+        assert!(!claims.finds_strays(NOW + TTL));
+        assert!(claims.finds_strays(NOW + TTL * 2));
+        assert!(!claims.finds_strays(NOW + TTL * 3));
+    }
+}

@@ -1,0 +1,223 @@
+//! An ensemble's URL.
+
+use std::time::Duration;
+
+use leasehold_core::Error;
+use url::{Url, form_urlencoded};
+use zookeeper_client::Connector;
+
+use super::{ZooKeeperConfig, invalid};
+
+const DEFAULT_PORT: u16 = 2181;
+
+/// Reads a URL and what its parameters say.
+pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
+    let (is_secure, rest) = match url.split_once("://") {
+        Some(("zookeeper", rest)) => (false, rest),
+        Some(("zookeepers", rest)) => (true, rest),
+        _ => return Err(invalid("the URL must begin with zookeeper:// or zookeepers://")),
+    };
+    if rest.contains('#') {
+        return Err(invalid("the URL must not have a part after #"));
+    }
+    let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (authority, path) = address.split_once('/').unwrap_or((address, ""));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (Some(user), hosts),
+        None => (None, authority),
+    };
+    let params = Params::read(query)?;
+    let mut config = ZooKeeperConfig::from_servers(hosts.split(','))?;
+    config.is_secure = is_secure;
+    config.connector = with_user(config.connector, user, params.auth)?;
+    config.connector = with_tls(config.connector, is_secure, &params.tls)?;
+    config.has_password = user.is_some();
+    match (path, params.prefix) {
+        ("", None) => {}
+        ("", Some(prefix)) => config = config.prefix(prefix)?,
+        (path, None) => config = config.prefix(format!("/{path}"))?,
+        _ => {
+            return Err(invalid(
+                "the prefix is given twice: as the URL's path and as its parameter",
+            ));
+        }
+    }
+    if let Some(timeout) = params.timeout {
+        config = config.timeout(timeout)?;
+    }
+    if let Some(tick) = params.tick {
+        config = config.tick(tick)?;
+    }
+    Ok(config)
+}
+
+/// The address of a server with its port.
+///
+/// URLs have one host, so each host of ours is read as a URL of its own.
+pub(super) fn address(host: &str) -> Result<String, Error> {
+    let read = Url::parse(&format!("http://{host}"));
+    let url = read.map_err(|error| invalid(format!("the address of a server: {error}")))?;
+    let is_plain = url.path() == "/" && url.query().is_none() && url.username().is_empty();
+    let name = url.host_str().filter(|_| !host.is_empty() && is_plain);
+    let name = name.ok_or_else(|| invalid("the URL names no host, or an empty one"))?;
+    // The port may be the scheme's own, which the reader takes for none.
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| {
+        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    match url.port_or_known_default().filter(|_| has_port).unwrap_or(DEFAULT_PORT) {
+        0 => Err(invalid("the port of a server must not be 0")),
+        port => Ok(format!("{name}:{port}")),
+    }
+}
+
+/// How users prove that they are.
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+enum Auth {
+    #[default]
+    Digest,
+    Sasl,
+}
+
+fn with_user(connector: Connector, user: Option<&str>, auth: Auth) -> Result<Connector, Error> {
+    let Some(user) = user else {
+        return match auth {
+            Auth::Digest => Ok(connector),
+            Auth::Sasl => Err(invalid("auth=sasl in the URL needs a user and a password")),
+        };
+    };
+    let Some((name, password)) = user.split_once(':') else {
+        return Err(invalid("a user in the URL needs a password: user:password@"));
+    };
+    let (name, password) = (decode(name)?, decode(password)?);
+    match auth {
+        Auth::Digest => Ok(connector.with_auth("digest", format!("{name}:{password}").as_bytes())),
+        Auth::Sasl => with_sasl(connector, name, password),
+    }
+}
+
+#[cfg(feature = "sasl")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature, it fails")]
+fn with_sasl(connector: Connector, name: String, password: String) -> Result<Connector, Error> {
+    use zookeeper_client::SaslOptions;
+
+    Ok(connector.with_sasl(SaslOptions::digest_md5(name, password)))
+}
+
+#[cfg(not(feature = "sasl"))]
+fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<Connector, Error> {
+    let message = "SASL needs the Cargo feature `sasl` of leasehold-zookeeper (`zookeeper-sasl` of leasehold)";
+    Err(Error::new(leasehold_core::ErrorKind::Unsupported, message))
+}
+
+/// A part of the URL without its percent signs.
+fn decode(text: &str) -> Result<String, Error> {
+    // What the reader of forms takes for a blank is a plus sign here.
+    let pair = format!("x={}", text.replace('+', "%2B"));
+    let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
+    if text.contains('&') || value.contains('\u{fffd}') {
+        return Err(invalid("user and password in the URL must be percent-encoded"));
+    }
+    Ok(value.into_owned())
+}
+
+/// The parameters of a URL.
+#[derive(Default)]
+struct Params {
+    prefix: Option<String>,
+    timeout: Option<Duration>,
+    tick: Option<Duration>,
+    auth: Auth,
+    tls: TlsFiles,
+}
+
+/// Paths of PEM files.
+#[derive(Default)]
+struct TlsFiles {
+    authority: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
+}
+
+impl Params {
+    fn read(query: &str) -> Result<Self, Error> {
+        let mut params = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = value.into_owned();
+            match (&*name, &*value) {
+                ("prefix", _) => params.prefix = Some(value),
+                ("timeout-ms", _) => params.timeout = Some(millis(&value)?),
+                ("tick-ms", _) => params.tick = Some(millis(&value)?),
+                ("auth", "digest") => params.auth = Auth::Digest,
+                ("auth", "sasl") => params.auth = Auth::Sasl,
+                ("auth", _) => return Err(invalid("auth in the URL must be digest or sasl")),
+                ("ca", _) => params.tls.authority = Some(value),
+                ("cert", _) => params.tls.certificate = Some(value),
+                ("key", _) => params.tls.key = Some(value),
+                _ => {
+                    // Unnamed: after a ? in a password, its rest looks like one.
+                    return Err(invalid(
+                        "the URL has an unknown parameter; known are prefix, timeout-ms, tick-ms, auth, ca, cert, key; \
+                         a ? in a password is written %3F",
+                    ));
+                }
+            }
+        }
+        Ok(params)
+    }
+}
+
+fn millis(value: &str) -> Result<Duration, Error> {
+    let millis =
+        value.parse().map_err(|_| invalid("timeout-ms and tick-ms in the URL must be numbers"))?;
+    Ok(Duration::from_millis(millis))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<Connector, Error> {
+    use zookeeper_client::TlsOptions;
+
+    if !is_secure {
+        return without_tls(connector, files);
+    }
+    // The path may be the rest of a password, and so is not shown.
+    let read = |name: &str, path: &String| {
+        std::fs::read_to_string(path).map_err(|error| {
+            invalid(format!("the file of {name} in the URL cannot be read: {error}"))
+        })
+    };
+    let unusable = |error: zookeeper_client::Error| {
+        invalid(format!("a PEM file of the URL cannot be used: {error}"))
+    };
+    let Some(authority) = &files.authority else {
+        return Err(invalid("zookeepers:// needs ca=…, the path of the PEM file of an authority"));
+    };
+    let mut options = TlsOptions::new().with_pem_ca(&read("ca", authority)?).map_err(unusable)?;
+    match (&files.certificate, &files.key) {
+        (Some(certificate), Some(key)) => {
+            let (certificate, key) = (read("cert", certificate)?, read("key", key)?);
+            options = options.with_pem_identity(&certificate, &key).map_err(unusable)?;
+        }
+        (None, None) => {}
+        _ => return Err(invalid("cert and key in the URL need each other")),
+    }
+    // The client crate asks for a provider of the whole process, which a program with two of them lacks. An application's own stays.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    Ok(connector.with_tls(options))
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(connector: Connector, is_secure: bool, files: &TlsFiles) -> Result<Connector, Error> {
+    if is_secure {
+        let message = "TLS needs the Cargo feature `tls` of leasehold-zookeeper (`zookeeper-tls` of leasehold)";
+        return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
+    }
+    without_tls(connector, files)
+}
+
+fn without_tls(connector: Connector, files: &TlsFiles) -> Result<Connector, Error> {
+    let TlsFiles { authority, certificate, key } = files;
+    if authority.is_some() || certificate.is_some() || key.is_some() {
+        return Err(invalid("ca, cert and key in the URL need zookeepers://"));
+    }
+    Ok(connector)
+}

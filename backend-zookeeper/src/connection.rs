@@ -1,0 +1,419 @@
+//! Connections to the ensemble, each to one server, and the thread that drives them.
+//!
+//! The client crate connects again by itself, and sends then what was asked for meanwhile, also for callers that have gone. So no
+//! connection of ours outlives its first loss: whoever needs one makes another.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use leasehold_core::{Error, ErrorKind};
+use spawns_core::{Spawn, Task};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::select;
+use tokio::sync::{Mutex, watch};
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::timeout;
+use zookeeper_client::{Client, Connector, Error as ClientError, SessionInfo, SessionState};
+
+use crate::config::ZooKeeperConfig;
+use crate::error::{self, Failure};
+use crate::sync::locked;
+
+/// How long the session of the connection for reads and watches lasts without it. Nothing hangs on it, and a server that says nothing
+/// for two fifths of it is given up.
+const READING_SESSION: Duration = Duration::from_secs(5);
+
+/// The shortest TTL, where a server allows shorter ones: the client crate gives a connection attempt two fifths of it.
+pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
+
+/// More than any server allows.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A request, or a connection attempt, that its caller dropped after this long got no reply in the time that it had, most likely.
+/// Long for a healthy ensemble, whose replies take milliseconds.
+const SUSPICIOUS: Duration = Duration::from_millis(300);
+
+/// The servers of an ensemble, one of which is spoken to at a time.
+pub(crate) struct Servers {
+    config: ZooKeeperConfig,
+    driver: Driver,
+    /// Counts up with each change of the server that is spoken to.
+    turn: Arc<AtomicUsize>,
+    /// The connection for all that belongs to no lease's session.
+    main: Mutex<Option<Arc<Link>>>,
+    closed: AtomicBool,
+}
+
+impl Servers {
+    pub(crate) fn new(config: ZooKeeperConfig) -> Result<Self, Error> {
+        Ok(Self {
+            driver: Driver::start()?,
+            config,
+            turn: Arc::default(),
+            main: Mutex::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn config(&self) -> &ZooKeeperConfig {
+        &self.config
+    }
+
+    /// How long a reply is waited for.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// Where tasks run that belong to no caller.
+    pub(crate) fn tasks(&self) -> &Handle {
+        &self.driver.handle
+    }
+
+    /// The connection for all that belongs to no lease's session.
+    pub(crate) async fn main(&self) -> Result<Arc<Link>, Failure> {
+        let connecting = async {
+            let mut main = self.main.lock().await;
+            if let Some(link) = &*main
+                && link.is_alive()
+            {
+                return Ok(Arc::clone(link));
+            }
+            let link = self.connect(&self.config.connector(READING_SESSION)).await?;
+            Ok(Arc::clone(main.insert(Arc::new(link))))
+        };
+        // Those who wait while another connects wait no longer than it does.
+        let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
+        let connected = timeout(self.config.timeout * servers, connecting).await;
+        connected.unwrap_or_else(|_| Err(Failure::ServerDown(error::unreachable())))
+    }
+
+    /// The shortest and the longest session that a server allows.
+    pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
+        let shortest = self.connect(&self.config.connector(MIN_TTL)).await?;
+        let longest = self.connect(&self.config.connector(DAY)).await?;
+        Ok((shortest.session_timeout(), longest.session_timeout()))
+    }
+
+    /// Begins a session that ends so long after the leader has heard of it last, whatever becomes of its connection.
+    pub(crate) async fn begin(&self, timeout: Duration) -> Result<Link, Failure> {
+        let link = self.connect(&self.config.connector(timeout).with_detached()).await?;
+        Ok(link.that_leaves_its_session())
+    }
+
+    /// Connects to a session again: the leader counts its time from then on, if it leads when it commits a write of this connection.
+    pub(crate) async fn attach(
+        &self,
+        session: &SessionInfo,
+        timeout: Duration,
+    ) -> Result<Link, Failure> {
+        let connector = self.config.connector(timeout).with_detached();
+        let link = self.connect(&connector.with_session(session.clone())).await?;
+        Ok(link.that_leaves_its_session())
+    }
+
+    /// Connects to the server that is spoken to, or if that one cannot be used to the next.
+    async fn connect(&self, connector: &Connector) -> Result<Link, Failure> {
+        let mut unusable = None;
+        for _ in 0..self.config.servers.len() {
+            if self.closed.load(Ordering::Relaxed) {
+                let error = Error::new(ErrorKind::Closed, "the backend was closed");
+                return Err(Failure::Final(error));
+            }
+            let turn = self.turn.load(Ordering::Relaxed);
+            let failure = match self.connect_at(turn, connector.clone()).await {
+                Ok(link) => return Ok(link),
+                Err(failure @ Failure::SessionGone(_)) => return Err(failure),
+                Err(failure) => failure.at(self.server(turn)),
+            };
+            self.leave(turn);
+            // What somebody has to mend is worth more than what passes.
+            if unusable.is_none() || !matches!(failure, Failure::ServerDown(_)) {
+                unusable = Some(failure);
+            }
+        }
+        Err(unusable.expect("there is a server at least"))
+    }
+
+    async fn connect_at(&self, turn: usize, connector: Connector) -> Result<Link, Failure> {
+        let mut attempt = Attempt { servers: self, turn, began: Instant::now(), is_over: false };
+        let endpoint = self.config.endpoint(self.server(turn));
+        let connecting = self.driver.connect(connector, endpoint);
+        let connected = timeout(self.config.timeout, connecting).await;
+        attempt.is_over = true;
+        match connected {
+            Ok(Ok((client, task))) => Ok(Link::new(self, turn, client, task)),
+            Ok(Err(error)) => Err(error::connect(error)),
+            Err(_) => Err(Failure::ServerDown(error::unreachable())),
+        }
+    }
+
+    fn leave(&self, turn: usize) {
+        leave(&self.turn, turn);
+    }
+
+    fn server(&self, turn: usize) -> &str {
+        &self.config.servers[turn % self.config.servers.len()]
+    }
+
+    /// Makes all calls from now on fail.
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        *self.main.lock().await = None;
+    }
+}
+
+/// The server whose turn it was has failed: it is for the next to answer.
+fn leave(turns: &AtomicUsize, turn: usize) {
+    let next = turn.wrapping_add(1);
+    // An error means that another caller has noticed.
+    let _ = turns.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Servers").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// A connection attempt. If its caller gives up, that is held against the server.
+struct Attempt<'a> {
+    servers: &'a Servers,
+    turn: usize,
+    began: Instant,
+    is_over: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.began.elapsed() >= SUSPICIOUS {
+            self.servers.leave(self.turn);
+        }
+    }
+}
+
+/// A connection, and the session that it serves.
+#[derive(Debug)]
+pub(crate) struct Link {
+    client: Client,
+    task: AbortHandle,
+    timeout: Duration,
+    gone: watch::Sender<bool>,
+    /// Whose turn it is to answer, and whose it was when this connection was made.
+    turns: Arc<AtomicUsize>,
+    turn: usize,
+    /// The session is not closed when the connection is dropped.
+    leaves_session: bool,
+}
+
+impl Link {
+    fn new(servers: &Servers, turn: usize, client: Client, task: AbortHandle) -> Self {
+        let (gone, mut is_gone) = watch::channel(false);
+        let turns = Arc::clone(&servers.turn);
+        // The client crate would connect again.
+        let mut state = client.state_watcher();
+        let (lost, serving, failed) = (gone.clone(), task.clone(), Arc::clone(&turns));
+        servers.tasks().spawn(async move {
+            select! {
+                () = until(&mut is_gone) => {}
+                _ = state.changed() => {
+                    give_up(&lost, &serving);
+                    leave(&failed, turn);
+                }
+            }
+        });
+        let timeout = servers.config.timeout;
+        Self { client, task, timeout, gone, turns, turn, leaves_session: false }
+    }
+
+    fn that_leaves_its_session(mut self) -> Self {
+        self.leaves_session = true;
+        self
+    }
+
+    /// The client crate's handle: requests leave in the order in which their futures are made.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What the server gave the session, which may not be what was asked for.
+    pub(crate) fn session_timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    /// Whether it can be used as far as is known.
+    pub(crate) fn is_alive(&self) -> bool {
+        !*self.gone.borrow() && self.client.state() == SessionState::SyncConnected
+    }
+
+    /// Waits for the reply to a request of this connection.
+    pub(crate) async fn reply<T, E>(
+        &self,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure>
+    where
+        ClientError: From<E>,
+    {
+        let mut waiting = Waiting { link: self, began: Instant::now(), is_over: false };
+        let reply = timeout(self.timeout, request).await;
+        waiting.is_over = true;
+        let failure = match reply {
+            Ok(Ok(reply)) => return Ok(reply),
+            Ok(Err(error)) => error::request(error.into()),
+            Err(_) => Failure::silent(),
+        };
+        match failure {
+            Failure::Mismatch(_) | Failure::Final(_) => {}
+            Failure::SessionGone(_) => self.give_up(),
+            Failure::Unknown(_) | Failure::ServerDown(_) => {
+                self.give_up();
+                leave(&self.turns, self.turn);
+            }
+        }
+        Err(failure)
+    }
+
+    /// Sends nothing more, not even what waits to be sent.
+    pub(crate) fn give_up(&self) {
+        give_up(&self.gone, &self.task);
+    }
+
+    /// Waits until the connection is lost or given up.
+    ///
+    /// The client crate's watchers panic when they are polled after that.
+    pub(crate) async fn gone(&self) {
+        until(&mut self.gone.subscribe()).await;
+    }
+}
+
+/// Those who wait for it learn of it before the client crate's watchers do.
+fn give_up(gone: &watch::Sender<bool>, task: &AbortHandle) {
+    gone.send_replace(true);
+    task.abort();
+}
+
+async fn until(gone: &mut watch::Receiver<bool>) {
+    // An error means that the connection is dropped.
+    drop(gone.wait_for(|gone| *gone).await);
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The client crate closes the session of a client that is dropped.
+        if self.leaves_session {
+            self.give_up();
+        } else {
+            self.gone.send_replace(true);
+        }
+    }
+}
+
+/// A reply that is waited for. If its caller gives up late, that is held against the connection.
+struct Waiting<'a> {
+    link: &'a Link,
+    began: Instant,
+    is_over: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.began.elapsed() >= SUSPICIOUS {
+            self.link.give_up();
+            leave(&self.link.turns, self.link.turn);
+        }
+    }
+}
+
+/// The thread in which connections are served: none of them ends with a caller's runtime.
+struct Driver {
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+    handle: Handle,
+}
+
+impl Driver {
+    fn start() -> Result<Self, Error> {
+        let mut builder = Builder::new_multi_thread();
+        let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_time();
+        let runtime = builder.build().map_err(|error| {
+            let message = "the thread for connections cannot be started";
+            Error::new(ErrorKind::Refused, message).with_source(error)
+        })?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    /// Connects to one server, and tells which task serves the connection.
+    async fn connect(
+        &self,
+        connector: Connector,
+        endpoint: String,
+    ) -> Result<(Client, AbortHandle), ClientError> {
+        let spawner = Spawner { handle: self.handle.clone(), spawned: Arc::default() };
+        let spawned = Arc::clone(&spawner.spawned);
+        let connecting = async move { connector.connect(&endpoint).await };
+        let connecting = Scoped { spawner, future: Box::pin(connecting) };
+        let client = Connecting(self.handle.spawn(connecting)).await?;
+        let task = locked(&spawned).take();
+        let task = task.ok_or(ClientError::ClientClosed)?;
+        Ok((client, task))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // To wait for it is not allowed in another runtime.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A task that connects, and ends if nobody waits for it any more.
+struct Connecting(JoinHandle<Result<Client, ClientError>>);
+
+impl Future for Connecting {
+    type Output = Result<Client, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let joined = std::task::ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(joined.unwrap_or(Err(ClientError::ClientClosed)))
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Tells the client crate where its tasks run: it takes that from the thread that polls it.
+struct Scoped<F> {
+    spawner: Spawner,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { spawner, future } = &mut *self;
+        let _scope = spawns_core::enter(spawner);
+        future.as_mut().poll(cx)
+    }
+}
+
+/// Runs the client crate's tasks, and knows the last.
+struct Spawner {
+    handle: Handle,
+    spawned: Arc<StdMutex<Option<AbortHandle>>>,
+}
+
+impl Spawn for Spawner {
+    fn spawn(&self, task: Task) {
+        let spawned = self.handle.spawn(Box::into_pin(task.future));
+        *locked(&self.spawned) = Some(spawned.abort_handle());
+    }
+}

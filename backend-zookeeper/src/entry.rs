@@ -1,0 +1,185 @@
+//! One who holds or queues for a lock: a node in ZooKeeper, and what its data says.
+
+use std::str;
+use std::time::Duration;
+
+use leasehold_core::admin::Waiter;
+use leasehold_core::backend::{Fingerprint, Lease};
+use leasehold_core::{Description, Holder};
+use zookeeper_client::Stat;
+
+use crate::name::{Name, State};
+
+/// What the data of those who hold begin with.
+const HELD: &str = "held ";
+
+/// What the data of those who queue begin with.
+const QUEUED: &str = "queued ";
+
+/// Curator's word for a holder that is to finish.
+pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
+
+/// How far a zxid is shifted to make a token: each grant has so many numbers to spare, and elections that pass in centuries leave
+/// tokens below 2^53, up to which readers of JSON are exact.
+pub(crate) const SHIFT: u32 = 8;
+
+/// One who holds or queues for a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) name: Name,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: Stat,
+    text: Option<Text>,
+}
+
+/// The token of the grant with this zxid.
+pub(crate) fn token(zxid: i64) -> u64 {
+    u64::try_from(zxid).unwrap_or_default() << SHIFT
+}
+
+/// What the data of one who holds say, of a grant at the creation of the node.
+pub(crate) fn held(lease: &Lease) -> Vec<u8> {
+    write(HELD, lease, 0)
+}
+
+/// What the data of one who queues say.
+pub(crate) fn queued(lease: &Lease) -> Vec<u8> {
+    write(QUEUED, lease, 0)
+}
+
+impl Entry {
+    pub(crate) fn new(name: Name, data: Vec<u8>, stat: Stat) -> Self {
+        let text = str::from_utf8(&data).ok().and_then(Text::read);
+        Self { name, data, stat, text }
+    }
+
+    /// Whether it only queues, though nobody may be before it.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| text.state == State::Queued)
+    }
+
+    /// Whether Curator's `Revoker` asks its holder to finish.
+    pub(crate) fn is_asked_by_curator(&self) -> bool {
+        self.data == REVOKE
+    }
+
+    /// Whether its data were written since it was made.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.stat.version > 0
+    }
+
+    /// Whether another program wrote it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.text.is_none()
+    }
+
+    /// The token of its grant.
+    pub(crate) fn token(&self) -> u64 {
+        match &self.text {
+            Some(text) if text.token > 0 => text.token,
+            _ => token(self.stat.czxid),
+        }
+    }
+
+    /// What it is to say of its lease where it lies.
+    pub(crate) fn renewed(&self, lease: &Lease) -> Vec<u8> {
+        write(HELD, lease, self.text.as_ref().map_or_else(|| self.token(), |text| text.token))
+    }
+
+    /// What it is to say of its lease once it is moved, though it was granted before.
+    pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
+        write(HELD, lease, self.token())
+    }
+
+    /// For how long it stays, at most, unless it is renewed.
+    pub(crate) fn ttl(&self) -> Option<Duration> {
+        self.text.as_ref().map(|text| text.ttl)
+    }
+
+    pub(crate) fn holder(&self) -> Holder {
+        Holder::new(self.fingerprint())
+            .with_description(self.description())
+            .with_share(self.name.share)
+            .with_remaining(self.ttl())
+            .with_token(Some(self.token()))
+    }
+
+    pub(crate) fn waiter(&self) -> Waiter {
+        Waiter::new(self.fingerprint(), self.name.share).with_description(self.description())
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        let text = self.text.as_ref().map(|text| text.fingerprint);
+        text.unwrap_or_else(|| Fingerprint::of(self.name.text.as_bytes()))
+    }
+
+    /// Curator's data is the address of the machine.
+    fn description(&self) -> Option<Description> {
+        match &self.text {
+            Some(text) => text.description.clone(),
+            None => str::from_utf8(&self.data).ok().and_then(|text| Description::new(text).ok()),
+        }
+    }
+}
+
+fn write(state: &str, lease: &Lease, token: u64) -> Vec<u8> {
+    let (fingerprint, ttl) = (lease.id().fingerprint(), lease.ttl().as_millis());
+    let text = match lease.description() {
+        Some(description) => format!("{state}{fingerprint} {ttl} {token} {description}"),
+        None => format!("{state}{fingerprint} {ttl} {token}"),
+    };
+    text.into_bytes()
+}
+
+/// What data say.
+#[derive(Clone, Debug)]
+struct Text {
+    state: State,
+    fingerprint: Fingerprint,
+    ttl: Duration,
+    token: u64,
+    description: Option<Description>,
+}
+
+impl Text {
+    fn read(text: &str) -> Option<Self> {
+        let (state, rest) = match text.strip_prefix(HELD) {
+            Some(rest) => (State::Held, rest),
+            None => (State::Queued, text.strip_prefix(QUEUED)?),
+        };
+        let mut parts = rest.splitn(4, ' ');
+        let fingerprint = parts.next()?.parse().ok()?;
+        let ttl = Duration::from_millis(parts.next()?.parse().ok()?);
+        let token = parts.next()?.parse().ok()?;
+        let description = parts.next().and_then(|text| Description::new(text).ok());
+        Some(Self { state, fingerprint, ttl, token, description })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::LockKey;
+
+    use super::*;
+
+    #[test]
+    fn data_say_what_was_written() {
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10))
+            .with_description(Some(Description::new("a host/1 x").unwrap()));
+        let read = |data: Vec<u8>| Text::read(&String::from_utf8(data).unwrap()).unwrap();
+
+        let text = read(queued(&lease));
+        assert_eq!((text.state, text.token, text.ttl), (State::Queued, 0, lease.ttl()));
+        assert_eq!(text.fingerprint, lease.id().fingerprint());
+        assert_eq!(text.description.as_ref(), lease.description());
+        assert_eq!(read(held(&lease)).state, State::Held);
+        assert_eq!(read(write(HELD, &lease, 42)).token, 42);
+    }
+
+    #[test]
+    fn data_of_other_programs_are_foreign() {
+        for data in ["", "10.0.0.1", "__REVOKE__", "held", "held x", "held 00000000 x 0"] {
+            assert!(Text::read(data).is_none(), "{data}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! What the client crate's errors mean, one by one.
+
+use leasehold_core::{Error, ErrorKind};
+use zookeeper_client::Error as ClientError;
+
+/// How errors and logs name this backend.
+pub(crate) const BACKEND: &str = "zookeeper";
+
+/// What is to be done about a request that failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No server can be reached, or the one that was cannot serve: nothing was applied, and another may.
+    ServerDown(Error),
+    /// The connection broke, or no reply came in time: the request may or may not have been applied.
+    Unknown(Error),
+    /// The session has ended: so has all that hung on it.
+    SessionGone(Error),
+    /// The server found the nodes otherwise than the request said, and applied nothing.
+    Mismatch(ClientError),
+    /// Anything else.
+    Final(Error),
+}
+
+impl Failure {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::ServerDown(error)
+            | Self::Unknown(error)
+            | Self::SessionGone(error)
+            | Self::Final(error) => error,
+            Self::Mismatch(error) => {
+                let message = "the lock changes hands too fast: try again";
+                Error::new(ErrorKind::Unavailable, message).with_source(error)
+            }
+        }
+    }
+
+    /// Says which server it is of, which its text does not.
+    pub(crate) fn at(self, server: &str) -> Self {
+        let named = |error: Error| Error::new(error.kind(), format!("{server}: {error}"));
+        match self {
+            Self::ServerDown(error) => Self::ServerDown(named(error)),
+            Self::Final(error) => Self::Final(named(error)),
+            failure => failure,
+        }
+    }
+
+    /// The failure of a call that had an effect, as `message` says, by a request before the one that failed: whatever became of the
+    /// rest, that is there.
+    pub(crate) fn after(self, message: &'static str) -> Self {
+        let error = self.into_error();
+        if error.may_have_been_applied() {
+            return Self::Unknown(error);
+        }
+        Self::Unknown(Error::new(ErrorKind::Indeterminate, message).with_source(error))
+    }
+
+    /// No reply came in time.
+    pub(crate) fn silent() -> Self {
+        Self::Unknown(Error::new(ErrorKind::Indeterminate, "no reply in time, outcome unknown"))
+    }
+
+    /// Whether the server says that there is no such node.
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self, Self::Mismatch(ClientError::NoNode))
+    }
+
+    /// The failure of a request that changes nothing, or nothing that matters: it may be made again.
+    pub(crate) fn of_a_look(self) -> Self {
+        match self {
+            Self::Unknown(error) => {
+                let message = "no answer from the server";
+                Self::ServerDown(Error::new(ErrorKind::Unavailable, message).with_source(error))
+            }
+            failure => failure,
+        }
+    }
+}
+
+/// The failure of a request that was given to the client crate.
+pub(crate) fn request(error: ClientError) -> Failure {
+    match error {
+        ClientError::NoNode
+        | ClientError::NodeExists
+        | ClientError::BadVersion
+        | ClientError::NotEmpty
+        | ClientError::NoChildrenForEphemerals
+        | ClientError::RuntimeInconsistent => Failure::Mismatch(error),
+        ClientError::SessionExpired => {
+            Failure::SessionGone(new(ErrorKind::Unavailable, "the session has expired", error))
+        }
+        // Requests of the same connection before it may have been applied.
+        ClientError::SessionMoved => {
+            let message = "the session has moved to another server, outcome unknown";
+            Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
+        }
+        ClientError::NoAuth => {
+            let message =
+                "the server does not let this user do that: its access lists are another's";
+            Failure::Final(new(ErrorKind::Denied, message, error))
+        }
+        ClientError::AuthFailed => Failure::Final(refused_user(error)),
+        ClientError::InvalidAcl => {
+            let message = "the server does not know this user: is its scheme enabled there?";
+            Failure::Final(new(ErrorKind::Denied, message, error))
+        }
+        ClientError::NotReadOnly => Failure::ServerDown(read_only(error)),
+        ClientError::QuotaExceeded => {
+            let message = "a quota of the server is used up";
+            Failure::Final(new(ErrorKind::Refused, message, error))
+        }
+        ClientError::Throttled => {
+            Failure::ServerDown(new(ErrorKind::Unavailable, "the server is overloaded", error))
+        }
+        ClientError::Unimplemented => {
+            let message = "the server is too old: ZooKeeper 3.6 or newer is needed";
+            Failure::Final(new(ErrorKind::Unsupported, message, error))
+        }
+        ClientError::BadArguments(_) => {
+            Failure::Final(new(ErrorKind::Invalid, "the client crate refuses the request", error))
+        }
+        ClientError::UnexpectedErrorCode(_)
+        | ClientError::UnmarshalError { .. }
+        | ClientError::MarshallingError
+        | ClientError::ReconfigDisabled
+        | ClientError::NoWatcher => {
+            let message = "the server answered something unexpected";
+            Failure::Final(new(ErrorKind::Unexpected, message, error))
+        }
+        // `UnexpectedError` is also what the client crate says of a connection that was given up.
+        error => {
+            let message = "the connection broke, outcome unknown";
+            Failure::Unknown(new(ErrorKind::Indeterminate, message, error))
+        }
+    }
+}
+
+/// The failure of an attempt to connect: nothing of ours was sent.
+pub(crate) fn connect(error: ClientError) -> Failure {
+    match error {
+        ClientError::SessionExpired => {
+            Failure::SessionGone(new(ErrorKind::Unavailable, "the session has expired", error))
+        }
+        ClientError::AuthFailed => Failure::Final(refused_user(error)),
+        ClientError::BadArguments(_) => {
+            Failure::Final(new(ErrorKind::Invalid, "the address is not usable", error))
+        }
+        _ => Failure::ServerDown(unreachable()),
+    }
+}
+
+/// The error of a server that does not begin a session: the client crate does not tell why.
+pub(crate) fn unreachable() -> Error {
+    let message = "the server cannot be reached, or has no majority of servers with it";
+    Error::new(ErrorKind::Unavailable, message)
+}
+
+fn refused_user(error: ClientError) -> Error {
+    new(ErrorKind::Denied, "the server does not accept the user or the password", error)
+}
+
+fn read_only(error: ClientError) -> Error {
+    let message = "the server is read-only: it has no majority of servers with it";
+    new(ErrorKind::Unavailable, message, error)
+}
+
+fn new(kind: ErrorKind, message: &'static str, source: ClientError) -> Error {
+    Error::new(kind, message).with_source(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_open() {
+        for error in [
+            ClientError::ConnectionLoss,
+            ClientError::Timeout,
+            ClientError::ClientClosed,
+            ClientError::SessionMoved,
+            ClientError::UnexpectedError("BUG".to_owned()),
+        ] {
+            let failure = request(error.clone());
+            assert!(matches!(failure, Failure::Unknown(_)), "{error}");
+            assert_eq!(failure.into_error().kind(), ErrorKind::Indeterminate, "{error}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_has_a_kind_of_its_own() {
+        for (error, kind) in [
+            (ClientError::NoAuth, ErrorKind::Denied),
+            (ClientError::AuthFailed, ErrorKind::Denied),
+            (ClientError::InvalidAcl, ErrorKind::Denied),
+            (ClientError::NotReadOnly, ErrorKind::Unavailable),
+            (ClientError::SessionExpired, ErrorKind::Unavailable),
+            (ClientError::QuotaExceeded, ErrorKind::Refused),
+            (ClientError::Throttled, ErrorKind::Unavailable),
+            (ClientError::Unimplemented, ErrorKind::Unsupported),
+            (ClientError::UnexpectedErrorCode(-7), ErrorKind::Unexpected),
+        ] {
+            assert_eq!(request(error.clone()).into_error().kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failure_after_a_place_in_line_does_not_undo_it() {
+        let down = || Failure::ServerDown(unreachable());
+        let full = || Failure::Final(Error::new(ErrorKind::Refused, "no space"));
+
+        for (failure, kind) in [(down(), ErrorKind::Indeterminate), (full(), ErrorKind::Refused)] {
+            let failure = failure.after("it stands in line");
+            assert!(matches!(&failure, Failure::Unknown(error) if error.kind() == kind));
+        }
+    }
+}

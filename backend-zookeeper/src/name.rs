@@ -1,0 +1,175 @@
+//! The names of those who hold and queue, which say all that order depends on.
+//!
+//! | name | of |
+//! | --- | --- |
+//! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as Curator's `InterProcessMutex` |
+//! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader, a writer, as Curator's `InterProcessReadWriteLock` |
+//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h` for one who holds, `q` for one who queues |
+//!
+//! The number is the server's. The tag is of a [lease](crate::layout::tag), or Curator's protection id. Curator may leave that out.
+
+use leasehold_core::backend::Share;
+
+/// The digits of the server's number.
+const DIGITS: usize = 10;
+
+/// How long a tag is.
+const TAG: usize = 36;
+
+const LOCK: &str = "lock-";
+const READ: &str = "__READ__";
+const WRITE: &str = "__WRIT__";
+const UNIT: &str = "unit-";
+
+/// From here on, claims are refused: a server's numbers become negative soon, and those sort first.
+pub(crate) const LAST_NUMBER: u32 = (1 << 31) - (1 << 20);
+
+/// Whether one holds a lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum State {
+    Held,
+    Queued,
+}
+
+/// The name of one who holds or queues.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Name {
+    pub(crate) text: String,
+    /// Empty, if it has none.
+    pub(crate) tag: String,
+    pub(crate) share: Share,
+    /// `None` where the place in the order alone tells.
+    pub(crate) state: Option<State>,
+    pub(crate) number: u32,
+}
+
+impl Name {
+    /// Reads the name of a node; `None` for what has no place in the order.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (head, digits) = text.split_at_checked(text.len().checked_sub(DIGITS)?)?;
+        let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
+        let number = number.parse().ok()?;
+        let (tag, kind) = protection(head);
+        let (share, state) = match kind {
+            LOCK => (Share::Whole, None),
+            READ => (Share::READER, None),
+            WRITE => (Share::WRITER, None),
+            _ => units(kind.strip_prefix(UNIT)?)?,
+        };
+        Some(Self { text: text.to_owned(), tag: tag.to_owned(), share, state, number })
+    }
+
+    /// The beginning of the name of a lease with this tag, before the number that the server gives it.
+    pub(crate) fn head(tag: &str, share: Share, state: State) -> String {
+        match share {
+            Share::Whole => format!("_c_{tag}-{LOCK}"),
+            Share::WRITER => format!("_c_{tag}-{WRITE}"),
+            Share::READER => format!("_c_{tag}-{READ}"),
+            Share::Units { units, limit } => {
+                let state = match state {
+                    State::Held => 'h',
+                    State::Queued => 'q',
+                };
+                format!("_c_{tag}-{UNIT}{state}-{units}-{limit}-")
+            }
+        }
+    }
+
+    /// The name of a claim that comes after all others.
+    pub(crate) fn last(tag: &str, share: Share) -> Self {
+        let text = format!("{}{}", Self::head(tag, share, State::Queued), u32::MAX);
+        Self::read(&text).expect("it has as many digits")
+    }
+
+    /// The same place in the order, in another state or with other units.
+    pub(crate) fn changed(&self, share: Share, state: State) -> Self {
+        let text = format!("{}{:0DIGITS$}", Self::head(&self.tag, share, state), self.number);
+        Self::read(&text).expect("a name that was read and written anew is one")
+    }
+
+    /// How early it is, among all: Curator lets two nodes of one client have the same number.
+    pub(crate) fn order(&self) -> (u32, &str) {
+        (self.number, &self.text)
+    }
+
+    pub(crate) fn is_reader(&self) -> bool {
+        self.share == Share::READER
+    }
+}
+
+/// What stands in the place of Curator's protection id, if it is there, and the rest.
+fn protection(head: &str) -> (&str, &str) {
+    let protected = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(TAG));
+    match protected {
+        Some((tag, rest)) if rest.starts_with('-') => (tag, &rest[1..]),
+        _ => ("", head),
+    }
+}
+
+fn units(text: &str) -> Option<(Share, Option<State>)> {
+    let mut parts = text.strip_suffix('-')?.split('-');
+    let state = match parts.next()? {
+        "h" => State::Held,
+        "q" => State::Queued,
+        _ => return None,
+    };
+    let (units, limit) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then_some((Share::Units { units, limit }, Some(state)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
+
+    #[test]
+    fn names_say_what_was_written() {
+        let shares =
+            [Share::Whole, Share::READER, Share::WRITER, Share::Units { units: 2, limit: 3 }];
+        for share in shares {
+            for state in [State::Held, State::Queued] {
+                let text = format!("{}0000000012", Name::head(TAG, share, state));
+                let name = Name::read(&text).unwrap();
+
+                assert_eq!((name.tag.as_str(), name.share, name.number), (TAG, share, 12));
+                assert!(name.state.is_none_or(|read| read == state));
+                assert_eq!(name.changed(share, state), name);
+            }
+        }
+    }
+
+    #[test]
+    fn curators_names_are_understood() {
+        let protected = Name::read(&format!("_c_{TAG}-lock-0000000007")).unwrap();
+        assert_eq!((protected.tag.as_str(), protected.share), (TAG, Share::Whole));
+
+        for (text, share) in [
+            ("lock-0000000007", Share::Whole),
+            ("__READ__0000000007", Share::READER),
+            ("__WRIT__0000000007", Share::WRITER),
+        ] {
+            let name = Name::read(text).unwrap();
+            assert_eq!((name.tag.as_str(), name.share, name.number), ("", share, 7), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_nodes_have_no_place_in_the_order() {
+        for text in [
+            "",
+            "revoke",
+            "lock-",
+            "lock-00000012",
+            "lock--2147483648",
+            "lease-0000000001",
+            "_c_lock-0000000001x",
+            "unit-h-1-0000000001",
+            "unit-x-1-2-0000000001",
+            "unit-h-1-2-3-0000000001",
+            "é00000000",
+        ] {
+            assert_eq!(Name::read(text), None, "{text}");
+        }
+    }
+}

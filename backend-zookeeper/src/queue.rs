@@ -1,0 +1,166 @@
+//! All who hold and queue for a lock, in order, and who of them comes next: the rule of all kinds of lock.
+
+use leasehold_core::backend::Share;
+use zookeeper_client::Stat;
+
+use crate::layout::REVOCATION;
+use crate::name::{Name, State};
+
+/// All who hold and queue for a lock, as one list shows them.
+///
+/// The lowest number holds. A list that a server gives late shows some who have gone, and misses none who came before a node that it
+/// shows: numbers are given in the order of changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue {
+    /// In order.
+    entries: Vec<Name>,
+    /// Whether the holders are asked to finish.
+    pub(crate) is_asked: bool,
+    /// The version of the data of the lock's node, which grants of units compare.
+    pub(crate) version: i32,
+    /// The zxid of the last change.
+    pub(crate) changed: i64,
+}
+
+/// What is to become of a claim.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Verdict {
+    /// There is room for it beside all who hold the lock and all who queue before it.
+    Admitted,
+    Refused,
+    /// The lock is held as one of another kind.
+    OtherKind,
+}
+
+impl Queue {
+    pub(crate) fn new(children: &[String], stat: &Stat) -> Self {
+        let entries = children.iter().filter_map(|name| Name::read(name)).collect();
+        let is_asked = children.iter().any(|name| name == REVOCATION);
+        Self { is_asked, version: stat.version, changed: stat.pzxid, ..Self::of(entries) }
+    }
+
+    fn of(mut entries: Vec<Name>) -> Self {
+        entries.sort_by(|one, other| one.order().cmp(&other.order()));
+        Self { entries, ..Self::default() }
+    }
+
+    pub(crate) fn all(&self) -> &[Name] {
+        &self.entries
+    }
+
+    /// The first entry of the lease with this tag: a claim that was made twice may have two.
+    pub(crate) fn entry(&self, tag: &str) -> Option<&Name> {
+        self.entries.iter().find(|entry| entry.tag == tag)
+    }
+
+    /// Those who hold the lock by their place in the order, and by what their names say.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Name> {
+        let mut total = 0;
+        self.entries.iter().filter(move |entry| match entry.state {
+            Some(state) => state == State::Held,
+            None => {
+                total += u64::from(entry.share.units());
+                total <= u64::from(entry.share.limit())
+            }
+        })
+    }
+
+    /// What is to become of a claim whose entry is `own`.
+    pub(crate) fn verdict(&self, own: &Name) -> Verdict {
+        let holder = self.holders().find(|holder| holder.text != own.text);
+        if holder.is_some_and(|it| {
+            it.share.is_whole() != own.share.is_whole() && it.order() < own.order()
+        }) {
+            return Verdict::OtherKind;
+        }
+        let in_the_way = self.entries.iter().filter(|it| is_in_the_way(it, own));
+        let units = in_the_way.map(|entry| entry.share.units()).chain([own.share.units()]);
+        let total: u64 = units.map(u64::from).sum();
+        if total <= u64::from(own.share.limit()) { Verdict::Admitted } else { Verdict::Refused }
+    }
+
+    /// Whether claims that came later may have been granted past a claim for `share`, since they name another limit.
+    pub(crate) fn has_other_limits(&self, share: Share) -> bool {
+        self.entries.iter().any(|entry| entry.share.limit() != share.limit())
+    }
+
+    /// The entry in whose presence `own` cannot be granted; `None` if it takes several to make room.
+    pub(crate) fn predecessor(&self, own: &Name) -> Option<&Name> {
+        let mut before = self.entries.iter().filter(|entry| entry.order() < own.order());
+        match own.share {
+            Share::Whole | Share::WRITER => before.next_back(),
+            Share::READER => before.rfind(|entry| !entry.is_reader()),
+            Share::Units { .. } => None,
+        }
+    }
+}
+
+/// Whether `own` must fit beside `other`: those before it, and those that came later and hold by a larger limit.
+fn is_in_the_way(other: &Name, own: &Name) -> bool {
+    let holds_past = own.state.is_some()
+        && other.state == Some(State::Held)
+        && other.share.limit() > own.share.limit();
+    other.text != own.text && (other.order() < own.order() || holds_past)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNITS: fn(u32, u32) -> Share = |units, limit| Share::Units { units, limit };
+
+    fn name(number: u32, share: Share, state: State) -> Name {
+        let tag = format!("{number:036}");
+        Name::read(&format!("{}{number:010}", Name::head(&tag, share, state))).unwrap()
+    }
+
+    fn queue(entries: &[(Share, State)]) -> Queue {
+        let numbered = entries.iter().enumerate();
+        let names =
+            numbered.map(|(i, (share, state))| name(u32::try_from(i).unwrap(), *share, *state));
+        Queue::of(names.rev().collect())
+    }
+
+    fn verdicts(queue: &Queue) -> Vec<Verdict> {
+        queue.all().iter().map(|own| queue.verdict(own)).collect()
+    }
+
+    #[test]
+    fn the_lowest_number_holds_a_mutex() {
+        let queue = queue(&[(Share::Whole, State::Held); 3]);
+
+        assert_eq!(verdicts(&queue), [Verdict::Admitted, Verdict::Refused, Verdict::Refused]);
+        assert_eq!(queue.holders().count(), 1);
+        assert_eq!(queue.predecessor(&queue.all()[2]), Some(&queue.all()[1]));
+    }
+
+    #[test]
+    fn readers_pass_readers_and_no_writer() {
+        let [reader, writer] = [Share::READER, Share::WRITER].map(|share| (share, State::Queued));
+        let queue = queue(&[reader, reader, writer, reader]);
+
+        let [yes, no] = [Verdict::Admitted, Verdict::Refused];
+        assert_eq!(verdicts(&queue), [yes, yes, no, no]);
+        assert_eq!(queue.holders().count(), 2);
+        assert_eq!(queue.predecessor(&queue.all()[2]), Some(&queue.all()[1]));
+        assert_eq!(queue.predecessor(&queue.all()[3]), Some(&queue.all()[2]));
+    }
+
+    #[test]
+    fn units_fit_beside_those_before_and_those_who_hold_by_a_larger_limit() {
+        let held = |units, limit| (UNITS(units, limit), State::Held);
+        let queued = |units, limit| (UNITS(units, limit), State::Queued);
+
+        let [yes, no] = [Verdict::Admitted, Verdict::Refused];
+        assert_eq!(verdicts(&queue(&[held(1, 3), held(2, 3), queued(1, 3)])), [yes, yes, no]);
+        assert_eq!(verdicts(&queue(&[queued(2, 3), held(2, 9)])), [no, yes]);
+        assert!(queue(&[held(1, 3), held(1, 9)]).has_other_limits(UNITS(1, 3)));
+    }
+
+    #[test]
+    fn a_lock_is_not_held_in_two_kinds() {
+        let queue = queue(&[(Share::Whole, State::Held), (UNITS(1, 3), State::Held)]);
+
+        assert_eq!(verdicts(&queue), [Verdict::Admitted, Verdict::OtherKind]);
+    }
+}

@@ -1,0 +1,290 @@
+//! ZooKeeper's sessions: one of each TTL for all leases of ours that are kept, and own ones for the others.
+//!
+//! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
+//! pass on what they have heard every half tick. So a session is renewed by connecting to it again, which the leader has to
+//! allow: from then on, its time is counted anew. That it still leads, a write on the same connection shows. A connection is kept for a twelfth of the TTL, for the sake of those who
+//! acquire, and is too young then for the client crate to send pings on it: nothing but renewals keeps a session alive.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::{Error, ErrorKind};
+use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
+use tokio::task::yield_now;
+use tokio::time::{sleep, timeout};
+use zookeeper_client::SessionInfo;
+
+use crate::connection::{Link, MIN_TTL, Servers};
+use crate::error::{self, Failure};
+use crate::sync::locked;
+
+/// Which part of its TTL a session may have used up before an acquisition connects to it again: a lease begins with nearly all of its TTL.
+/// The client crate pings after three twentieths.
+const FRESH: u32 = 12;
+
+/// The same of those that wait: a place is kept for less time than was asked for, and no one believes in it.
+const FRESH_PLACE: u32 = 3;
+
+/// The sessions of a client.
+///
+/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
+/// renew, since a reply was lost, a release failed or a renewal is missing, it is not connected to any more: the next renewal
+/// begins another, to which all who renew move, and what was left behind ends with the old one.
+pub(crate) struct Sessions {
+    clock: Arc<dyn Clock>,
+    /// By what they are for, and by TTL.
+    current: StdMutex<HashMap<(Use, Duration), Slot>>,
+    /// Counts what may have been left behind.
+    doubts: AtomicU64,
+}
+
+/// A session, if there is one, locked by whoever begins it or connects to it.
+type Slot = Arc<Mutex<Option<Arc<Session>>>>;
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Use {
+    /// Those that hold: their renewals keep nothing alive but each other.
+    Locks,
+    /// Those that wait.
+    Places,
+}
+
+/// One of ZooKeeper's sessions.
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    ttl: Duration,
+    /// How many doubts there were when it began.
+    doubts: u64,
+    state: Mutex<Attached>,
+    /// Read by those who have requests under way: a newer connection ends the one before, so it waits for them.
+    uses: Arc<RwLock<()>>,
+}
+
+/// How a session is connected to.
+struct Attached {
+    info: SessionInfo,
+    /// `None` once it is closed, so that nothing keeps the session alive.
+    link: Option<Arc<Link>>,
+    /// The clock before the last connection was asked for that was made.
+    kept_at: Instant,
+}
+
+/// A session to hang something on, and the connection on which that is done.
+pub(crate) struct Hook {
+    pub(crate) session: Arc<Session>,
+    pub(crate) link: Arc<Link>,
+    /// Until when it is good without being kept alive.
+    pub(crate) good_until: Instant,
+    /// Keeps others from connecting to the session again meanwhile.
+    _used: Option<OwnedRwLockReadGuard<()>>,
+}
+
+impl Hook {
+    pub(crate) fn id(&self) -> i64 {
+        self.session.id
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, current: StdMutex::default(), doubts: AtomicU64::default() }
+    }
+
+    /// The session for leases with this TTL, with nearly all of it left.
+    pub(crate) async fn current(
+        &self,
+        servers: &Servers,
+        of: Use,
+        ttl: Duration,
+    ) -> Result<Hook, Failure> {
+        let fresh = match of {
+            Use::Locks => ttl / FRESH,
+            Use::Places => ttl / FRESH_PLACE,
+        };
+        self.kept(servers, of, ttl, |now, kept_at| now.since(kept_at) <= fresh).await
+    }
+
+    /// The session for leases with this TTL, connected to no earlier than this call.
+    ///
+    /// Calls that come in while such a connection is made share the next one.
+    pub(crate) async fn renewed(
+        &self,
+        servers: &Servers,
+        of: Use,
+        ttl: Duration,
+    ) -> Result<Hook, Failure> {
+        let since = self.clock.now();
+        // Others that are called in the same turn, as for batches, share it.
+        yield_now().await;
+        self.kept(servers, of, ttl, |_, kept_at| kept_at >= since).await
+    }
+
+    async fn kept(
+        &self,
+        servers: &Servers,
+        of: Use,
+        ttl: Duration,
+        is_fresh: impl Fn(Instant, Instant) -> bool,
+    ) -> Result<Hook, Failure> {
+        let slot = self.slot(of, ttl);
+        let mut slot = in_time(servers, slot.lock()).await?;
+        if let Some(session) = &*slot
+            && session.doubts == self.doubts.load(Ordering::Relaxed)
+        {
+            match self.attached(servers, session, is_fresh).await {
+                Err(Failure::SessionGone(_)) => {}
+                attached => return attached,
+            }
+        }
+        let hook = self.begin(servers, ttl).await?;
+        *slot = Some(Arc::clone(&hook.session));
+        Ok(hook)
+    }
+
+    /// A session for one lease of ours.
+    pub(crate) async fn own(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
+        self.begin(servers, ttl).await
+    }
+
+    /// Makes sure that no request comes any more that was made on an earlier connection to a session.
+    ///
+    /// The servers refuse what comes on a connection once there is a newer one.
+    pub(crate) async fn settle(
+        &self,
+        servers: &Servers,
+        session: &Arc<Session>,
+    ) -> Result<(), Failure> {
+        match self.attached(servers, session, |_, _| false).await {
+            Ok(_) | Err(Failure::SessionGone(_)) => Ok(()),
+            Err(failure) => Err(failure.of_a_look()),
+        }
+    }
+
+    async fn begin(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
+        let doubts = self.doubts.load(Ordering::Relaxed);
+        let kept_at = self.clock.now();
+        let ttl = counted(ttl);
+        let link = servers.begin(ttl).await?;
+        let granted = link.session_timeout();
+        // A server that allows only longer ones does no harm: what it allows is known, and shorter TTLs are refused by it.
+        if granted < ttl {
+            let message = format!(
+                "the server allows a TTL of {granted:?} at most, and not {ttl:?}: see maxSessionTimeout in its configuration"
+            );
+            return Err(Failure::Final(Error::new(ErrorKind::Invalid, message)));
+        }
+        let link = Arc::new(link);
+        let info = link.client().session().clone();
+        let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
+        let id = link.client().session_id().0;
+        let (state, uses) = (Mutex::new(attached), Arc::default());
+        let session = Arc::new(Session { id, ttl, doubts, state, uses });
+        session.close_later(servers, &link);
+        Ok(session.hook(link, kept_at))
+    }
+
+    async fn attached(
+        &self,
+        servers: &Servers,
+        session: &Arc<Session>,
+        is_fresh: impl Fn(Instant, Instant) -> bool,
+    ) -> Result<Hook, Failure> {
+        let mut state = in_time(servers, session.state.lock()).await?;
+        let now = self.clock.now();
+        if let Some(link) = &state.link
+            && link.is_alive()
+            && is_fresh(now, state.kept_at)
+        {
+            return Ok(session.hook(Arc::clone(link), state.kept_at));
+        }
+        // Those who do not end in that time get no reply.
+        let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
+        if let Some(link) = state.link.take() {
+            link.give_up();
+        }
+        let now = self.clock.now();
+        let link = Arc::new(servers.attach(&state.info, session.ttl).await?);
+        state.info = link.client().session().clone();
+        state.kept_at = now;
+        state.link = Some(Arc::clone(&link));
+        session.close_later(servers, &link);
+        drop(unused);
+        Ok(session.hook(link, now))
+    }
+
+    /// Something may hang on any of the sessions that nobody will renew.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn slot(&self, of: Use, ttl: Duration) -> Slot {
+        let now = self.clock.now();
+        let mut current = locked(&self.current);
+        // Those of TTLs that nobody uses any more.
+        current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
+        Arc::clone(current.entry((of, counted(ttl))).or_default())
+    }
+}
+
+impl Session {
+    /// Must be called with the state locked, or before others know of the session: nobody connects to it then.
+    fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
+        let used = Arc::clone(&self.uses).try_read_owned().ok();
+        let good_until = kept_at + self.ttl;
+        Hook { session: Arc::clone(self), link, good_until, _used: used }
+    }
+
+    /// Closes the connection. The session lasts for its TTL from when it was made.
+    pub(crate) async fn close(&self) {
+        self.state.lock().await.link = None;
+    }
+
+    /// Closes a connection before the client crate pings on it.
+    fn close_later(self: &Arc<Self>, servers: &Servers, link: &Arc<Link>) {
+        let (session, link) = (Arc::downgrade(self), Arc::downgrade(link));
+        let age = self.ttl / FRESH;
+        servers.tasks().spawn(async move {
+            sleep(age).await;
+            if let (Some(session), Some(link)) = (session.upgrade(), link.upgrade()) {
+                let mut state = session.state.lock().await;
+                state.link.take_if(|current| Arc::ptr_eq(current, &link));
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").finish_non_exhaustive()
+    }
+}
+
+/// The timeout of a session for leases with this TTL: servers count milliseconds.
+fn counted(ttl: Duration) -> Duration {
+    let millis = ttl.as_nanos().div_ceil(1_000_000);
+    Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)).max(MIN_TTL)
+}
+
+fn is_in_use(slot: &Slot, now: Instant) -> bool {
+    let Ok(session) = slot.try_lock() else { return true };
+    let Some(session) = &*session else { return false };
+    session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
+}
+
+/// Waits while others speak to the ensemble, and no longer than for the ensemble itself: where it does not answer, all who
+/// wait learn of it together.
+async fn in_time<T>(servers: &Servers, waiting: impl Future<Output = T>) -> Result<T, Failure> {
+    let waited = timeout(servers.timeout(), waiting).await;
+    waited.map_err(|_| Failure::ServerDown(error::unreachable()))
+}

@@ -1,0 +1,7 @@
+//! Mutexes that no panic spoils: what they guard is whole between any two lines.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,300 @@
+//! The ensemble's news: watches of few nodes, on the connection for reads.
+//!
+//! Who waits watches who is before it, and its own node; who holds for longer than a moment watches its own node; who
+//! observes, all children of a lock's node. A watch begins with a read, which tells whether something has changed since the last look: so
+//! nothing is missed. Whatever goes wrong with a watch is told as news.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId};
+use tokio::select;
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+use zookeeper_client::{AddWatchMode, EventType};
+
+use crate::connection::Servers;
+use crate::error::Failure;
+use crate::layout::{Layout, tag};
+use crate::sync::locked;
+
+/// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
+const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a watch that fails rests before it is told or tried again, so that no server is asked all the time that does not answer.
+const REST: Duration = Duration::from_millis(200);
+
+/// Passes on what the ensemble tells to those who watch.
+pub(crate) struct News {
+    servers: Arc<Servers>,
+    /// Those who observe a lock.
+    observers: KeyWatches,
+    waiters: Board,
+    holders: Board,
+}
+
+/// What one who waits is told of.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Target {
+    /// That this node goes.
+    Node(String),
+    /// That a child of this node comes or goes, after the change with this zxid.
+    Children(String, i64),
+}
+
+impl News {
+    pub(crate) fn new(servers: Arc<Servers>) -> Self {
+        Self {
+            servers,
+            observers: KeyWatches::default(),
+            waiters: Board::default(),
+            holders: Board::default(),
+        }
+    }
+
+    /// A watch for one who observes a lock.
+    pub(crate) fn observe(&self, layout: &Layout, key: &LockKey) -> KeyWatch {
+        let watch = self.observers.watch(key);
+        let (servers, observers) = (Arc::clone(&self.servers), self.observers.clone());
+        let (node, key) = (layout.lock(key), key.clone());
+        let task = self.servers.tasks().spawn(async move {
+            loop {
+                drop(observe(&servers, &node, || observers.notify(key.as_str())).await);
+                observers.notify(key.as_str());
+                sleep(REST).await;
+            }
+        });
+        watch.with_attached(Aborted(task.abort_handle()))
+    }
+
+    /// A watch for one who will perhaps wait. Nothing is asked of the ensemble until it does.
+    pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.waiters.watch(claim.lease())
+    }
+
+    /// A watch for one who will perhaps hold. Nothing is asked of the ensemble until it has done so for a moment.
+    pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.holders.watch(lease)
+    }
+
+    /// The claim stands in line with this node, and waits for news of `target`; `false` if it has no watch to be told by.
+    pub(crate) fn waits(&self, lease: &Lease, own: String, target: Target) -> bool {
+        let (servers, told) = (Arc::clone(&self.servers), self.waiters.told.clone());
+        let purpose = Purpose::Waits(own.clone(), target.clone());
+        self.waiters.begin(lease, purpose, &self.servers, |tag| async move {
+            let waited = wait(&servers, &own, &target).await;
+            if waited.is_err_and(|failure| !failure.is_absence()) {
+                sleep(REST).await;
+            }
+            told.notify(tag.as_str());
+        })
+    }
+
+    /// The lease holds with this node.
+    pub(crate) fn holds(&self, lease: &Lease, own: String) {
+        self.waiters.end(lease);
+        let (servers, told) = (Arc::clone(&self.servers), self.holders.told.clone());
+        self.holders.begin(lease, Purpose::Holds(own.clone()), &self.servers, |tag| async move {
+            sleep(WATCH_HELD_AFTER).await;
+            let mut seen = None;
+            loop {
+                match follow(&servers, &own, &mut seen, || told.notify(tag.as_str())).await {
+                    Ok(()) => {}
+                    Err(failure) => {
+                        told.notify(tag.as_str());
+                        if failure.is_absence() {
+                            return;
+                        }
+                        sleep(REST).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl fmt::Debug for News {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("News").finish_non_exhaustive()
+    }
+}
+
+/// Those who are told of nodes of their own.
+#[derive(Clone, Default)]
+struct Board {
+    told: KeyWatches,
+    entries: Arc<Mutex<HashMap<LeaseId, Watched>>>,
+}
+
+/// What is watched for the sake of a lease.
+struct Watched {
+    /// By which those who watch are known.
+    tag: LockKey,
+    /// How many `KeyWatch`es there are.
+    watches: usize,
+    task: Option<(Purpose, Aborted)>,
+}
+
+/// Which nodes are watched.
+#[derive(Debug, Eq, PartialEq)]
+enum Purpose {
+    Waits(String, Target),
+    Holds(String),
+}
+
+impl Board {
+    fn watch(&self, lease: &Lease) -> KeyWatch {
+        let tag = {
+            let mut entries = locked(&self.entries);
+            let watched = entries.entry(lease.id()).or_insert_with(|| Watched {
+                tag: LockKey::new(tag(lease)).expect("a tag is a good key"),
+                watches: 0,
+                task: None,
+            });
+            watched.watches += 1;
+            watched.tag.clone()
+        };
+        let subscription = Subscription { entries: Arc::downgrade(&self.entries), id: lease.id() };
+        self.told.watch(&tag).with_attached(subscription)
+    }
+
+    /// Watches for the sake of a lease, unless that is done already; `false` if it has no watch to be told by.
+    fn begin<F>(
+        &self,
+        lease: &Lease,
+        purpose: Purpose,
+        servers: &Servers,
+        task: impl FnOnce(LockKey) -> F,
+    ) -> bool
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut entries = locked(&self.entries);
+        let Some(watched) = entries.get_mut(&lease.id()) else { return false };
+        let is_watched = watched
+            .task
+            .as_ref()
+            .is_some_and(|(current, task)| *current == purpose && !task.0.is_finished());
+        if !is_watched {
+            let task = servers.tasks().spawn(task(watched.tag.clone()));
+            watched.task = Some((purpose, Aborted(task.abort_handle())));
+        }
+        true
+    }
+
+    fn end(&self, lease: &Lease) {
+        let mut entries = locked(&self.entries);
+        let task = entries.get_mut(&lease.id()).and_then(|watched| watched.task.take());
+        drop(entries);
+        drop(task);
+    }
+}
+
+/// Ends what is watched for a lease when the last `KeyWatch` that it is attached to is dropped.
+struct Subscription {
+    entries: Weak<Mutex<HashMap<LeaseId, Watched>>>,
+    id: LeaseId,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(entries) = self.entries.upgrade() else { return };
+        let mut entries = locked(&entries);
+        let Some(watched) = entries.get_mut(&self.id) else { return };
+        watched.watches -= 1;
+        let unused = (watched.watches == 0).then(|| entries.remove(&self.id));
+        drop(entries);
+        drop(unused);
+    }
+}
+
+/// A task that ends when this is dropped.
+struct Aborted(AbortHandle);
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Waits until `target` or the node `own` changes.
+async fn wait(servers: &Servers, own: &str, target: &Target) -> Result<(), Failure> {
+    select! {
+        changed = changed(servers, own) => changed,
+        changed = target_changed(servers, target) => changed,
+    }
+}
+
+async fn target_changed(servers: &Servers, target: &Target) -> Result<(), Failure> {
+    let (node, seen) = match target {
+        Target::Node(node) => return changed(servers, node).await,
+        Target::Children(node, seen) => (node, *seen),
+    };
+    let link = servers.main().await?;
+    let (_, stat, watcher) = link.reply(link.client().get_and_watch_children(node)).await?;
+    if stat.pzxid != seen {
+        return Ok(());
+    }
+    select! {
+        biased;
+        () = link.gone() => {}
+        _ = watcher.changed() => {}
+    }
+    Ok(())
+}
+
+/// Waits until a node goes or its data change. Fails at once if there is none.
+async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
+    let link = servers.main().await?;
+    let (_, _, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
+    select! {
+        biased;
+        () = link.gone() => {}
+        _ = watcher.changed() => {}
+    }
+    Ok(())
+}
+
+/// Tells if a node's data were written since they were `seen`, or since it was made, and waits until it goes or they change. Fails
+/// at once if there is none.
+async fn follow(
+    servers: &Servers,
+    node: &str,
+    seen: &mut Option<i64>,
+    tell: impl Fn(),
+) -> Result<(), Failure> {
+    let link = servers.main().await?;
+    let (_, stat, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
+    if stat.mzxid != seen.replace(stat.mzxid).unwrap_or(stat.czxid) {
+        tell();
+    }
+    select! {
+        biased;
+        () = link.gone() => {}
+        _ = watcher.changed() => {}
+    }
+    Ok(())
+}
+
+/// Tells of all changes of a node's children, until the connection is lost.
+async fn observe(servers: &Servers, node: &str, tell: impl Fn()) -> Result<(), Failure> {
+    let link = servers.main().await?;
+    let watching = link.client().watch(node, AddWatchMode::PersistentRecursive);
+    let mut watcher = link.reply(watching).await?;
+    // Something may have changed before the watch was in force.
+    tell();
+    loop {
+        let event = select! {
+            biased;
+            () = link.gone() => return Ok(()),
+            event = watcher.changed() => event,
+        };
+        if event.event_type == EventType::Session {
+            return Ok(());
+        }
+        tell();
+    }
+}

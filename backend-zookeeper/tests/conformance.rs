@@ -1,0 +1,185 @@
+//! The suite on real ZooKeeper, through proxies that can fail: one server and three, and with mutexes made of other kinds of lock.
+
+use std::convert::identity;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
+use leasehold_core::{Description, ErrorKind, Holder, LockKey};
+use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until_some};
+use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
+use tokio::sync::Mutex;
+use zookeeper_client::Client;
+
+/// Short, so that little is waited for.
+const TICK: Duration = Duration::from_millis(500);
+
+/// An ensemble, and a proxy before each of its servers.
+struct Ensemble {
+    servers: Mutex<ZooKeeper>,
+    proxies: Vec<FaultProxy>,
+    /// The servers' addresses, past the proxies.
+    direct: String,
+}
+
+impl Ensemble {
+    async fn start(members: usize) -> Self {
+        let options = ZooKeeperOptions::new().members(members).tick(TICK);
+        // The suite has leases of many TTLs.
+        let options = options.set("maxSessionTimeout", "36000000");
+        // The witness reads times of day.
+        let servers = options.property("user.timezone", "UTC").start().await;
+        let (proxies, direct) = (servers.proxies().await, servers.endpoints().join(","));
+        Self { servers: Mutex::new(servers), proxies, direct }
+    }
+
+    /// A backend that waits so long for replies. Servers that have just started may be slower than that.
+    async fn connect(&self, timeout: Duration) -> ZooKeeperBackend {
+        let addresses = self.proxies.iter().map(FaultProxy::address);
+        let config = ZooKeeperConfig::from_servers(addresses).unwrap().tick(TICK).unwrap();
+        let config = config.timeout(timeout).unwrap();
+        until_some("connected", async || {
+            match ZooKeeperBackend::connect_with(config.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Unavailable => None,
+                connected => Some(connected.unwrap()),
+            }
+        })
+        .await
+    }
+
+    /// The first of those who hold `key`.
+    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        let client = until_some("connected", async || Client::connect(&self.direct).await.ok());
+        let (client, lock) = (client.await, format!("/lock/{}", key.as_str().replace('/', "%2F")));
+        client.sync("/").await.unwrap();
+        let mut names = client.list_children(&lock).await.unwrap_or_default();
+        names.sort_by_key(|name| name.split_at(name.len().saturating_sub(10)).1.to_owned());
+        for name in names {
+            let Ok((data, stat)) = client.get_data(&format!("{lock}/{name}")).await else {
+                continue;
+            };
+            let text = String::from_utf8(data).unwrap();
+            let mut parts = text.splitn(5, ' ');
+            if parts.next() != Some("held") {
+                continue;
+            }
+            let holder = Holder::new(parts.next().unwrap().parse().unwrap());
+            let ttl = Duration::from_millis(parts.next().unwrap().parse().unwrap());
+            let description = parts.nth(1).and_then(|text| Description::new(text).ok());
+            // The store keeps it a tick longer than that, and tells whole seconds.
+            let left = self.left(stat.ephemeral_owner).await?.min(ttl);
+            return Some(holder.with_description(description).with_remaining(Some(left)));
+        }
+        None
+    }
+
+    /// What is left of a session, as the leader tells it: whole seconds, of which the last is cut off.
+    async fn left(&self, session: i64) -> Option<Duration> {
+        let servers = self.servers.lock().await;
+        let dump = servers.ask(servers.leader().await, "dump").await;
+        let mut ends = "";
+        for line in dump.lines() {
+            if let Some((_, date)) = line.split_once(" expire at ") {
+                ends = date;
+            }
+            if line.trim() == format!("{session:#x}") {
+                let time = ends.split(' ').nth(3)?;
+                let mut parts = time.split(':').map(|part| part.parse::<u64>().ok());
+                let second = parts.try_fold(0, |sum, part| Some(sum * 60 + part?))?;
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+                let today = Duration::from_secs(now.as_secs() / 86_400 * 86_400);
+                let ends = today + Duration::from_secs(second + 1);
+                let ends = if ends < now { ends + Duration::from_secs(86_400) } else { ends };
+                return Some(ends - now);
+            }
+        }
+        None
+    }
+
+    async fn disturb(&self, disturbance: Disturbance) {
+        let mut servers = self.servers.lock().await;
+        let set_weather =
+            |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
+        match disturbance {
+            Disturbance::Disconnect => {
+                join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
+            }
+            Disturbance::BlackHole => set_weather(Weather::BlackHole),
+            Disturbance::Pause => servers.pause(),
+            Disturbance::Restart => servers.restart().await,
+            Disturbance::Heal => {
+                set_weather(Weather::Fair);
+                servers.resume();
+            }
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.servers.try_lock().expect("one disturbance at a time").pulse())
+    }
+}
+
+/// Implements the harness on an [`Ensemble`], for mutexes made in some way; with items that differ from the trait's.
+macro_rules! harness {
+    ($harness:ident, $name:literal, $members:literal, $backend:ty, $connect:expr, { $($item:item)* }) => {
+        struct $harness(Ensemble);
+
+        #[async_trait]
+        impl Harness for $harness {
+            type Backend = $backend;
+
+            const NAME: &str = $name;
+            const HOOKS: &[Need] =
+                &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+
+            $($item)*
+
+            async fn start() -> Self {
+                Self(Ensemble::start($members).await)
+            }
+
+            async fn connect(&self) -> $backend {
+                $connect(self.0.connect(self.timing().ttl / 3).await)
+            }
+
+            async fn connect_patiently(&self) -> $backend {
+                $connect(self.0.connect(Duration::from_secs(30)).await)
+            }
+
+            async fn witness(&self, key: &LockKey) -> Option<Holder> {
+                self.0.witness(key).await
+            }
+
+            async fn disturb(&self, disturbance: Disturbance) {
+                self.0.disturb(disturbance).await;
+            }
+
+            fn pulse(&self) -> Box<dyn FnMut() + Send> {
+                self.0.pulse()
+            }
+        }
+    };
+}
+
+harness!(OneServer, "ZooKeeper", 1, ZooKeeperBackend, identity, {
+    const LACKS: &[Need] = &[Need::Membership, Need::Together];
+});
+harness!(ThreeServers, "ZooKeeper, three servers", 3, ZooKeeperBackend, identity, {
+    const GROUPS: Groups = Groups::OF_TOPOLOGY;
+});
+harness!(WriteLock, "ZooKeeper, write lock", 1, AsMutex<ZooKeeperBackend>, AsMutex::write_lock, {
+    const GROUPS: Groups = Groups::OF_KIND;
+    const SUBJECTS: &[Subject] = &[Subject::Store];
+    const LACKS: &[Need] = AsMutex::<ZooKeeperBackend>::LACKS;
+});
+
+fn main() -> ExitCode {
+    Suites::new()
+        .with::<OneServer>("")
+        .with::<ThreeServers>("three_servers")
+        .with::<WriteLock>("write_lock")
+        .main()
+}

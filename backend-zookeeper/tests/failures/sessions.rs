@@ -1,0 +1,80 @@
+//! Sessions that expire, and sessions on which something was left behind.
+
+use std::time::{Duration, Instant};
+
+use leasehold_core::backend::{Claim, LockBackend, Release, Renewal};
+use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
+use leasehold_testbed::{FaultProxy, Weather, ZooKeeperOptions, until, until_some};
+use tokio::time::sleep;
+
+use super::{TICK, TTL, connect, is_granted, kept};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_expired_has_lost_its_leases_and_the_next_is_another() {
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
+    let (ours, others) = (connect([proxy.address()]).await, connect(servers.endpoints()).await);
+    let [taken, gone] = ["taken", "gone"].map(kept);
+    assert!(is_granted(&ours, &taken).await && is_granted(&ours, &gone).await);
+
+    proxy.set_weather(Weather::BlackHole);
+    let next = kept("taken");
+    until("the session has expired", async || is_granted(&others, &next).await).await;
+    let error = ours.renew(&taken).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
+    proxy.set_weather(Weather::Fair);
+
+    let renewed = until_some("answered", async || ours.renew(&taken).await.ok()).await;
+    assert_eq!(renewed, Renewal::Taken);
+    assert_eq!(ours.renew(&gone).await.unwrap(), Renewal::Vanished);
+    assert!(is_granted(&ours, &kept("gone")).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_release_failed_ends_though_others_of_its_client_are_renewed() {
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
+    let (ours, others) = (connect([proxy.address()]).await, connect(servers.endpoints()).await);
+    let [left, held] = ["left", "held"].map(kept);
+    assert!(is_granted(&ours, &left).await && is_granted(&ours, &held).await);
+
+    proxy.set_weather(Weather::BlackHole);
+    let error = ours.release(&left).await.unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    proxy.set_weather(Weather::Fair);
+
+    let since = Instant::now();
+    let next = kept("left");
+    while !is_granted(&others, &next).await {
+        assert!(since.elapsed() < TTL * 2, "others keep it alive");
+        // Errors pass: the connection has just been cut.
+        drop(ours.renew(&held).await);
+        sleep(TTL / 10).await;
+    }
+    assert_eq!(ours.renew(&held).await.unwrap(), Renewal::Renewed);
+    assert!(!is_granted(&others, &kept("held")).await);
+    assert_eq!(ours.release(&left).await.unwrap(), Release::NotHeld);
+    assert_eq!(ours.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ttl_that_the_servers_do_not_allow_is_refused_with_the_range() {
+    let options = ZooKeeperOptions::new().tick(TICK);
+    let options = options.set("minSessionTimeout", "2000").set("maxSessionTimeout", "20000");
+    let servers = options.start().await;
+    let backend = connect(servers.endpoints()).await;
+    let client = LockClient::builder(backend.clone());
+    let client = client.options(LockOptions::default().ttl(TTL)).build().unwrap();
+
+    for seconds in [1, 21] {
+        let options = LockOptions::default().ttl(Duration::from_secs(seconds));
+        let refused = client.mutex("job").unwrap().with_options(options).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(refused.to_string().contains("2s to 20s"), "{refused}");
+    }
+    // The store says so, too, to a caller that does not ask.
+    let long = kept("job").with_ttl(TTL * 10);
+    let error = backend.try_acquire(&Claim::new(long)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(!backend.inspect(&LockKey::new("job").unwrap()).await.unwrap().is_held());
+}
