@@ -473,7 +473,7 @@ mod tests {
                 "lock_delay: with the TTL it is 1day 30s, above the longest TTL of the store, 1day",
             ),
             (
-                options.clone().min_hold(MS(200)).max_hold(MS(100)),
+                options.min_hold(MS(200)).max_hold(MS(100)),
                 "min_hold: 200ms is above max_hold, 100ms",
             ),
         ] {

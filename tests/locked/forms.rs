@@ -135,7 +135,7 @@ made_by_a_macro!(made, "made:{id}", id);
 
 mod renamed {
     pub(crate) use leasehold::__locked;
-    pub(crate) use leasehold::retry::Retry;
+    pub(crate) use leasehold::retry;
 }
 
 #[locked(crate = crate::forms::renamed, key = "k", client = locks, retry = 1, every = "1s")]
