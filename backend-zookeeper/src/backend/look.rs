@@ -8,7 +8,7 @@ use leasehold_core::{Contention, Inspection, KeyPage, LockKey};
 use super::ZooKeeperBackend;
 use crate::connection::Link;
 use crate::entry::{Entry, token};
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::layout;
 use crate::name::Name;
 use crate::queue::Queue;
@@ -35,6 +35,22 @@ impl ZooKeeperBackend {
         match children {
             Ok((children, stat)) => Ok(Queue::new(&children, &stat)),
             Err(failure) if failure.is_absence() => Ok(Queue::default()),
+            Err(failure) => Err(failure.of_a_look()),
+        }
+    }
+
+    /// Makes sure that what comes next on a connection comes from the leader that counts the time of sessions, or from a server that
+    /// has all that this one has.
+    ///
+    /// A leader that was stopped, and replaced meanwhile, lets clients connect to their sessions when it goes on, and synchronizes with
+    /// itself. A write takes a majority, also one that changes nothing, and servers close all connections when they lose their leader.
+    pub(super) async fn confirm(&self, link: &Link) -> Result<(), Failure> {
+        let mut nothing = link.client().new_multi_writer();
+        let any_version = -1;
+        nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
+        match link.reply(nothing.commit()).await {
+            // A majority has agreed on a refusal, too.
+            Ok(_) | Err(Failure::Mismatch(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }
     }

@@ -35,6 +35,8 @@ impl ZooKeeperBackend {
             });
         }
         self.settle(lease).await?;
+        let main = self.servers.main().await?;
+        self.confirm(&main).await?;
         let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
         let own: Vec<&Name> = queue.all().iter().filter(|entry| entry.tag == tag).collect();
         let mut released = Release::NotHeld;

@@ -11,7 +11,7 @@ use super::look::read;
 use super::relocate::{Guard, Move};
 use super::{ZooKeeperBackend, context};
 use crate::entry::Entry;
-use crate::error::{self, Failure};
+use crate::error::Failure;
 use crate::layout::tag;
 use crate::name::{Name, State};
 use crate::session::{Hook, Use};
@@ -55,20 +55,10 @@ impl ZooKeeperBackend {
     }
 
     /// The session of those with this TTL, on a server that has all that the leader has now.
-    ///
-    /// A leader that was stopped, and replaced meanwhile, lets clients connect to their sessions when it goes on, and synchronizes with
-    /// itself. A write takes a majority, also one that changes nothing: what comes after it on the same connection comes from the
-    /// leader that counts the session's time, since servers close all connections when they lose theirs.
     async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
         let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
-        let mut nothing = hook.link.client().new_multi_writer();
-        let any_version = -1;
-        nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
-        match hook.link.reply(nothing.commit()).await {
-            // A majority has agreed on a refusal, too.
-            Ok(_) | Err(Failure::Mismatch(_)) => Ok(hook),
-            Err(failure) => Err(failure.of_a_look()),
-        }
+        self.confirm(&hook.link).await?;
+        Ok(hook)
     }
 
     async fn renew_one(
