@@ -9,6 +9,9 @@ const JAR: &str = "/usr/share/java/zookeeper.jar";
 /// Writes to the standard error output. It is in Debian's package `libslf4j-java`, which the jar needs anyway.
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 
+/// TLS needs it, and the manifest of Debian's jar leaves it out.
+const CODEC: &str = "/usr/share/java/netty-codec.jar";
+
 /// The class with the method `main`.
 pub(super) const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -34,6 +37,6 @@ impl Program {
     }
 
     pub(super) fn class_path(&self) -> String {
-        format!("{}:{LOGGER}", self.jar.display())
+        format!("{}:{LOGGER}:{CODEC}", self.jar.display())
     }
 }
