@@ -93,8 +93,15 @@ impl Servers {
 
     /// The shortest and the longest session that a server allows.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
-        let shortest = self.connect(&self.config.connector(MIN_TTL)).await?;
         let longest = self.connect(&self.config.connector(DAY)).await?;
+        let began = Instant::now();
+        let shortest = loop {
+            match self.connect(&self.config.connector(MIN_TTL)).await {
+                // The client crate gives up sooner than the caller: the servers have just answered.
+                Err(Failure::ServerDown(_)) if began.elapsed() < self.config.timeout => {}
+                connected => break connected?,
+            }
+        };
         Ok((shortest.session_timeout(), longest.session_timeout()))
     }
 
