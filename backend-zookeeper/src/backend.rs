@@ -89,7 +89,7 @@ impl ZooKeeperBackend {
         })
     }
 
-    /// What is not renewed any more shall not be kept alive by others: a clone may have gone without having released it.
+    /// Leases that are not renewed any more shall not be kept alive by others: a clone may have gone without having released them.
     fn doubt_strays(&self, now: Instant) {
         if self.claims.finds_strays(now) {
             self.sessions.doubt();

@@ -1,4 +1,4 @@
-//! What this client knows of the leases that it has or wants: where they lie, on which session, and whether that is in doubt.
+//! This client's knowledge of the leases that it has or wants: their nodes, their sessions, and whether those are in doubt.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ pub(crate) struct Known {
     pub(crate) in_doubt: bool,
     /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
-    /// By when it ends for who holds it or waits, unless that one is heard of, though others may keep its session alive.
+    /// When it ends for its holder or waiter, unless it is renewed or asked for before, though others may keep its session alive.
     /// `None` if that need not be told, or was.
     kept_until: Option<Instant>,
 }
@@ -48,7 +48,7 @@ impl Claims {
         Self { known: Mutex::default(), look_at: Mutex::new(Instant::from_zero(Duration::ZERO)) }
     }
 
-    /// The lease is asked for: what was known of it before.
+    /// Notes that the lease is asked for, and returns the knowledge from before.
     pub(crate) fn ask(&self, lease: &Lease, now: Instant) -> Option<Known> {
         let mut all = locked(&self.known);
         let before = all.get(&lease.id()).cloned();
@@ -106,8 +106,8 @@ impl Claims {
         self.change(lease, |known| known.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the
-    /// same. Those of which nothing was heard for long are forgotten.
+    /// Looks, from time to time, for leases and places that are not renewed any more, and tells whether one may be kept alive all the
+    /// same. Leases that were not heard of for long are forgotten.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);

@@ -128,7 +128,7 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// What the client crate is told for a connection to one server, which fails rather than try again, and a session that lasts so
+    /// The client crate's settings for a connection to one server, which fails rather than try again, and a session that lasts so
     /// long without it.
     pub(crate) fn connector(&self, session: Duration) -> Connector {
         self.connector.clone().with_fail_eagerly().with_session_timeout(session)
@@ -140,7 +140,7 @@ impl ZooKeeperConfig {
         format!("{scheme}://{server}")
     }
 
-    /// Who may do what with our nodes.
+    /// The access list of our nodes.
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.has_password { Acls::creator_all() } else { Acls::anyone_all() }
     }
@@ -153,7 +153,7 @@ impl ZooKeeperConfig {
     }
 }
 
-/// Whether what goes to `server` stays on this machine.
+/// Whether requests to `server` stay on this machine.
 fn is_private(server: &str) -> bool {
     let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();

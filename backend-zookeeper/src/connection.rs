@@ -1,7 +1,7 @@
 //! Connections to the ensemble, each to one server, and the thread that drives them.
 //!
-//! The client crate connects again by itself, and sends then what was asked for meanwhile, also for callers that have gone. So no
-//! connection of ours outlives its first loss: whoever needs one makes another.
+//! The client crate connects again by itself, and sends then the requests that came meanwhile, also for callers that have gone. So no
+//! connection of ours outlives its first loss: the next request makes another.
 
 use std::fmt;
 use std::pin::Pin;
@@ -85,7 +85,7 @@ impl Servers {
             let link = self.connect(&self.config.connector(READING_SESSION)).await?;
             Ok(Arc::clone(main.insert(Arc::new(link))))
         };
-        // Those who wait while another connects wait no longer than it does.
+        // Callers that wait while another connects wait no longer than it does.
         let servers = u32::try_from(self.config.servers.len()).unwrap_or(u32::MAX);
         let connected = timeout(self.config.timeout * servers, connecting).await;
         connected.unwrap_or_else(|_| Err(Failure::ServerDown(error::unreachable())))
@@ -93,12 +93,19 @@ impl Servers {
 
     /// The shortest and the longest session that a server allows.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
-        let shortest = self.connect(&self.config.connector(MIN_TTL)).await?;
         let longest = self.connect(&self.config.connector(DAY)).await?;
+        let began = Instant::now();
+        let shortest = loop {
+            match self.connect(&self.config.connector(MIN_TTL)).await {
+                // The client crate gives up sooner than the caller: the servers have just answered.
+                Err(Failure::ServerDown(_)) if began.elapsed() < self.config.timeout => {}
+                connected => break connected?,
+            }
+        };
         Ok((shortest.session_timeout(), longest.session_timeout()))
     }
 
-    /// Begins a session that ends so long after the leader has heard of it last, whatever becomes of its connection.
+    /// Begins a session that ends so long after the leader has heard of it last, also if its connection is lost.
     pub(crate) async fn begin(&self, timeout: Duration) -> Result<Link, Failure> {
         let link = self.connect(&self.config.connector(timeout).with_detached()).await?;
         Ok(link.that_leaves_its_session())
@@ -130,7 +137,7 @@ impl Servers {
                 Err(failure) => failure.at(self.server(turn)),
             };
             self.leave(turn);
-            // What somebody has to mend is worth more than what passes.
+            // A failure that an operator has to mend is worth more than one that passes.
             if unusable.is_none() || !matches!(failure, Failure::ServerDown(_)) {
                 unusable = Some(failure);
             }
@@ -239,7 +246,7 @@ impl Link {
         &self.client
     }
 
-    /// What the server gave the session, which may not be what was asked for.
+    /// The timeout that the server gave the session, which may be another than was asked for.
     pub(crate) fn session_timeout(&self) -> Duration {
         self.client.session_timeout()
     }
@@ -276,7 +283,7 @@ impl Link {
         Err(failure)
     }
 
-    /// Sends nothing more, not even what waits to be sent.
+    /// Sends nothing more, not even the requests that wait to be sent.
     pub(crate) fn give_up(&self) {
         give_up(&self.gone, &self.task);
     }
@@ -289,7 +296,7 @@ impl Link {
     }
 }
 
-/// Those who wait for it learn of it before the client crate's watchers do.
+/// Tasks that wait for the loss learn of it before the client crate's watchers do.
 fn give_up(gone: &watch::Sender<bool>, task: &AbortHandle) {
     gone.send_replace(true);
     task.abort();
@@ -371,7 +378,7 @@ impl Drop for Driver {
     }
 }
 
-/// A task that connects, and ends if nobody waits for it any more.
+/// A task that connects, and ends if its caller waits for it no more.
 struct Connecting(JoinHandle<Result<Client, ClientError>>);
 
 impl Future for Connecting {

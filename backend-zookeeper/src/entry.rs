@@ -1,4 +1,4 @@
-//! One who holds or queues for a lock: a node in ZooKeeper, and what its data says.
+//! A holder or waiter of a lock: a node in ZooKeeper, and the meaning of its data.
 
 use std::str;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use zookeeper_client::Stat;
 
 use crate::name::{Name, State};
 
-/// What the data of those who hold begin with.
+/// The beginning of a holder's data.
 const HELD: &str = "held ";
 
-/// What the data of those who queue begin with.
+/// The beginning of a waiter's data.
 const QUEUED: &str = "queued ";
 
 /// Curator's word for a holder that is to finish.
@@ -23,7 +23,7 @@ pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 /// tokens below 2^53, up to which readers of JSON are exact.
 pub(crate) const SHIFT: u32 = 8;
 
-/// One who holds or queues for a lock.
+/// A holder or waiter of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Name,
@@ -37,12 +37,12 @@ pub(crate) fn token(zxid: i64) -> u64 {
     u64::try_from(zxid).unwrap_or_default() << SHIFT
 }
 
-/// What the data of one who holds say, of a grant at the creation of the node.
+/// The data of a holder that was granted by the creation of its node.
 pub(crate) fn held(lease: &Lease) -> Vec<u8> {
     write(HELD, lease, 0)
 }
 
-/// What the data of one who queues say.
+/// The data of a waiter.
 pub(crate) fn queued(lease: &Lease) -> Vec<u8> {
     write(QUEUED, lease, 0)
 }
@@ -53,7 +53,7 @@ impl Entry {
         Self { name, data, stat, text }
     }
 
-    /// Whether it only queues, though nobody may be before it.
+    /// Whether it only queues, even as the first in line.
     pub(crate) fn is_queued(&self) -> bool {
         self.text.as_ref().is_some_and(|text| text.state == State::Queued)
     }
@@ -81,12 +81,12 @@ impl Entry {
         }
     }
 
-    /// What it is to say of its lease where it lies.
+    /// The data that the node is to have for this lease.
     pub(crate) fn renewed(&self, lease: &Lease) -> Vec<u8> {
         write(HELD, lease, self.text.as_ref().map_or_else(|| self.token(), |text| text.token))
     }
 
-    /// What it is to say of its lease once it is moved, though it was granted before.
+    /// The same once the node is moved: its creation is no longer its grant.
     pub(crate) fn moved(&self, lease: &Lease) -> Vec<u8> {
         write(HELD, lease, self.token())
     }
@@ -131,7 +131,7 @@ fn write(state: &str, lease: &Lease, token: u64) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What data say.
+/// The content of data.
 #[derive(Clone, Debug)]
 struct Text {
     state: State,

@@ -1,4 +1,4 @@
-//! What the client crate's errors mean, one by one.
+//! The meaning of the client crate's errors, one by one.
 
 use leasehold_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
@@ -6,7 +6,7 @@ use zookeeper_client::Error as ClientError;
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "zookeeper";
 
-/// What is to be done about a request that failed.
+/// The failure of a request, by the next step that it allows.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No server can be reached, or the one that was cannot serve: nothing was applied, and another may.
@@ -45,8 +45,8 @@ impl Failure {
         }
     }
 
-    /// The failure of a call that had an effect, as `message` says, by a request before the one that failed: whatever became of the
-    /// rest, that is there.
+    /// The failure of a call that had an effect, as `message` says, by a request before the one that failed: that effect
+    /// stays.
     pub(crate) fn after(self, message: &'static str) -> Self {
         let error = self.into_error();
         if error.may_have_been_applied() {
@@ -127,7 +127,7 @@ pub(crate) fn request(error: ClientError) -> Failure {
             let message = "the server answered something unexpected";
             Failure::Final(new(ErrorKind::Unexpected, message, error))
         }
-        // `UnexpectedError` is also what the client crate says of a connection that was given up.
+        // `UnexpectedError` is also the client crate's error for a connection that was given up.
         error => {
             let message = "the connection broke, outcome unknown";
             Failure::Unknown(new(ErrorKind::Indeterminate, message, error))

@@ -1,4 +1,4 @@
-//! Where what lies in ZooKeeper: a node per lock below the prefix, and below that one for each who holds or queues.
+//! The nodes in ZooKeeper: one per lock below the prefix, and below that one for each holder and waiter.
 //!
 //! A lock's node is a container, which the leader removes once it is empty. Slashes in a lock's name are encoded, so that one lock's
 //! children are never another's.
@@ -15,7 +15,7 @@ pub(crate) struct Layout {
     prefix: Arc<str>,
 }
 
-/// The child of a lock's node that lies there while its holders are asked to finish. It sorts behind all who hold and queue, for programs
+/// The child of a lock's node that lies there while its holders are asked to finish. It sorts behind all holders and waiters, for programs
 /// that sort all children.
 pub(crate) const REVOCATION: &str = "revoke";
 
@@ -50,7 +50,7 @@ impl Layout {
         format!("{}/{}", self.prefix, segment(key))
     }
 
-    /// The node of one who holds or queues for `key`.
+    /// The node of a holder or waiter of `key`.
     pub(crate) fn node(&self, key: &LockKey, name: &str) -> String {
         format!("{}/{name}", self.lock(key))
     }
@@ -87,11 +87,11 @@ impl Default for Layout {
     }
 }
 
-/// What ZooKeeper knows of a lease's id: whoever knows the id finds it, and it does not tell the id.
+/// The part of a lease's id that ZooKeeper sees: the id leads to it, and it does not tell the id.
 ///
 /// It stands where Curator has its protection id, a UUID.
 pub(crate) fn tag(lease: &Lease) -> String {
-    /// Drawn once, for what is made of ids here.
+    /// Drawn once, for the tags of this backend.
     const NAMESPACE: Uuid = Uuid::from_u128(0x2f6a_90b1_7c1e_4d0a_a35e_5a83_0b64_90d2);
 
     Uuid::new_v5(&NAMESPACE, lease.id().secret().as_bytes()).hyphenated().to_string()

@@ -16,17 +16,17 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Promise
 //!
-//! ZooKeeper's majority decides by no clock who owns a lock. That its holder *believes* in it for no longer assumes that
+//! A majority of servers decides, by no clock, which claim owns a lock. That its holder *believes* in it for no longer assumes that
 //! its own monotonic clock and the leader's run at the same rate, within 1 %. A lease is renewed by connecting to its session again, since
 //! the leader has to allow that: a follower answers other requests of a session without telling the leader.
 //!
 //! # Time to live
 //!
 //! A lease is a session of ZooKeeper's, with the TTL for its timeout. Servers allow sessions of 2 to 20 of their ticks, 4 s to 40 s
-//! with a `tickTime` of 2 s: connecting finds out which, and other TTLs are refused. Servers end a session up to a tick late, which is what others wait
-//! for when a holder dies.
+//! with a `tickTime` of 2 s: connecting finds out which, and other TTLs are refused. Servers end a session up to a tick late, and others wait
+//! that long when a holder dies.
 //!
 //! All leases of a client that are renewed share one session per TTL, so that keeping a thousand locks alive
 //! takes one connection. Those without renewal have one each.

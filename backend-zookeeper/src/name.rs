@@ -1,10 +1,10 @@
-//! The names of those who hold and queue, which say all that order depends on.
+//! The names of holders and waiters, which say all that order depends on.
 //!
 //! | name | of |
 //! | --- | --- |
 //! | `_c_<tag>-lock-NNNNNNNNNN` | a mutex, as Curator's `InterProcessMutex` |
 //! | `_c_<tag>-__READ__NNNNNNNNNN`, `_c_<tag>-__WRIT__NNNNNNNNNN` | a reader, a writer, as Curator's `InterProcessReadWriteLock` |
-//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h` for one who holds, `q` for one who queues |
+//! | `_c_<tag>-unit-<state>-<units>-<limit>-NNNNNNNNNN` | units of a limit; the state is `h` for a holder, `q` for a waiter |
 //!
 //! The number is the server's. The tag is of a [lease](crate::layout::tag), or Curator's protection id. Curator may leave that out.
 
@@ -31,7 +31,7 @@ pub(crate) enum State {
     Queued,
 }
 
-/// The name of one who holds or queues.
+/// The name of a holder or waiter.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Name {
     pub(crate) text: String,
@@ -44,7 +44,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// Reads the name of a node; `None` for what has no place in the order.
+    /// Reads the name of a node; `None` for a node without a place in the order.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (head, digits) = text.split_at_checked(text.len().checked_sub(DIGITS)?)?;
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
@@ -97,7 +97,7 @@ impl Name {
     }
 }
 
-/// What stands in the place of Curator's protection id, if it is there, and the rest.
+/// The tag in the place of Curator's protection id, if it is there, and the rest.
 fn protection(head: &str) -> (&str, &str) {
     let protected = head.strip_prefix("_c_").and_then(|rest| rest.split_at_checked(TAG));
     match protected {

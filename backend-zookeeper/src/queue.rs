@@ -1,4 +1,4 @@
-//! All who hold and queue for a lock, in order, and who of them comes next: the rule of all kinds of lock.
+//! The holders and waiters of a lock, in order, and the rule of all kinds of lock: which of them comes next.
 
 use leasehold_core::backend::Share;
 use zookeeper_client::Stat;
@@ -6,9 +6,9 @@ use zookeeper_client::Stat;
 use crate::layout::REVOCATION;
 use crate::name::{Name, State};
 
-/// All who hold and queue for a lock, as one list shows them.
+/// The holders and waiters of a lock, as one list shows them.
 ///
-/// The lowest number holds. A list that a server gives late shows some who have gone, and misses none who came before a node that it
+/// The lowest number holds. A list that a server gives late shows nodes that have gone, and misses none that came before a node that it
 /// shows: numbers are given in the order of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
@@ -22,10 +22,10 @@ pub(crate) struct Queue {
     pub(crate) changed: i64,
 }
 
-/// What is to become of a claim.
+/// The decision about a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// There is room for it beside all who hold the lock and all who queue before it.
+    /// There is room for it beside all holders of the lock and all waiters before it.
     Admitted,
     Refused,
     /// The lock is held as one of another kind.
@@ -53,7 +53,7 @@ impl Queue {
         self.entries.iter().find(|entry| entry.tag == tag)
     }
 
-    /// Those who hold the lock by their place in the order, and by what their names say.
+    /// The holders of the lock, by their places in the order and by their names.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Name> {
         let mut total = 0;
         self.entries.iter().filter(move |entry| match entry.state {
@@ -65,7 +65,7 @@ impl Queue {
         })
     }
 
-    /// What is to become of a claim whose entry is `own`.
+    /// Decides about a claim whose entry is `own`.
     pub(crate) fn verdict(&self, own: &Name) -> Verdict {
         let holder = self.holders().find(|holder| holder.text != own.text);
         if holder.is_some_and(|it| {

@@ -1,7 +1,7 @@
 //! ZooKeeper's sessions: one of each TTL for all leases of ours that are kept, and own ones for the others.
 //!
 //! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
-//! pass on what they have heard every half tick. So a session is renewed by connecting to it again, which the leader has to
+//! pass on their news every half tick. So a session is renewed by connecting to it again, which the leader has to
 //! allow: from then on, its time is counted anew. That it still leads, a write on the same connection shows. A connection is kept for a twelfth of the TTL, for the sake of those who
 //! acquire, and is too young then for the client crate to send pings on it: nothing but renewals keeps a session alive.
 
@@ -31,21 +31,21 @@ const FRESH_PLACE: u32 = 3;
 
 /// The sessions of a client.
 ///
-/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
-/// renew, since a reply was lost, a release failed or a renewal is missing, it is not connected to any more: the next renewal
+/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that will not be
+/// renewed, since a reply was lost, a release failed or a renewal is missing, it is not connected to any more: the next renewal
 /// begins another, to which all who renew move, and what was left behind ends with the old one.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// By what they are for, and by TTL.
+    /// By use and by TTL.
     current: StdMutex<HashMap<(Use, Duration), Slot>>,
-    /// Counts what may have been left behind.
+    /// Counts the events that may have left something behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one, locked by whoever begins it or connects to it.
+/// A session, if there is one, locked by the caller that begins it or connects to it.
 type Slot = Arc<Mutex<Option<Arc<Session>>>>;
 
-/// What a session is for.
+/// The use of a session.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
     /// Those that hold: their renewals keep nothing alive but each other.
@@ -61,7 +61,7 @@ pub(crate) struct Session {
     /// How many doubts there were when it began.
     doubts: u64,
     state: Mutex<Attached>,
-    /// Read by those who have requests under way: a newer connection ends the one before, so it waits for them.
+    /// Read-locked by requests under way: a newer connection ends the one before, so it waits for them.
     uses: Arc<RwLock<()>>,
 }
 
@@ -153,7 +153,7 @@ impl Sessions {
 
     /// Makes sure that no request comes any more that was made on an earlier connection to a session.
     ///
-    /// The servers refuse what comes on a connection once there is a newer one.
+    /// The servers refuse requests on a connection once there is a newer one.
     pub(crate) async fn settle(
         &self,
         servers: &Servers,
@@ -171,7 +171,7 @@ impl Sessions {
         let ttl = counted(ttl);
         let link = servers.begin(ttl).await?;
         let granted = link.session_timeout();
-        // A server that allows only longer ones does no harm: what it allows is known, and shorter TTLs are refused by it.
+        // A server that allows only longer sessions does no harm: shorter TTLs are refused before.
         if granted < ttl {
             let message = format!(
                 "the server allows a TTL of {granted:?} at most, and not {ttl:?}: see maxSessionTimeout in its configuration"
@@ -202,7 +202,7 @@ impl Sessions {
         {
             return Ok(session.hook(Arc::clone(link), state.kept_at));
         }
-        // Those who do not end in that time get no reply.
+        // Requests that do not end in that time get no reply.
         let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
         if let Some(link) = state.link.take() {
             link.give_up();
@@ -217,7 +217,7 @@ impl Sessions {
         Ok(session.hook(link, now))
     }
 
-    /// Something may hang on any of the sessions that nobody will renew.
+    /// Something may hang on any of the sessions that will not be renewed.
     pub(crate) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
@@ -225,14 +225,14 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Those of TTLs that nobody uses any more.
+        // Sessions of TTLs that are not in use any more.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
         Arc::clone(current.entry((of, counted(ttl))).or_default())
     }
 }
 
 impl Session {
-    /// Must be called with the state locked, or before others know of the session: nobody connects to it then.
+    /// Must be called with the state locked, or before others know of the session, so that it is not connected to meanwhile.
     fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
         let used = Arc::clone(&self.uses).try_read_owned().ok();
         let good_until = kept_at + self.ttl;
@@ -282,8 +282,8 @@ fn is_in_use(slot: &Slot, now: Instant) -> bool {
     session.state.try_lock().map_or(true, |state| now < state.kept_at + session.ttl)
 }
 
-/// Waits while others speak to the ensemble, and no longer than for the ensemble itself: where it does not answer, all who
-/// wait learn of it together.
+/// Waits while others speak to the ensemble, and no longer than for the ensemble itself: where it does not answer, all
+/// waiting callers learn of it together.
 async fn in_time<T>(servers: &Servers, waiting: impl Future<Output = T>) -> Result<T, Failure> {
     let waited = timeout(servers.timeout(), waiting).await;
     waited.map_err(|_| Failure::ServerDown(error::unreachable()))

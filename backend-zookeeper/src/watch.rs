@@ -1,8 +1,8 @@
 //! The ensemble's news: watches of few nodes, on the connection for reads.
 //!
-//! Who waits watches who is before it, and its own node; who holds for longer than a moment watches its own node; who
-//! observes, all children of a lock's node. A watch begins with a read, which tells whether something has changed since the last look: so
-//! nothing is missed. Whatever goes wrong with a watch is told as news.
+//! A waiter watches its predecessor and its own node; a holder, after a moment, its own node; an observer, all children of a
+//! lock's node. A watch begins with a read, which tells whether something has changed since the last look: so
+//! nothing is missed. The failure of a watch is told as news.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,16 +27,16 @@ const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 /// How long a watch that fails rests before it is told or tried again, so that no server is asked all the time that does not answer.
 const REST: Duration = Duration::from_millis(200);
 
-/// Passes on what the ensemble tells to those who watch.
+/// Passes the ensemble's news on to watchers.
 pub(crate) struct News {
     servers: Arc<Servers>,
-    /// Those who observe a lock.
+    /// The watches of observers.
     observers: KeyWatches,
     waiters: Board,
     holders: Board,
 }
 
-/// What one who waits is told of.
+/// The news that a waiter is told of.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Target {
     /// That this node goes.
@@ -55,7 +55,7 @@ impl News {
         }
     }
 
-    /// A watch for one who observes a lock.
+    /// A watch for an observer of a lock.
     pub(crate) fn observe(&self, layout: &Layout, key: &LockKey) -> KeyWatch {
         let watch = self.observers.watch(key);
         let (servers, observers) = (Arc::clone(&self.servers), self.observers.clone());
@@ -70,12 +70,12 @@ impl News {
         watch.with_attached(Aborted(task.abort_handle()))
     }
 
-    /// A watch for one who will perhaps wait. Nothing is asked of the ensemble until it does.
+    /// A watch for a caller that will perhaps wait. Nothing is asked of the ensemble until it does.
     pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.waiters.watch(claim.lease())
     }
 
-    /// A watch for one who will perhaps hold. Nothing is asked of the ensemble until it has done so for a moment.
+    /// A watch for a caller that will perhaps hold. Nothing is asked of the ensemble until it has done so for a moment.
     pub(crate) fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         self.holders.watch(lease)
     }
@@ -122,16 +122,16 @@ impl fmt::Debug for News {
     }
 }
 
-/// Those who are told of nodes of their own.
+/// Watchers of nodes of their own.
 #[derive(Clone, Default)]
 struct Board {
     told: KeyWatches,
     entries: Arc<Mutex<HashMap<LeaseId, Watched>>>,
 }
 
-/// What is watched for the sake of a lease.
+/// The watching for the sake of a lease.
 struct Watched {
-    /// By which those who watch are known.
+    /// The key of its watches.
     tag: LockKey,
     /// How many `KeyWatch`es there are.
     watches: usize,
@@ -193,7 +193,7 @@ impl Board {
     }
 }
 
-/// Ends what is watched for a lease when the last `KeyWatch` that it is attached to is dropped.
+/// Ends the watching for a lease when the last `KeyWatch` that it is attached to is dropped.
 struct Subscription {
     entries: Weak<Mutex<HashMap<LeaseId, Watched>>>,
     id: LeaseId,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{LockClient, LockKey};
-use leasehold_testbed::{ZooKeeper, until};
+use leasehold_testbed::{ZooKeeper, patiently, until};
 use leasehold_zookeeper::ZooKeeperBackend;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -16,7 +16,8 @@ fn another_runtime_is_told_of_what_happens_to_its_locks() {
     let zookeeper = servers.block_on(ZooKeeper::start());
     let first = Runtime::new().unwrap();
     let client = first.block_on(async {
-        let client = LockClient::new(ZooKeeperBackend::connect(&zookeeper.url()).await.unwrap());
+        let client =
+            LockClient::new(ZooKeeperBackend::connect(&patiently(&zookeeper.url())).await.unwrap());
         let guard = client.mutex("before").unwrap().lock().await.unwrap();
         guard.release().await.unwrap();
         client
@@ -27,7 +28,8 @@ fn another_runtime_is_told_of_what_happens_to_its_locks() {
     let second = Runtime::new().unwrap();
     second.block_on(async {
         let guard = client.mutex("job").unwrap().lock().await.unwrap();
-        let other = LockClient::new(ZooKeeperBackend::connect(&zookeeper.url()).await.unwrap());
+        let other =
+            LockClient::new(ZooKeeperBackend::connect(&patiently(&zookeeper.url())).await.unwrap());
         until("its lock is watched", async || zookeeper.metric(0, "zk_watch_count").await >= 1.0)
             .await;
 

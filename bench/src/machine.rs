@@ -26,3 +26,35 @@ pub(crate) fn memory() -> Option<u64> {
     let kilobytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kilobytes * 1_024)
 }
+
+/// The time of a process and of all its children, of those too that have ended.
+pub(crate) fn cpu_time_of(pid: &str) -> Duration {
+    /// The kernel counts so many per second, on all machines.
+    const TICKS: u64 = 100;
+
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let stat = read("stat");
+    // The name before it may have anything.
+    let numbers = stat.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let ticks: u64 =
+        numbers.split_whitespace().skip(11).take(4).filter_map(|n| n.parse::<u64>().ok()).sum();
+    let children = read(&format!("task/{pid}/children"));
+    let of_children: Duration = children.split_whitespace().map(cpu_time_of).sum();
+    Duration::from_millis(ticks * 1_000 / TICKS) + of_children
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_its_own_time() {
+        while cpu_time() < Duration::from_millis(100) {}
+
+        let time = cpu_time_of(&process::id().to_string());
+
+        assert!(time >= Duration::from_millis(80), "{time:?}");
+    }
+}

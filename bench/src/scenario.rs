@@ -16,6 +16,7 @@ mod one;
 mod quorum;
 mod sql_churn;
 mod sql_lock;
+mod zookeeper;
 
 use clap::ValueEnum;
 
@@ -66,6 +67,12 @@ pub(crate) enum Scenario {
     SqlHeld,
     /// PostgreSQL, MariaDB and SQLite, ten minutes of locks each on keys that come and go: the size of the tables.
     SqlChurn,
+    /// ZooKeeper, one task with one key, beside Apache Curator: lock and release.
+    ZookeeperLock,
+    /// ZooKeeper, two clients with one key, beside Apache Curator.
+    ZookeeperHandOver,
+    /// ZooKeeper, 1,000 leases, beside Apache Curator: what holding them costs.
+    ZookeeperHeld,
 }
 
 impl Scenario {
@@ -92,6 +99,9 @@ impl Scenario {
             Self::SqliteHandOver => vec![hand_over::run_on(Database::Sqlite, args).await],
             Self::SqlHeld => vec![held::run_on_databases(args).await],
             Self::SqlChurn => vec![sql_churn::run(args).await],
+            Self::ZookeeperLock => zookeeper::lock(args).await,
+            Self::ZookeeperHandOver => vec![zookeeper::hand_over(args).await],
+            Self::ZookeeperHeld => vec![zookeeper::held(args).await],
         }
     }
 }

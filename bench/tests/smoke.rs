@@ -112,6 +112,18 @@ fn locks_on_databases_are_measured_beside_their_own() {
     }
 }
 
+#[test]
+fn locks_on_zookeeper_are_measured_beside_those_of_curator() {
+    let outcomes = measured(&["zookeeper-lock", "zookeeper-hand-over", "zookeeper-held"]);
+
+    let [lock, in_memory, hand_over, held] = &outcomes[..] else { panic!("four are measured") };
+    assert_complete(lock, "locks per second");
+    assert_complete(in_memory, "locks per second");
+    assert_complete(hand_over, "hand-overs per second");
+    assert_complete(held, "acquired per second");
+    assert_eq!(figures(held, "lost"), [0.0]);
+}
+
 /// SQLite's own lock has no queue: it may pass to no other process for as long as this measures.
 #[test]
 fn hand_overs_on_databases_are_measured() {

@@ -18,7 +18,7 @@ use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
 /// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
-const MAX_TRIES: usize = 64;
+const MAX_TRIES: usize = 16;
 
 /// When to try again after that.
 const AFTER_LOSING: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ const AFTER_LOSING: Duration = Duration::from_millis(5);
 pub(super) struct Trial<'a> {
     pub(super) claim: &'a Claim,
     pub(super) sent_at: Instant,
-    /// How long its place in line is kept, once it has one, whatever becomes of the attempt then.
+    /// How long its place in line is kept, once it has one, also if the attempt fails then.
     pub(super) place: Option<Duration>,
 }
 
@@ -108,7 +108,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// What becomes of a claim whose node was just made as that of a holder.
+    /// Decides about a claim whose node was just made as that of a holder.
     async fn decide(
         &self,
         trial: &mut Trial<'_>,
@@ -122,7 +122,7 @@ impl ZooKeeperBackend {
         if verdict == Verdict::Admitted && is_first && !queue.has_other_limits(own.share) {
             return self.granted(trial, &hook, &queue, &own, &stat).await;
         }
-        // What follows may have to connect to the session again.
+        // The next steps may have to connect to the session again.
         drop(hook);
         let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
         if let Some(first) = first {
@@ -142,12 +142,12 @@ impl ZooKeeperBackend {
                 Ok(Attempt::Held(contention))
             }
             Verdict::Refused => self.stand_in_line(trial, &queue, &own).await,
-            // Those who came before, and name another limit, may be admitted at the same time.
+            // Earlier claims that name another limit may be admitted at the same time.
             Verdict::Admitted => self.go_on(trial, &queue, &own).await,
         }
     }
 
-    /// What becomes of a claim that has a node.
+    /// Decides about a claim that has a node.
     async fn go_on(
         &self,
         trial: &mut Trial<'_>,

@@ -66,7 +66,7 @@ impl ZooKeeperBackend {
         place.clamp(self.range.0, self.range.1)
     }
 
-    /// What the data of a waiter say: how long its place is kept.
+    /// The lease that the data of a waiter show, with the time for which its place is kept.
     pub(super) fn waiting_lease(&self, claim: &Claim) -> Lease {
         claim.lease().clone().with_ttl(self.kept_for(claim))
     }

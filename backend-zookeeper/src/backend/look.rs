@@ -1,4 +1,4 @@
-//! What the store knows about locks: who holds and queues.
+//! The store's knowledge about locks: holders and queues.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use leasehold_core::backend::{Contention, KeyPage};
 use super::ZooKeeperBackend;
 use crate::connection::Link;
 use crate::entry::{Entry, token};
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::layout;
 use crate::name::Name;
 use crate::queue::Queue;
@@ -25,7 +25,7 @@ const LISTED: usize = 128;
 const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {
-    /// All who hold and queue for `key`, as the leader knows them now.
+    /// The holders and waiters of `key`, as the server's leader knows them now.
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let node = self.layout.lock(key);
         let link = self.servers.main().await?;
@@ -37,6 +37,22 @@ impl ZooKeeperBackend {
         match children {
             Ok((children, stat)) => Ok(Queue::new(&children, &stat)),
             Err(failure) if failure.is_absence() => Ok(Queue::default()),
+            Err(failure) => Err(failure.of_a_look()),
+        }
+    }
+
+    /// Makes sure that the next replies on a connection come from the leader that counts the time of sessions, or from a server that
+    /// has all of its changes.
+    ///
+    /// A leader that was stopped, and replaced meanwhile, lets clients connect to their sessions when it goes on, and synchronizes with
+    /// itself. A write takes a majority, also one that changes nothing, and servers close all connections when they lose their leader.
+    pub(super) async fn confirm(&self, link: &Link) -> Result<(), Failure> {
+        let mut nothing = link.client().new_multi_writer();
+        let any_version = -1;
+        nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
+        match link.reply(nothing.commit()).await {
+            // A majority has agreed on a refusal, too.
+            Ok(_) | Err(Failure::Mismatch(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }
     }
@@ -55,7 +71,7 @@ impl ZooKeeperBackend {
         Ok(found.map_err(Failure::of_a_look)?.into_iter().flatten().collect())
     }
 
-    /// What is known about a holder who is in the way of the claim with this entry. If that cannot be found out, nothing.
+    /// Tells of a holder that is in the way of the claim with this entry; of none, if that cannot be found out.
     pub(super) async fn contention(&self, key: &LockKey, queue: &Queue, own: &Name) -> Contention {
         let holders = queue.holders().filter(|holder| holder.text != own.text);
         let entries = self.entries(key, holders.take(HOLDERS_OF_A_HINT)).await.unwrap_or_default();
@@ -68,7 +84,7 @@ impl ZooKeeperBackend {
         place.into_iter().fold(contention, Contention::with_retry_after)
     }
 
-    /// Who holds `key`.
+    /// The holders and waiters of `key`, for an operator.
     pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
         let queue = self.queue(key).await?;
         let holders: Vec<&Name> = queue.holders().collect();

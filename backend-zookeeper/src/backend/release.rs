@@ -37,6 +37,8 @@ impl ZooKeeperBackend {
             });
         }
         self.settle(lease).await?;
+        let main = self.servers.main().await?;
+        self.confirm(&main).await?;
         let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
         let own: Vec<&Name> = queue.all().iter().filter(|entry| entry.tag == tag).collect();
         let mut released = Release::NotHeld;
@@ -50,7 +52,7 @@ impl ZooKeeperBackend {
         Ok(released)
     }
 
-    /// Those who hold `key`, and nobody who only is first in line.
+    /// The holders of `key`, without a waiter that only is first in line.
     async fn holders(&self, key: &LockKey) -> Result<Vec<Entry>, Failure> {
         let queue = self.queue(key).await?;
         let mut entries = self.entries(key, queue.holders()).await?;
@@ -58,7 +60,7 @@ impl ZooKeeperBackend {
         Ok(entries)
     }
 
-    /// Ends all who hold `key`.
+    /// Ends all leases on `key`.
     pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
         for _ in 0..MAX_TRIES {
             let holders = self.holders(key).await?;
@@ -88,7 +90,7 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    /// Asks all who hold `key` to finish early.
+    /// Asks all holders of `key` to finish early.
     ///
     /// The request is a node of a session of its own. It ends with that, or is cleared by a claim that finds the lock free. Curator's
     /// holders are asked as Curator does it.
@@ -120,7 +122,7 @@ impl ZooKeeperBackend {
             multi.add_create(&self.layout.revocation(key), b"", &options)?;
             for holder in holders {
                 let node = self.layout.node(key, &holder.name.text);
-                // Those who watch their nodes hear of it now.
+                // Holders that watch their nodes hear of it now.
                 let data = if holder.is_foreign() { REVOKE } else { &holder.data };
                 multi.add_set_data(&node, data, Some(holder.stat.version))?;
             }
@@ -132,7 +134,7 @@ impl ZooKeeperBackend {
         written.map(drop)
     }
 
-    /// Takes back the request to those who hold `key`, if there is one.
+    /// Takes back the request to the holders of `key`, if there is one.
     pub(super) async fn clear_request(&self, key: &LockKey) -> Result<(), Failure> {
         let link = self.servers.main().await?;
         match link.reply(link.client().delete(&self.layout.revocation(key), None)).await {
@@ -142,7 +144,7 @@ impl ZooKeeperBackend {
     }
 }
 
-/// A release under way. What could not be deleted must not be kept alive with others.
+/// A release under way. A node that could not be deleted must not be kept alive with others.
 struct Releasing<'a> {
     backend: &'a ZooKeeperBackend,
     lease: &'a Lease,

@@ -5,20 +5,21 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 use zookeeper_client::{CreateMode, MultiWriteResult, Stat};
 
 use super::ZooKeeperBackend;
+use super::release::unknown;
 use crate::error::Failure;
 use crate::layout::tag;
 use crate::name::{LAST_NUMBER, Name, State};
 use crate::queue::Queue;
 use crate::session::{Hook, Use};
 
-/// What a grant of units compares and changes, beside the node itself.
+/// The comparisons and changes of a grant of units, beside the node itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Guard {
     /// Nothing: the order alone tells.
     None,
     /// That no claim was granted past it, under another limit, since this version.
     Unpassed(i32),
-    /// The same, and tells those who compare.
+    /// The same, and tells later comparisons of this grant.
     Passes(i32),
 }
 
@@ -33,7 +34,7 @@ pub(super) struct Move<'a> {
     pub(super) is_touched: bool,
 }
 
-/// A node that was made, and all who hold and queue then.
+/// A node that was made, and the queue then.
 pub(super) struct Made {
     pub(super) own: Name,
     pub(super) stat: Stat,
@@ -49,7 +50,7 @@ impl ZooKeeperBackend {
         }
     }
 
-    /// What was asked for a lease has come, or comes no more.
+    /// Makes sure that no earlier request to create the node of a lease comes any more.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
         let known = self.claims.find(lease).filter(|known| known.in_doubt);
         if let Some(session) = known.and_then(|known| known.session) {
@@ -62,7 +63,7 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Makes the node of a lease, at the end of the line, and looks who is before it: one round trip.
+    /// Makes the node of a lease, at the end of the line, and reads the line: one round trip.
     pub(super) async fn make(
         &self,
         lease: &Lease,
@@ -194,11 +195,7 @@ impl ZooKeeperBackend {
             Ok(()) => Ok(true),
             Err(failure) if failure.is_absence() => Ok(false),
             // The session of the connection for reads is none of the lease's.
-            Err(Failure::SessionGone(error)) => Err(Failure::Unknown(
-                Error::new(ErrorKind::Indeterminate, "the connection's session has expired")
-                    .with_source(error),
-            )),
-            Err(failure) => Err(failure),
+            Err(failure) => Err(unknown(failure)),
         }
     }
 }

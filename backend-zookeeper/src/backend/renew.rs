@@ -1,4 +1,4 @@
-//! Renewing what is held.
+//! Renewing leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::look::read;
 use super::relocate::{Guard, Move};
 use super::{ZooKeeperBackend, context};
 use crate::entry::Entry;
-use crate::error::{self, Failure};
+use crate::error::Failure;
 use crate::layout::tag;
 use crate::name::{Name, State};
 use crate::session::{Hook, Use};
@@ -21,11 +21,11 @@ use crate::session::{Hook, Use};
 const MAX_TRIES: usize = 4;
 
 impl ZooKeeperBackend {
-    /// Connects to what those leases hang on, and then makes sure that they are still there.
+    /// Connects to the sessions of those leases, and then makes sure that the leases are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
-        // That connects to sessions again, which waits for those who use them.
+        // That may connect to sessions again, which waits for their users.
         let settled = join_all(leases.iter().map(|lease| self.settle(lease))).await;
         let hooks = self.renewed_hooks(leases).await;
         let renewed = leases.iter().zip(settled).map(async |(lease, settled)| {
@@ -56,20 +56,10 @@ impl ZooKeeperBackend {
     }
 
     /// The session of those with this TTL, on a server that has all that the leader has now.
-    ///
-    /// A leader that was stopped, and replaced meanwhile, lets clients connect to their sessions when it goes on, and synchronizes with
-    /// itself. A write takes a majority, also one that changes nothing: what comes after it on the same connection comes from the
-    /// leader that counts the session's time, since servers close all connections when they lose theirs.
     async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
         let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
-        let mut nothing = hook.link.client().new_multi_writer();
-        let any_version = -1;
-        nothing.add_check_version(self.layout.prefix(), any_version).map_err(error::request)?;
-        match hook.link.reply(nothing.commit()).await {
-            // A majority has agreed on a refusal, too.
-            Ok(_) | Err(Failure::Mismatch(_)) => Ok(hook),
-            Err(failure) => Err(failure.of_a_look()),
-        }
+        self.confirm(&hook.link).await?;
+        Ok(hook)
     }
 
     async fn renew_one(
@@ -135,7 +125,7 @@ impl ZooKeeperBackend {
         Err(Failure::Mismatch(zookeeper_client::Error::BadVersion))
     }
 
-    /// Puts what a lease says in force on a session. Nothing is written if it is so already.
+    /// Puts a lease in force on a session. Nothing is written if it is in force there already.
     async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
         let lease = lease.clone().with_share(lease.share().capped_by(entry.name.share));
         let to = entry.name.changed(lease.share(), State::Held);
@@ -156,7 +146,7 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Whether the holder is asked to finish. Those who ask write its data anew.
+    /// Whether the holder is asked to finish. A request writes its data anew.
     async fn is_asked(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<bool, Failure> {
         if entry.is_asked_by_curator() || !entry.is_touched() {
             return Ok(entry.is_asked_by_curator());
@@ -167,7 +157,7 @@ impl ZooKeeperBackend {
     }
 }
 
-/// What failed for several, for one of them.
+/// The failure of a request for several leases, for one of them.
 fn repeated(error: &Error, lease: &Lease) -> Error {
     context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }

@@ -10,7 +10,7 @@ use super::{ZooKeeperConfig, invalid};
 
 const DEFAULT_PORT: u16 = 2181;
 
-/// Reads a URL and what its parameters say.
+/// Reads a URL with its parameters.
 pub(super) fn read(url: &str) -> Result<ZooKeeperConfig, Error> {
     let (is_secure, rest) = match url.split_once("://") {
         Some(("zookeeper", rest)) => (false, rest),
@@ -111,7 +111,7 @@ fn with_sasl(_connector: Connector, _name: String, _password: String) -> Result<
 
 /// A part of the URL without its percent signs.
 fn decode(text: &str) -> Result<String, Error> {
-    // What the reader of forms takes for a blank is a plus sign here.
+    // The reader of forms takes a plus sign for a blank.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {

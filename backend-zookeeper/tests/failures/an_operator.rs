@@ -4,12 +4,11 @@ use leasehold_core::admin::Revocation;
 use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
-use leasehold_core::{Error, ErrorKind, LockKey};
+use leasehold_core::{ErrorKind, LockKey};
 use leasehold_testbed::{ZooKeeper, ZooKeeperOptions};
-use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use super::{TICK, TTL, connect, is_granted, kept};
+use super::{TICK, TTL, connect, is_granted};
 
 async fn client(servers: &ZooKeeper) -> Client {
     Client::connect(&servers.endpoints().join(",")).await.unwrap()
@@ -60,27 +59,4 @@ async fn nodes_of_curator_hold_and_wait_and_are_asked_to_finish() {
     assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Taken);
     assert_eq!(backend.release(&lease).await.unwrap(), Release::NotHeld);
     assert!(!is_granted(&backend, &Lease::new(&key, TTL)).await, "the other holds it now");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_users_nodes_are_not_anothers() {
-    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
-    let address = servers.endpoints().remove(0);
-    let user = async |name: &str| -> Result<ZooKeeperBackend, Error> {
-        let url = format!("zookeeper://{name}:S3CR3T@{address}/app");
-        ZooKeeperBackend::connect_with(ZooKeeperConfig::from_url(&url)?.tick(TICK)?).await
-    };
-    let (ours, theirs) = (user("ours").await.unwrap(), user("theirs").await.unwrap());
-    let lease = kept("job");
-    assert!(is_granted(&ours, &lease).await);
-
-    for refused in [
-        theirs.try_acquire(&Claim::new(kept("job"))).await.unwrap_err(),
-        theirs.force_release(lease.key()).await.unwrap_err(),
-        theirs.inspect(lease.key()).await.unwrap_err(),
-    ] {
-        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
-        assert!(!format!("{refused} {refused:?}").contains("S3CR3T"), "{refused:?}");
-    }
-    assert_eq!(ours.renew(&lease).await.unwrap(), Renewal::Renewed);
 }

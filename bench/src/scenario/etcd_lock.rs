@@ -56,26 +56,26 @@ pub(super) async fn mutex(etcd: &Etcd, key: &str) -> Mutex {
 }
 
 /// Takes turns until time is up.
-struct Times {
+pub(super) struct Times {
     began: Instant,
     time: Duration,
     times: Vec<Duration>,
 }
 
 impl Times {
-    fn new(turn: Turn) -> Self {
+    pub(super) fn new(turn: Turn) -> Self {
         Self { began: Instant::now(), time: turn.time, times: Vec::new() }
     }
 
-    fn go_on(&self) -> bool {
+    pub(super) fn go_on(&self) -> bool {
         self.began.elapsed() < self.time
     }
 
-    fn add(&mut self, began: Instant) {
+    pub(super) fn add(&mut self, began: Instant) {
         self.times.push(began.elapsed());
     }
 
-    fn round(mut self) -> Round {
+    pub(super) fn round(mut self) -> Round {
         let sum: Duration = self.times.iter().sum();
         Round::new()
             .with(Measure::RATE, self.times.len() as f64 / sum.as_secs_f64())
