@@ -169,6 +169,7 @@ harness!(OneServer, "ZooKeeper", 1, ZooKeeperBackend, identity, {
 });
 harness!(ThreeServers, "ZooKeeper, three servers", 3, ZooKeeperBackend, identity, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
+    const LACKS: &[Need] = &[Need::Membership, Need::Together];
 });
 harness!(WriteLock, "ZooKeeper, write lock", 1, AsMutex<ZooKeeperBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;
@@ -181,5 +182,6 @@ fn main() -> ExitCode {
         .with::<OneServer>("")
         .with::<ThreeServers>("three_servers")
         .with::<WriteLock>("write_lock")
+        .documented_in(include_str!("../../docs/conformance.md"))
         .main()
 }
