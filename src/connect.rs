@@ -95,7 +95,7 @@ pub async fn connect_with(url: &str, options: LockOptions) -> Result<LockClient,
 ///
 /// # Errors
 ///
-/// The errors of [`connect_with`] that need no store: what is wrong with the URL or the options.
+/// The errors of [`connect_with`] that need no store: mistakes in the URL or the options.
 /// [`ErrorKind::Unsupported`] too if the options require strict fencing of a database, of which no request has found out yet whether it has that,
 /// and for ZooKeeper, which is asked which TTLs it allows before it is used.
 ///

@@ -26,14 +26,14 @@ use crate::sync::locked;
 /// The client crate pings after three twentieths.
 const FRESH: u32 = 12;
 
-/// The same of those that wait: a place is kept for less time than was asked for, and no one believes in it.
+/// The same of waiters: a place is kept for less time than was asked for, and no holder believes in it.
 const FRESH_PLACE: u32 = 3;
 
 /// The sessions of a client.
 ///
 /// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that will not be
 /// renewed, since a reply was lost, a release failed or a renewal is missing, it is not connected to any more: the next renewal
-/// begins another, to which all who renew move, and what was left behind ends with the old one.
+/// begins another, to which all renewed leases move, and the leftovers end with the old one.
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
     /// By use and by TTL.
@@ -48,9 +48,9 @@ type Slot = Arc<Mutex<Option<Arc<Session>>>>;
 /// The use of a session.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
-    /// Those that hold: their renewals keep nothing alive but each other.
+    /// Holders: their renewals keep nothing alive but each other.
     Locks,
-    /// Those that wait.
+    /// Waiters.
     Places,
 }
 

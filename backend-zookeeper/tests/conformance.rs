@@ -49,7 +49,7 @@ impl Ensemble {
         .await
     }
 
-    /// The first of those who hold `key`.
+    /// The first holder of `key`.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let client = until_some("connected", async || Client::connect(&self.direct).await.ok());
         let (client, lock) = (client.await, format!("/lock/{}", key.as_str().replace('/', "%2F")));
@@ -75,7 +75,7 @@ impl Ensemble {
         None
     }
 
-    /// What is left of a session, as the leader tells it: whole seconds, of which the last is cut off.
+    /// The rest of a session, as the leader tells it: whole seconds, of which the last is cut off.
     async fn left(&self, session: i64) -> Option<Duration> {
         let servers = self.servers.lock().await;
         let dump = servers.ask(servers.leader().await, "dump").await;

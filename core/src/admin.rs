@@ -18,7 +18,7 @@ use crate::observe::{Event, Forced};
 /// The operator's handle: looks into keys and ends leases that are not its own.
 ///
 /// Kept apart from locks and guards, so that code which takes locks cannot break those of others.
-/// Whoever may write to the store can do the same without it: rights are the store's to give.
+/// A user with the right to write to the store can do the same without it: rights are the store's to give.
 pub struct Admin {
     engine: Arc<Engine>,
 }
@@ -28,11 +28,11 @@ impl Admin {
         Self { engine }
     }
 
-    /// Tells who holds `key`.
+    /// Tells the holders of `key`.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell; else what the store failed with.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell; else the error of the store.
     ///
     /// # Cancel safety
     ///
@@ -74,7 +74,7 @@ impl Admin {
         Ok(KeyList::new(Arc::clone(&self.engine), prefix))
     }
 
-    /// Ends whatever leases are in force on `key`, and says `why` in the log.
+    /// Ends all leases in force on `key`, and says `why` in the log.
     ///
     /// Their holders learn of it as soon as the store can tell them, at the latest by their next
     /// renewal or deadline. Until then they may go on: a resource that checks fencing tokens

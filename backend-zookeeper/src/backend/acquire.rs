@@ -17,7 +17,7 @@ use crate::name::{Name, State};
 use crate::queue::{Queue, Verdict};
 use crate::session::Hook;
 
-/// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
+/// How often an attempt may lose against clients that change the queue at the same time. Each time one of them has got on.
 const MAX_TRIES: usize = 16;
 
 /// When to try again after that.

@@ -2,16 +2,16 @@
 
 use crate::holder::Holder;
 
-/// What a request to revoke came to.
+/// The outcome of a request to revoke.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
-    /// Nobody holds the key.
+    /// The key has no holder.
     NotHeld,
-    /// Those who hold the key are asked.
+    /// The holders of the key are asked.
     Requested,
 }
 
-/// What an operator's forced release came to.
+/// The outcome of an operator's forced release.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {
     ended: Vec<Holder>,
@@ -19,7 +19,7 @@ pub struct ForcedRelease {
 }
 
 impl ForcedRelease {
-    /// Creates it with nobody having held the key.
+    /// Creates the outcome of a key without a holder.
     pub fn new() -> Self {
         Self::default()
     }

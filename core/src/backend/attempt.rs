@@ -3,7 +3,7 @@
 use crate::backend::{Contention, Grant};
 use crate::key::LockKey;
 
-/// What an attempt to acquire came to.
+/// The outcome of an attempt to acquire.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
@@ -12,7 +12,7 @@ pub enum Attempt {
     Held(Contention),
 }
 
-/// What an attempt to acquire several keys at once came to.
+/// The outcome of an attempt to acquire several keys at once.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
     /// All leases are in force: one grant per claim, in their order.
@@ -21,17 +21,17 @@ pub enum AttemptAll {
     Held {
         /// The first key that was not to be had.
         key: LockKey,
-        /// What is known about it.
+        /// The contention for it.
         contention: Contention,
     },
 }
 
-/// What a renewal came to.
+/// The outcome of a renewal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
     /// The TTL is in force from when the store received the request.
     Renewed,
-    /// As [`Renewal::Renewed`], and somebody [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
+    /// As [`Renewal::Renewed`], and an operator or a waiter [asks](crate::backend::LockBackend::request_revocation) the holder to finish early.
     RevocationRequested,
     /// This lease is not in force, and another is.
     Taken,
@@ -39,7 +39,7 @@ pub enum Renewal {
     Vanished,
 }
 
-/// What a release came to.
+/// The outcome of a release.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// This lease was not in force.

@@ -1,8 +1,8 @@
-//! What a store can do, and what it promises.
+//! The features and the promises of a store.
 
 use std::time::Duration;
 
-/// What a backend's store can do, and what it promises of its tokens.
+/// The features of a backend's store, and the promise of its tokens.
 ///
 /// The layers above refuse what a store cannot do before any I/O, and the conformance suite checks
 /// that the declaration is honest: what is declared must work, and what is not is skipped by name.
@@ -74,7 +74,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// What it is, in a few words.
+    /// A feature in a few words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ForceRelease => "force release",

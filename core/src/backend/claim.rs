@@ -28,9 +28,9 @@ pub enum Patience {
     /// It comes back until it is served or gives up. A store with a [queue](crate::backend::Feature::Queue) gives it a
     /// [place](crate::backend::Contention::with_place) there of its own accord.
     Waits,
-    /// It comes back, and stands in the store's queue meanwhile: nobody who comes after it passes it.
+    /// It comes back, and stands in the store's queue meanwhile: no later claim passes it.
     ///
-    /// The store keeps its place for this long after its last attempt, so that a waiter who dies
+    /// The store keeps its place for this long after its last attempt, so that a waiter that dies
     /// holds up the others no longer. Releasing the lease leaves the queue at once.
     Queues(Duration),
 }

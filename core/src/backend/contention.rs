@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::holder::Holder;
 
-/// What is known about a key that others hold. All of it is a hint.
+/// A key that others hold, as far as the store tells. All of it is a hint.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Contention {
     holder: Option<Holder>,
@@ -28,7 +28,7 @@ impl Contention {
         Self::default()
     }
 
-    /// Adds one of those who hold the key: the one whose lease ends first.
+    /// Adds the holder whose lease ends first.
     #[must_use]
     pub fn with_holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
@@ -59,12 +59,12 @@ impl Contention {
         self
     }
 
-    /// One of those who hold the key.
+    /// The holder whose lease ends first, if the store names it.
     pub fn holder(&self) -> Option<&Holder> {
         self.holder.as_ref()
     }
 
-    /// When there may be room if nobody renews or releases: there is no point in polling later than that.
+    /// When there may be room if no holder renews or releases: a poll after that is too late.
     pub fn retry_after(&self) -> Option<Duration> {
         let holder = self.holder.as_ref().and_then(Holder::remaining);
         self.retry_after.into_iter().chain(holder).min()

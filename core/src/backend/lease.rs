@@ -12,9 +12,9 @@ use crate::backend::Share;
 use crate::description::Description;
 use crate::key::LockKey;
 
-/// What the store compares to tell one grant from every other: a random id, drawn per acquisition.
+/// The identity of one grant, by which the store tells it from every other: a random id, drawn per acquisition.
 ///
-/// It is a bearer secret, since whoever knows it can renew and release the lease. `Debug` and
+/// It is a bearer secret, since a process that knows it can renew and release the lease. `Debug` and
 /// `Display` show only its [`Fingerprint`]; [`LeaseId::secret`] is for backends.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
@@ -117,8 +117,8 @@ pub enum Tenure {
     /// Its holder renews it for as long as it wants it, like all leases of this tenure and TTL of the same client, and
     /// releases it then.
     ///
-    /// So a store may let them share one time to live. One that nobody renews may then stay in force while others
-    /// are renewed; but not if its release failed, or if it was granted without anybody's knowing.
+    /// So a store may let them share one time to live. A lease without renewals may then stay in force while others
+    /// are renewed; but not if its release failed, or if the reply to its grant was lost.
     Kept,
 }
 
@@ -162,7 +162,7 @@ impl Lease {
         self
     }
 
-    /// Says who holds it, for operators and for those who wait.
+    /// Describes the holder, for operators and for waiters.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
@@ -211,7 +211,7 @@ impl Lease {
         self.share
     }
 
-    /// Who holds it, in words.
+    /// The description of its holder.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }

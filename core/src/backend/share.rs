@@ -1,6 +1,6 @@
 //! How much of a key a claim asks for.
 
-/// How much of a key a claim asks for: what makes the kinds of lock different to a store.
+/// How much of a key a claim asks for. To a store, the kinds of lock differ in nothing else.
 ///
 /// A mutex asks for the whole key. A semaphore's permits are units of a limit; a reader is one unit of
 /// a limit that no number of readers reaches, and a writer all of them.
@@ -25,7 +25,7 @@ impl Share {
     /// One reader, of as many as there may be.
     pub const READER: Self = Self::Units { units: 1, limit: u32::MAX };
 
-    /// The writer, who leaves no unit to anybody.
+    /// A writer: all units, so that none is left for another claim.
     pub const WRITER: Self = Self::Units { units: u32::MAX, limit: u32::MAX };
 
     /// How many units it takes: 1 if it is the whole key.

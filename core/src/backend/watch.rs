@@ -1,4 +1,4 @@
-//! News of a key: a hint to look again, never a fact about who holds it.
+//! News of a key: a hint to look again, never a fact about its holder.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,7 +18,7 @@ use crate::sync::lock;
 /// fire for nothing, and it may miss a change, so every waiter also polls.
 pub struct KeyWatch {
     sources: Sources,
-    /// What lives as long as the watch.
+    /// The attachment, which lives as long as the watch.
     attached: Option<Box<dyn Send + Sync>>,
 }
 
@@ -63,7 +63,7 @@ impl KeyWatch {
         Self { sources, attached: None }
     }
 
-    /// Keeps `attached` for as long as the watch: what ends the backend's own watching when it is dropped.
+    /// Keeps `attached` for as long as the watch. Its drop ends the backend's own watching.
     #[must_use]
     pub fn with_attached(mut self, attached: impl Send + Sync + 'static) -> Self {
         self.attached = Some(Box::new(attached));
