@@ -5,6 +5,10 @@
 mod connect;
 mod redlock;
 
+// All features: the pages show all of them.
+#[cfg(all(doctest, feature = "blocking", feature = "postgres", feature = "sqlite"))]
+mod guide;
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
