@@ -54,9 +54,10 @@ impl ZooKeeperBackend {
 
     /// Makes sure that no earlier request to create the node of a lease comes any more.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
-        let known = self.claims.find(lease).filter(|known| known.in_doubt);
-        if let Some(session) = known.and_then(|known| known.session) {
-            self.sessions.settle(&self.servers, &session).await?;
+        let known = self.claims.find(lease);
+        let doubt = known.and_then(|known| Some((known.in_doubt?, known.session?)));
+        if let Some((sent_at, session)) = doubt {
+            self.sessions.settle(&self.servers, &session, sent_at).await?;
             if lease.tenure() == Tenure::Fixed {
                 session.close().await;
             }
@@ -93,7 +94,7 @@ impl ZooKeeperBackend {
         let (node, lock) = (self.layout.node(lease.key(), &head), self.layout.lock(lease.key()));
         let (link, client) = (&hook.link, hook.link.client());
         let options = CreateMode::EphemeralSequential.with_acls(self.servers.config().acls());
-        self.claims.sends(lease, &hook.session);
+        self.claims.sends(lease, &hook.session, self.clock.now());
         let (create, look) = (client.create(&node, data, &options), client.get_children(&lock));
         let (created, looked) = tokio::join!(link.reply(create), link.reply(look));
         let (stat, number) = match created {
@@ -165,8 +166,9 @@ impl ZooKeeperBackend {
         let mut multi = hook.link.client().new_multi_writer();
         let added = steps.iter().try_for_each(|step| self.add_move(&mut multi, step));
         added.map_err(crate::error::request)?;
+        let now = self.clock.now();
         for step in steps {
-            self.claims.sends(step.lease, &hook.session);
+            self.claims.sends(step.lease, &hook.session, now);
         }
         let written = hook.link.reply(multi.commit()).await;
         for Move { lease, to, state, .. } in steps {
