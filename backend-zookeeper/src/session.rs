@@ -151,15 +151,18 @@ impl Sessions {
         self.begin(servers, ttl).await
     }
 
-    /// Makes sure that no request comes any more that was made on an earlier connection to a session.
+    /// Makes sure that the servers take no more requests that were sent by `sent_at`.
     ///
-    /// The servers refuse requests on a connection once there is a newer one.
+    /// The servers refuse requests on a connection once there is a newer one. All requests before it share that one: where a server was slow,
+    /// hundreds of them may be in doubt.
     pub(crate) async fn settle(
         &self,
         servers: &Servers,
         session: &Arc<Session>,
+        sent_at: Instant,
     ) -> Result<(), Failure> {
-        match self.attached(servers, session, |_, _| false).await {
+        let newer = self.attached(servers, session, |_, kept_at| kept_at > sent_at);
+        match newer.await {
             Ok(_) | Err(Failure::SessionGone(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }
