@@ -10,6 +10,7 @@
 //!
 //! A lock from this library keeps well-behaved processes out of each other's way; the [fencing
 //! token](FencingToken) keeps data right when a process is not well-behaved.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 
