@@ -67,7 +67,7 @@ impl<B: LockBackend> LockClient<B> {
 }
 
 impl<B: LockBackend + ?Sized> LockClient<B> {
-    /// The mutex `key`: one holder at a time, and a second acquisition by the same owner waits like any other.
+    /// The mutex `key`: one holder at a time, which cannot enter again.
     ///
     /// # Errors
     ///
