@@ -27,9 +27,8 @@ pub enum LossReason {
     Taken,
     /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or ended by an operator.
     ///
-    /// A forced release is not told apart. It would have to leave a word for the former holder under the key, which each later claim
-    /// had to look for and clear; the next holder, who most often waits for it already, would take it away before the former one
-    /// looks; and a store without that word would still look like an eviction. The reason is in the log of the operator's process.
+    /// A forced release is not told apart: the holder does the same in either case, and no store keeps a mark of the lease that it ended.
+    /// The reason is in the log of the operator's process.
     Vanished,
 }
 
