@@ -52,7 +52,7 @@ pub use service::LockService;
 /// | `defaults` | a [`Profile`] for all locks | that of [`LockOptions`] |
 /// | `locks` | profiles by name; the defaults stand for fields that one leaves out | none |
 ///
-/// In the name of a profile, each `*` stands for any text, also none. Of several that fit a lock, the one with the longest text beside
+/// In the name of a profile, each `*` stands for any text, also none. If several fit a lock, the one with the longest text beside
 /// its stars counts.
 ///
 /// Times are texts like `"30s"`, `"200ms"` or `"1h 30m"`. A field that does not exist is refused, and so is a setting that is not possible, with

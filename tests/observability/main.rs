@@ -1,4 +1,4 @@
-//! The page on observability lists all that is told, and nothing else; what is told has no secrets.
+//! The page on observability lists all events, spans and metrics, and no others; none has secrets.
 
 mod capture;
 mod documents;
@@ -9,7 +9,7 @@ mod spans;
 
 use std::collections::BTreeSet;
 
-/// A row of a table: what stands between the bars, without backquotes.
+/// A row of a table: the cells between the bars, without backquotes.
 type Row = Vec<String>;
 
 /// The rows of the table under a heading of the page.
