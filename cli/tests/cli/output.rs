@@ -144,8 +144,10 @@ fn help_shows_stores_parameters_variables_and_examples() {
 #[test]
 fn commands_of_the_readme_are_understood() {
     let readme = include_str!("../../../README.md");
-    let commands: Vec<&str> =
-        readme.lines().filter(|line| line.starts_with("leasehold ")).collect();
+    let (_, shell) = readme.split_once("## On the command line").unwrap();
+    let cron = readme.lines().find(|line| line.starts_with("leasehold run")).unwrap();
+    let commands = shell.lines().filter(|line| line.starts_with("leasehold "));
+    let commands: Vec<&str> = [cron].into_iter().chain(commands).collect();
     assert!(commands.len() > 10, "{commands:?}");
 
     for command in commands {
