@@ -1,4 +1,4 @@
-//! Hands out locks by name, with what operators say of them: `cargo run --example config --features config`.
+//! Hands out locks by name, as operators configure them: `cargo run --example config --features config`.
 
 use leasehold::config::{Config, LockService};
 

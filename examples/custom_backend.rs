@@ -24,7 +24,7 @@ struct Row {
 }
 
 impl Row {
-    /// What comes out of the column is all that is known of another client's lease.
+    /// The text in the column is all that the backend knows of another client's lease.
     fn holder(&self) -> Holder {
         let left = self.ends.saturating_duration_since(Instant::now());
         Holder::new(Fingerprint::of(self.lease_id.as_bytes())).with_remaining(Some(left))
@@ -50,7 +50,7 @@ impl Table {
     }
 }
 
-/// The backend: what the store can do, and three methods that are one atomic step in the store each.
+/// The backend declares the abilities of the store, and has three methods, each of which is one atomic step in the store.
 #[derive(Clone, Default)]
 struct TableBackend(Arc<Mutex<Table>>);
 
@@ -107,7 +107,7 @@ impl LockBackend for TableBackend {
     }
 }
 
-/// What the suite has to know: how to start a store, how to connect, how to look into it.
+/// The harness shows the suite how to start a store, how to connect, and how to look into the store.
 struct OneTable(TableBackend);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Two candidates, one leader at a time, and somebody who must always know where the leader is:
+//! Two candidates, one leader at a time, and an observer that always knows the address of the leader:
 //! `cargo run --example election`.
 //!
 //! Set `LEASEHOLD_BACKEND` for a real store, and turn on its feature: `--features redis` or `etcd`.

@@ -1,4 +1,4 @@
-//! A resource that refuses a holder who is late: `cargo run --example fencing`.
+//! A resource that refuses a late holder: `cargo run --example fencing`.
 //!
 //! No lock can stop a process that was paused after it looked at its watch. The fencing token can:
 //! every grant has a larger one, and the resource remembers the largest that it has seen.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Fence, FencingToken, LockOptions, RenewalMode};
 
-/// What the lock protects. In a database, the check is part of the write:
+/// The data that the lock protects. In a database, the check is part of the write:
 /// `UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`.
 #[derive(Default)]
 struct Account {
@@ -39,7 +39,7 @@ async fn main() -> Result<(), Error> {
     account.write(20, next.token())?;
     println!("the second holder writes 20 with token {}", next.token());
 
-    // The first wakes up in the middle of what it was doing, and does not know.
+    // The first holder wakes up in the middle of its work, and does not know of the second.
     let refused = account.write(11, paused.token()).expect_err("it is late");
     println!("the first holder is refused: {refused}");
     assert_eq!(account.balance, 20);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use leasehold::{Error, Fence, FencingToken, LockClient};
 
-/// What one lock protects. Each account has a lock of its own, so each checks the tokens of that lock.
+/// The data that one lock protects. Each account has a lock of its own, so each checks the tokens of that lock.
 struct Account {
     balance: u64,
     fence: Fence,
@@ -27,7 +27,7 @@ fn write(bank: &Bank, account: usize, balance: u64, token: &FencingToken) -> Res
     Ok(())
 }
 
-/// Moves money under both locks. Those who transfer in the other direction take them in the same order.
+/// Moves money under both locks. A transfer in the other direction takes them in the same order.
 async fn transfer(
     client: LockClient,
     bank: Bank,
@@ -69,7 +69,7 @@ async fn main() -> Result<(), Error> {
     println!("20 transfers later: {} and {}", balances[0], balances[1]);
     assert_eq!(balances, [800, 1_200]);
 
-    // All or none: while somebody has one account, nobody gets the two, and the other stays free.
+    // All or none: while another holder has one account, the transfer gets neither, and the other account stays free.
     let audit = client.mutex("account:1")?.lock().await?;
     let both = client.multi_lock().mutexes(["account:0", "account:1"])?;
     assert!(both.try_lock().await?.is_err());

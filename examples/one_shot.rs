@@ -1,7 +1,7 @@
 //! A program that ends with a guard in hand: the lock is free when the process is gone. `cargo run --example one_shot`.
 //!
-//! A guard that is dropped in the last moments of a program has its release under way when the runtime ends. The client sends what is
-//! left from a thread of its own then, and the end of the runtime waits for it, for two seconds at most.
+//! A guard that is dropped in the last moments of a program has its release under way when the runtime ends. The client then sends
+//! the rest from a thread of its own, and the end of the runtime waits for it, for two seconds at most.
 
 use std::env;
 

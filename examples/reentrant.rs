@@ -29,7 +29,7 @@ async fn main() -> Result<(), Error> {
     let client = leasehold::connect("memory:").await?;
     let ledger = client.reentrant_mutex("ledger")?;
 
-    // By default the owner is the task: what it calls enters again, without a round trip.
+    // By default the owner is the task: functions that it calls enter again, without a round trip.
     println!("one task, one lease:");
     transfer(&ledger).await?;
 

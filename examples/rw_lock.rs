@@ -19,7 +19,7 @@ async fn main() -> Result<(), Error> {
     println!("two read, tokens {} and {}", one.token(), other.token());
     assert!(remote.try_write().await?.is_err());
 
-    // A writer stands in line: it waits for those who read now, and nobody who comes later passes it.
+    // A writer stands in line: it waits for the present readers, and no later caller passes it.
     let writes = tokio::spawn(async move { remote.write().await });
     while catalogue.try_read().await?.is_ok() {
         tokio::time::sleep(Duration::from_millis(1)).await;

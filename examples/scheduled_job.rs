@@ -9,7 +9,7 @@ use leasehold::memory::MemoryBackend;
 use leasehold::{Error, LockClient, LockOptions};
 use tokio::task::JoinSet;
 
-/// What a machine does when its clock says so.
+/// Runs on each machine when its clock says so.
 async fn on_schedule(
     machine: u32,
     store: MemoryBackend,

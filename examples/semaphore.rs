@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::{Error, LockClient, Semaphore};
 
-/// A client of a service that bears three connections, whoever opens them.
+/// A client of a service that bears three connections in all.
 async fn call(connections: Semaphore, open: Arc<AtomicU32>) -> Result<u32, Error> {
     connections
         .run(1, async |_permit| {
@@ -48,7 +48,7 @@ async fn main() -> Result<(), Error> {
     println!("a job has {} permits; left: {}", job.units(), connections.available().await?);
     assert!(connections.try_acquire(2).await?.is_err());
 
-    // Somebody asks it to finish early, and it does.
+    // An operator asks the holder to finish early, and it does.
     client.request_revocation("connections").await?;
     assert!(job.revocation_requested().await);
     job.release().await?;

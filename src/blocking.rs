@@ -1,6 +1,6 @@
 //! Locks for code without a runtime: a call that waits blocks its thread.
 //!
-//! All of [`leasehold_core::blocking`], and [`connect`]. See there for what is different from the async types.
+//! All of [`leasehold_core::blocking`], and [`connect`]. The page of that module lists the differences from the async types.
 
 pub use leasehold_core::blocking::*;
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 pub use service::LockService;
 
-/// Where the locks of a program are, and what each of them is like: a value that serde reads, from TOML, YAML, JSON, the environment or
+/// The store of a program, and the kind and options of each of its locks: a value that serde reads, from TOML, YAML, JSON, the environment or
 /// any other format with a serde crate.
 ///
 /// ```
@@ -50,9 +50,9 @@ pub use service::LockService;
 /// | `url` | the store, as for [`connect`](crate::connect) | required |
 /// | `lazy` | whether the service may start before the store serves, see [`connect_lazily`](crate::connect_lazily) | `false` |
 /// | `defaults` | a [`Profile`] for all locks | that of [`LockOptions`] |
-/// | `locks` | profiles by name; what one leaves out is that of the defaults | none |
+/// | `locks` | profiles by name; the defaults stand for fields that one leaves out | none |
 ///
-/// In the name of a profile, each `*` stands for any text, also none. Of several that fit a lock, the one with the longest text beside
+/// In the name of a profile, each `*` stands for any text, also none. If several fit a lock, the one with the longest text beside
 /// its stars counts.
 ///
 /// Times are texts like `"30s"`, `"200ms"` or `"1h 30m"`. A field that does not exist is refused, and so is a setting that is not possible, with
@@ -142,8 +142,8 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`], with the path of the field: what is missing, does not exist or is not of its type. What is not possible together,
-    /// or not on the store, is told by [`LockService::connect`].
+    /// [`ErrorKind::Invalid`], with the path of the field, if a field is missing, does not exist or is not of its type. [`LockService::connect`]
+    /// refuses settings that are not possible together, or not on the store.
     pub fn read<'de>(format: impl Deserializer<'de>) -> Result<Self, Error> {
         serde_path_to_error::deserialize(format).map_err(|error| {
             let (path, why) = (error.path().to_string(), error.inner().to_string());
@@ -196,7 +196,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 }
 
 impl Profile {
-    /// The same, with what it leaves out from `others`.
+    /// The same, with the fields of `others` for those that it leaves out.
     fn or(self, others: &Self) -> Self {
         Self {
             kind: self.kind.or(others.kind),

@@ -2,6 +2,7 @@
 
 mod stores;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -161,17 +162,30 @@ pub async fn backend(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 
 fn scheme(url: &str) -> Result<&str, Error> {
     let Some((scheme, _)) = url.split_once(':') else {
-        return Err(invalid(NO_SCHEME));
+        return Err(no_scheme(url));
     };
     Ok(scheme)
 }
 
-const NO_SCHEME: &str =
-    "the URL has no scheme: write redis://host:port, or another that says which store it is";
+/// Repeats a host with its port, and nothing else: other texts may hold a password.
+fn no_scheme(url: &str) -> Error {
+    let is_host = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || ".-".contains(c));
+    let message = match url.split_once(':') {
+        Some((host, rest)) if is_host(host) && is_port(rest) => {
+            let port = rest.split('/').next().unwrap_or_default();
+            Cow::from(format!("the URL has no scheme: did you mean redis://{host}:{port}?"))
+        }
+        _ => {
+            "the URL has no scheme: write redis://host:port, or another that says which store it is"
+                .into()
+        }
+    };
+    Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
+}
 
 fn unknown_scheme(url: &str) -> Error {
     if url.split_once(':').is_some_and(|(_, rest)| is_port(rest)) {
-        return invalid(NO_SCHEME);
+        return no_scheme(url);
     }
     invalid(
         "the URL has an unknown scheme: known are memory, sqlite, postgres, mysql, mariadb, etcd, zookeeper, redis, \
@@ -179,7 +193,7 @@ fn unknown_scheme(url: &str) -> Error {
     )
 }
 
-/// Whether it is what follows a host, where the scheme was left out.
+/// Whether it is the port after a host, where the scheme was left out.
 fn is_port(rest: &str) -> bool {
     let port = rest.split('/').next().unwrap_or_default();
     !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use futures_util::stream::{self, StreamExt};
 use leasehold::LockClient;
-use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis, patiently};
+use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper, patiently};
 use tokio::process::Command;
 
 /// The ends of a program: with the guard in `main`, or in a task.
@@ -78,4 +78,11 @@ async fn on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
 
     leaves_no_lock(&format!("sqlite:{}", folder.path().join("locks.db").display()), 20).await;
+}
+
+#[tokio::test]
+async fn on_zookeeper() {
+    let zookeeper = ZooKeeper::start().await;
+
+    leaves_no_lock(&patiently(&zookeeper.url()), 20).await;
 }

@@ -106,9 +106,13 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
     }
 }
 
+/// Where no error of the network says why, the server itself is most often another one than it should be.
+const UNREACHABLE: &str =
+    "the server cannot be reached: is it etcd, and with TLS exactly if the URL says so?";
+
 /// Of a member that is not there.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
-    let reason = why_unreachable(&cause).unwrap_or("the server cannot be reached");
+    let reason = why_unreachable(&cause).unwrap_or(UNREACHABLE);
     Error::new(ErrorKind::Unavailable, reason)
 }
 

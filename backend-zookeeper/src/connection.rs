@@ -10,8 +10,10 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use leasehold_core::backend::why_unreachable;
 use leasehold_core::{Error, ErrorKind};
 use spawns_core::{Spawn, Task};
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::select;
 use tokio::sync::{Mutex, watch};
@@ -153,9 +155,20 @@ impl Servers {
         attempt.is_over = true;
         match connected {
             Ok(Ok((client, task))) => Ok(Link::new(self, turn, client, task)),
-            Ok(Err(error)) => Err(error::connect(error)),
+            Ok(Err(error)) => Err(match error::connect(error) {
+                Failure::ServerDown(_) => Failure::ServerDown(self.why_down(turn).await),
+                failure => failure,
+            }),
             Err(_) => Err(Failure::ServerDown(error::unreachable())),
         }
+    }
+
+    /// The reason that the client crate keeps to itself, as an attempt to reach the same server shows it.
+    async fn why_down(&self, turn: usize) -> Error {
+        let reached = timeout(self.config.timeout, TcpStream::connect(self.server(turn))).await;
+        let refused = reached.ok().and_then(Result::err);
+        let why = refused.as_ref().and_then(|refused| why_unreachable(refused));
+        why.map_or_else(error::unreachable, |why| Error::new(ErrorKind::Unavailable, why))
     }
 
     fn leave(&self, turn: usize) {

@@ -151,7 +151,8 @@ pub(crate) fn connect(error: ClientError) -> Failure {
 
 /// The error of a server that does not begin a session: the client crate does not tell why.
 pub(crate) fn unreachable() -> Error {
-    let message = "the server cannot be reached, or has no majority of servers with it";
+    let message =
+        "the server begins no session: is it ZooKeeper, and has it a majority of servers with it?";
     Error::new(ErrorKind::Unavailable, message)
 }
 

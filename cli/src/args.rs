@@ -1,4 +1,4 @@
-//! The command line, and what its verbs have in common.
+//! The command line, and the options that its verbs share.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(crate) struct Style {
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
 
-    /// Log what happens, on stderr; twice: all of it. Without it, warnings, or as RUST_LOG says.
+    /// Log events on stderr; given twice, all of them. Without it: warnings, or as RUST_LOG says.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 }
@@ -97,9 +97,10 @@ pub(crate) struct WaitArgs {
 #[derive(ClapArgs, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lock")]
 pub(crate) struct LeaseArgs {
-    /// How long the store keeps the lock if this process dies. It is renewed until then.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = time::parse, env = "LEASEHOLD_TTL")]
-    pub(crate) ttl: Duration,
+    /// How long the store keeps the lock if this process dies; it is renewed until then. Without it: 30 s, or the longest that the store
+    /// allows.
+    #[arg(long, value_name = "TIME", value_parser = time::parse, env = "LEASEHOLD_TTL")]
+    ttl: Option<Duration>,
 
     /// Stand in one queue with all others that wait, on all machines: first come, first served.
     #[arg(long)]
@@ -122,8 +123,10 @@ pub(crate) struct LeaseArgs {
 
 impl LeaseArgs {
     pub(crate) fn options(&self, client: &LockClient, wait: &WaitArgs) -> LockOptions {
-        let mut options =
-            client.options().ttl(self.ttl).fair(self.fair).lock_delay(self.lock_delay);
+        let mut options = client.options().fair(self.fair).lock_delay(self.lock_delay);
+        if let Some(ttl) = self.ttl {
+            options = options.ttl(ttl);
+        }
         if let Some(time) = self.min_hold {
             options = options.min_hold(time);
         }
@@ -135,6 +138,13 @@ impl LeaseArgs {
             options = options.outage_wait(wait);
         }
         options
+    }
+
+    /// The shortest that a lease is: the TTL, or less if it may be held for less.
+    pub(crate) fn shortest(&self, client: &LockClient) -> Duration {
+        let longest = client.backend().capabilities().max_ttl();
+        let ttl = self.ttl.unwrap_or(LockOptions::DEFAULT_TTL.min(longest));
+        self.max_hold.map_or(ttl, |limit| ttl.min(limit))
     }
 }
 
@@ -213,10 +223,10 @@ const ENVIRONMENT: &str = "\
 Environment:
   LEASEHOLD_BACKEND, LEASEHOLD_PREFIX, LEASEHOLD_TTL, LEASEHOLD_WAIT, LEASEHOLD_DESCRIPTION
                      stand for the options of these names
-  LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, with what backend, prefix, ttl, wait, min-hold, max-hold,
-                     lock-delay, kill-after, on-lost, on-asked and description are otherwise
-                     (~/.config/leasehold/config)
-  RUST_LOG           what to log, like leasehold=debug,warn
+  LEASEHOLD_CONFIG   a file of lines like `ttl = 30s`, for backend, prefix, ttl, wait, min-hold, max-hold,
+                     lock-delay, kill-after, on-lost, on-asked and description where neither an option nor a
+                     variable is given (~/.config/leasehold/config)
+  RUST_LOG           the events to log, like leasehold=debug,warn
 A command under `run` finds LEASEHOLD_KEY and LEASEHOLD_TOKEN in its environment.";
 
 const EXAMPLES: &str = "\

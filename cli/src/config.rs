@@ -1,4 +1,4 @@
-//! The configuration file: what options say where neither the command line nor the environment does.
+//! The configuration file: values for options that neither the command line nor the environment sets.
 
 use std::env;
 use std::fs;
@@ -52,7 +52,7 @@ fn path() -> Option<(PathBuf, bool)> {
     Some((folder.join("leasehold").join("config"), false))
 }
 
-/// Reads lines like `ttl = 30s`. The values stay out of what is said about mistakes: a URL may hold a password.
+/// Reads lines like `ttl = 30s`. No message about a mistake shows a value: a URL may hold a password.
 fn parse(text: &str, path: &Path) -> Result<Vec<(String, &'static str)>, Failure> {
     let mut values = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -58,7 +58,7 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
-    /// Adds what a program may want to know, as an object.
+    /// Adds facts for programs, as an object.
     pub(crate) fn with_details(mut self, details: Value) -> Self {
         self.details = details;
         self
@@ -113,18 +113,21 @@ impl From<Error> for Failure {
 /// An error and its causes, each of which says something that those before did not.
 pub(crate) fn with_causes(error: &Error) -> String {
     let mut message = error.to_string();
+    let mut last = message.clone();
     let mut source = error.source();
     while let Some(cause) = source {
         let said = cause.to_string();
-        if !message.contains(&said) {
+        // Some errors repeat the text of their cause, and some causes, behind a number, that of their error.
+        if !message.contains(&said) && !said.ends_with(&last) {
             message += &format!(": {said}");
+            last = said;
         }
         source = cause.source();
     }
     message
 }
 
-/// Prints what clap has to say: help and versions are a success, all else is bad usage.
+/// Prints a message of clap: help and versions are a success, all else is bad usage.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         let help = error.render();

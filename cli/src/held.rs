@@ -1,4 +1,4 @@
-//! The locks that the command line names, and what is held of them.
+//! The locks that the command line names, and the guards of those that are held.
 
 use std::future::poll_fn;
 use std::slice;

@@ -49,7 +49,7 @@ impl Key {
     }
 }
 
-/// Escapes what is no text, and what a terminal might act upon.
+/// Escapes bytes that are no text, and characters that a terminal might act upon.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {

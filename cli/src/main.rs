@@ -1,10 +1,5 @@
 //! The `leasehold` command: runs commands under distributed locks.
 
-#[cfg(not(target_os = "linux"))]
-compile_error!(
-    "the command `leasehold` supervises commands by means of Linux; the library runs elsewhere too"
-);
-
 mod args;
 mod cmd;
 mod config;
@@ -44,7 +39,7 @@ fn run() -> Result<ExitCode, Failure> {
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
     let level = match args.command {
-        // Results say what an operator does, so warnings of it would say it twice.
+        // The result tells of the forced release, so a warning would tell of it twice.
         Command::Release(_) => LevelFilter::ERROR,
         // Most cases are about faults.
         #[cfg(feature = "verify")]

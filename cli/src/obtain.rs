@@ -150,7 +150,7 @@ impl<'a> Seeker<'a> {
 
 /// A holder in words: its description, how much it holds, since when, and for how long.
 pub(crate) fn describe(holder: &Holder) -> String {
-    let mut said = who(holder.description(), holder.fingerprint());
+    let mut said = name(holder.description(), holder.fingerprint());
     match (holder.kind(), holder.units()) {
         (Some(LockKind::Reader), _) => said += ", reading",
         (_, 1) => {}
@@ -171,7 +171,7 @@ pub(crate) fn describe(holder: &Holder) -> String {
 }
 
 /// A description, and the lease or the claim that is meant.
-pub(crate) fn who(description: Option<&Description>, fingerprint: Fingerprint) -> String {
+pub(crate) fn name(description: Option<&Description>, fingerprint: Fingerprint) -> String {
     match description {
         Some(description) => format!("{description} (lease {fingerprint})"),
         None => format!("lease {fingerprint}"),
@@ -203,7 +203,7 @@ struct Line {
 impl Line {
     fn show(&mut self, text: &str) {
         self.shown = true;
-        out::raw(&format!("\r\x1b[K{text}"));
+        out::raw(&format!("\r\x1b[K{}", out::cut(text, out::columns(stderr()))));
     }
 }
 

@@ -1,9 +1,11 @@
 //! Output: results on stdout, the rest on stderr. Neither a closed pipe nor a full disk makes it panic.
 
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
+use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failure};
@@ -109,11 +111,33 @@ pub(crate) fn raw(text: &str) {
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
+/// The columns of a terminal. Some do not know.
+pub(crate) fn columns(terminal: impl AsFd) -> usize {
+    let columns = tcgetwinsize(terminal).map_or(0, |size| usize::from(size.ws_col));
+    if columns == 0 { 80 } else { columns }
+}
+
+/// The part of a line that has room in so many columns: a line that wraps cannot be written over.
+pub(crate) fn cut(line: &str, columns: usize) -> String {
+    line.chars().take(columns).collect()
+}
+
 /// The name of a key in JSON, and its bytes where it is no text.
 pub(crate) fn json_of(key: &Key) -> Value {
     let name = key.name();
     match name.to_str() {
         Some(name) => json!({ "key": name }),
         None => json!({ "key": name.to_string_lossy(), "key_bytes": name.as_bytes() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+
+    #[test]
+    fn line_ends_at_the_edge_of_the_terminal() {
+        assert_eq!(cut("KEY  HOLDER", 6), "KEY  H");
+        assert_eq!(cut("ü", 6), "ü");
     }
 }

@@ -19,7 +19,7 @@ impl Signals {
     /// Catches them from now on, but for those that the parent has this process ignore.
     ///
     /// `nohup`, and a shell for its background jobs, ignore signals on behalf of all that they start. A handler would end that here and in
-    /// the command, which inherits what is ignored.
+    /// the command, which inherits the ignored ones.
     pub(crate) fn catch() -> Result<Self, Failure> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let ignored = ignored();

@@ -29,7 +29,7 @@ struct Process {
 }
 
 impl Tree {
-    /// From now on, what this process starts belongs to the tree.
+    /// From now on, processes that this one starts belong to the tree.
     pub(crate) fn plant() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let own = getpid().as_raw_nonzero().get();

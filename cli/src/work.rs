@@ -67,7 +67,7 @@ pub(crate) enum OnAsked {
     Ignore,
 }
 
-/// The variables by which a command learns what is held for it.
+/// The variables by which a command learns of the locks that are held for it.
 pub(crate) fn environment(keys: &[Key], held: &Held) -> Vec<(OsString, OsString)> {
     let mut env = Vec::new();
     for (index, key) in keys.iter().enumerate() {
@@ -197,13 +197,13 @@ impl Work<'_> {
         match timeout(GOODBYE, command.kill()).await {
             Ok(killed) => killed,
             Err(_elapsed) => {
-                out::complain("some of what the command has started cannot be killed");
+                out::complain("some processes that the command has started cannot be killed");
                 Ok(())
             }
         }
     }
 
-    /// Releases what is left to release, and says how it all ended.
+    /// Releases the lock if it is still held, and says how command and lock ended.
     async fn end(self, ended: Ended) -> Result<ExitCode, Failure> {
         let lost = self.held.lost_for();
         // A lease that was renewed to the last ends by its own limit alone.
@@ -254,7 +254,9 @@ impl Work<'_> {
 
     /// Says that the command has less time to end than was wanted for it.
     fn warn_of_a_short_end(&self) {
-        let real = self.kill_after();
+        // Thirds of a TTL have digits that say nothing.
+        let real =
+            Duration::from_millis(self.kill_after().as_millis().try_into().unwrap_or(u64::MAX));
         if let Some(wanted) = self.stop.kill_after.filter(|wanted| *wanted > real)
             && self.stop.on_lost == OnLost::Term
         {
@@ -268,17 +270,12 @@ impl Work<'_> {
 
     /// How long the command has to end in: no more than a third of the lease, so that renewals have failed twice before it is asked.
     fn kill_after(&self) -> Duration {
-        self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.shortest() / 3)
+        self.stop.kill_after.unwrap_or(KILL_AFTER).min(self.lease.shortest(self.client) / 3)
     }
 
     /// The rest of the lease after the command was killed.
     fn margin(&self) -> Duration {
-        (self.shortest() / 20).min(Duration::from_millis(500))
-    }
-
-    /// The lease at its shortest.
-    fn shortest(&self) -> Duration {
-        self.lease.max_hold.map_or(self.lease.ttl, |limit| self.lease.ttl.min(limit))
+        (self.lease.shortest(self.client) / 20).min(Duration::from_millis(500))
     }
 }
 

@@ -244,6 +244,8 @@ pub struct Timing {
     pub slack: Duration,
     /// How late things may happen while nothing [stalls](crate::stalls).
     pub prompt: Duration,
+    /// The longest TTL that the store allows, if that is below twenty times `ttl`; at least five times `ttl`.
+    pub longest: Duration,
 }
 
 impl Timing {
@@ -253,6 +255,7 @@ impl Timing {
             ttl: Duration::from_secs(8),
             slack: Duration::from_secs(3),
             prompt: Duration::from_millis(250),
+            longest: Duration::MAX,
         }
     }
 
@@ -267,6 +270,13 @@ impl Timing {
     pub const fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
+    }
+
+    /// Sets the TTL of most leases, 8 s or less, and of the longest, for a store that allows TTLs from `min` to `max`.
+    #[must_use]
+    pub fn within(self, min: Duration, max: Duration) -> Self {
+        let ttl = self.ttl.min(max / 5).max(min);
+        Self { ttl, longest: max, ..self }
     }
 
     /// Sets how late things may happen.

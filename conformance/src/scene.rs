@@ -135,6 +135,12 @@ impl Scene {
         self.harness.timing().ttl
     }
 
+    /// A TTL that outlasts the steps of any case.
+    pub(crate) fn long_ttl(&self) -> Duration {
+        let timing = self.harness.timing();
+        (timing.ttl * 20).min(timing.longest)
+    }
+
     /// How late things may happen.
     pub(crate) fn slack(&self) -> Duration {
         self.harness.timing().slack

@@ -361,7 +361,8 @@ impl<B: LockBackend> Builder<B> {
             let message = "max_waiters: 0 would refuse every call that may wait";
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        self.options.validate(&self.backend.capabilities())?;
+        let store = self.backend.capabilities();
+        self.options.clone().on(&store).validate(&store)?;
         Ok(self.assemble())
     }
 
@@ -369,7 +370,8 @@ impl<B: LockBackend> Builder<B> {
         let Self { backend, options, clock, max_waiters, settings } = self;
         let backend = Arc::new(backend);
         let erased = Arc::clone(&backend) as Arc<dyn LockBackend>;
-        let events = Events::new(erased.capabilities().name(), settings);
+        let store = erased.capabilities();
+        let (events, options) = (Events::new(store.name(), settings), options.on(&store));
         let engine = Engine::new(erased, clock, options, max_waiters, events);
         LockClient { backend, engine: Arc::new(engine) }
     }

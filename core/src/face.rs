@@ -104,8 +104,14 @@ impl Face {
         Ok(Self { engine, key, options, kind })
     }
 
-    pub(crate) fn with_options(self, options: impl Into<Arc<LockOptions>>) -> Result<Self, Error> {
-        Self::new(self.engine, self.key, options.into(), self.kind)
+    pub(crate) fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        let options = options.on(&self.engine.backend().capabilities());
+        self.sharing(Arc::new(options))
+    }
+
+    /// The same lock, with options that others share and that were made for this store.
+    pub(crate) fn sharing(self, options: Arc<LockOptions>) -> Result<Self, Error> {
+        Self::new(self.engine, self.key, options, self.kind)
     }
 
     /// The same lock, with leases that say this.

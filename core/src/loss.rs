@@ -27,10 +27,8 @@ pub enum LossReason {
     Taken,
     /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or ended by an operator.
     ///
-    /// A forced release looks the same. To tell it apart, the store would have to leave a word for the former holder under the key,
-    /// and each later claim would have to look for that word and clear it. The next holder, which in most cases waits for the key
-    /// already, would take the word away before the former one looks; and a store without it would still look like an eviction. The
-    /// log of the operator's process has the reason.
+    /// A forced release is not told apart: the holder does the same in either case, and no store keeps a mark of the lease that it ended.
+    /// The reason is in the log of the operator's process.
     Vanished,
 }
 

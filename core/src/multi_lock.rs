@@ -82,10 +82,11 @@ impl MultiLock {
     ///
     /// As [`Mutex::with_options`](crate::Mutex::with_options).
     pub fn with_options(mut self, options: LockOptions) -> Result<Self, Error> {
-        options.validate(&self.engine.backend().capabilities())?;
-        let options = Arc::new(options);
+        let store = self.engine.backend().capabilities();
+        let options = Arc::new(options.on(&store));
+        options.validate(&store)?;
         for (face, _ask) in self.parts.values_mut() {
-            *face = face.clone().with_options(Arc::clone(&options))?;
+            *face = face.clone().sharing(Arc::clone(&options))?;
         }
         Ok(Self { options, ..self })
     }

@@ -31,6 +31,7 @@ use crate::retry::Retry;
 #[derive(Clone, Debug, PartialEq)]
 pub struct LockOptions {
     pub(crate) ttl: Duration,
+    pub(crate) ttl_choice: TtlChoice,
     pub(crate) renewal: RenewalMode,
     pub(crate) wait: Option<Duration>,
     pub(crate) outage_wait: Duration,
@@ -45,6 +46,15 @@ pub struct LockOptions {
     pub(crate) reentry_limit: u32,
     pub(crate) require_fencing: Fencing,
     pub(crate) description: Option<Description>,
+}
+
+/// The origin of a TTL.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum TtlChoice {
+    /// The caller named it: a store that cannot keep it refuses the options.
+    Callers,
+    /// [`LockOptions::DEFAULT_TTL`], or the longest that the store allows.
+    Default,
 }
 
 /// Whether leases are renewed while their guards live.
@@ -82,6 +92,7 @@ impl LockOptions {
     pub fn new() -> Self {
         Self {
             ttl: Self::DEFAULT_TTL,
+            ttl_choice: TtlChoice::Default,
             renewal: RenewalMode::Watchdog,
             wait: None,
             outage_wait: Self::DEFAULT_OUTAGE_WAIT,
@@ -100,10 +111,11 @@ impl LockOptions {
     }
 
     /// How long the store keeps a lease without renewal, and so at most how long a crashed holder
-    /// blocks the key. Default: [`LockOptions::DEFAULT_TTL`].
+    /// blocks the key. Default: [`LockOptions::DEFAULT_TTL`], or the longest TTL that the store allows if that is shorter.
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
+        self.ttl_choice = TtlChoice::Callers;
         self
     }
 
@@ -302,6 +314,14 @@ impl LockOptions {
             && self.description == other.description
     }
 
+    /// The options as they count on `store`, whose longest TTL may be below the default.
+    pub(crate) fn on(mut self, store: &Capabilities) -> Self {
+        if self.ttl_choice == TtlChoice::Default {
+            self.ttl = Self::DEFAULT_TTL.min(store.max_ttl());
+        }
+        self
+    }
+
     /// Refuses options that cannot work, alone or on this store.
     pub(crate) fn validate(&self, store: &Capabilities) -> Result<(), Error> {
         check_ttl("ttl", self.ttl, store)?;
@@ -428,6 +448,17 @@ mod tests {
     #[test]
     fn the_defaults_are_possible() {
         LockOptions::default().validate(&STORE).unwrap();
+    }
+
+    #[test]
+    fn the_default_ttl_fits_the_store_and_a_chosen_one_has_to() {
+        let short = STORE.with_ttl_range(STORE.min_ttl(), MS(10_000));
+        let chosen = LockOptions::new().ttl(LockOptions::DEFAULT_TTL);
+
+        assert_eq!(LockOptions::new().on(&STORE).ttl, LockOptions::DEFAULT_TTL);
+        assert_eq!(LockOptions::new().on(&short).ttl, MS(10_000));
+        LockOptions::new().on(&short).validate(&short).unwrap();
+        assert_eq!(chosen.on(&short).validate(&short).unwrap_err().kind(), ErrorKind::Invalid);
     }
 
     #[test]

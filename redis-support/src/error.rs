@@ -95,6 +95,10 @@ impl ServerError {
             // The server explains its protocol here, to whom that is of no use.
             return Error::new(kind, format!("{advice} ({code})"));
         }
+        if code == "WRONGTYPE" && detail.starts_with("it is held") {
+            // The words are those of our scripts.
+            return Error::new(kind, format!("{detail}; {advice}"));
+        }
         let dash = if advice.is_empty() { "" } else { "; " };
         Error::new(kind, format!("{code} {}{dash}{advice}", detail.trim_end()))
     }

@@ -1,4 +1,4 @@
-//! What hands out the locks of a configuration.
+//! The service that hands out the locks of a configuration.
 
 use leasehold_core::{
     Busy, Error, ErrorKind, LockClient, LockGuard, LockKey, Mutex, ReentrantMutex, RwLock,
@@ -9,7 +9,7 @@ use super::{Config, DEFAULTS, Kind, Profile, invalid};
 
 /// The store that a [`Config`] names, and its locks by name.
 ///
-/// Code that takes a lock says its name; operators say in the configuration what kind of lock that is, and for how long it is waited for and
+/// Code that takes a lock says its name; operators choose its kind in the configuration, and for how long it is waited for and
 /// held. A name that no profile fits is a mutex with the defaults. Clones share the client.
 ///
 /// ```

@@ -15,9 +15,15 @@ async fn unknown_urls_are_refused_without_showing_them() {
 
 #[tokio::test]
 async fn scheme_that_was_left_out_is_asked_for() {
-    for url in ["localhost:6379", "db.example:6379/3", "localhost"] {
-        let error = refusal(url).await;
-        assert!(error.to_string().contains("write redis://host:port"), "{url}: {error}");
+    for (url, said) in [
+        ("localhost:6379", "did you mean redis://localhost:6379?"),
+        ("db.example:6379/3", "did you mean redis://db.example:6379?"),
+        ("localhost", "write redis://host:port"),
+        ("S3CR3T@db.example:6379", "write redis://host:port"),
+        ("db.example:6379/0?pass=S3CR3T", "did you mean redis://db.example:6379?"),
+    ] {
+        let error = refusal(url).await.to_string();
+        assert!(error.contains(said) && !error.contains("S3CR3T"), "{url}: {error}");
     }
 }
 

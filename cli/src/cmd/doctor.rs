@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use leasehold::backend::{Feature, Fencing};
-use leasehold::{Error, ErrorKind, LockClient, LockKey};
+use leasehold::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::args::Backend;
 use crate::exit::{self, Failure};
-use crate::out;
 use crate::place::Place;
+use crate::{out, time};
 
 /// Locks that are taken to measure one.
 const ROUNDS: usize = 5;
@@ -89,11 +89,24 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let name = client.backend().capabilities().name();
     findings.tell(Verdict::Ok, "reachable", format_args!("{name}, connected in {took:.1?}"))?;
     server::look(&url, &place, &mut findings).await?;
+    ttls(&client, &mut findings)?;
     tokens(&client, &mut findings)?;
     locks(&client, &mut findings).await?;
     operators(&client, &mut findings).await?;
     drop(client.shutdown(crate::obtain::GOODBYE).await);
     Ok(if findings.has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Tells which TTLs the store takes. Some servers are configured for less than the usual one.
+fn ttls(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
+    let store = client.backend().capabilities();
+    let (min, max) = (time::show(store.min_ttl()), time::show(store.max_ttl()));
+    if store.max_ttl() < LockOptions::DEFAULT_TTL {
+        let usual = time::show(LockOptions::DEFAULT_TTL);
+        let said = format!("{min} to {max}; a lock without --ttl has {max} instead of {usual}");
+        return findings.tell(Verdict::Warning, "ttl", said);
+    }
+    findings.tell(Verdict::Ok, "ttl", format_args!("{min} to {max}"))
 }
 
 /// Tells how far the store's tokens can be relied on.
@@ -140,7 +153,7 @@ async fn locks(client: &LockClient, findings: &mut Findings) -> Result<(), Failu
     findings.tell(Verdict::Ok, "locks", format_args!("taken and released in {median:.1?}"))
 }
 
-/// Does what operators do, to a lock that is free.
+/// Tries the verbs of operators on a lock that is free.
 async fn operators(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
     let store = client.backend().capabilities();
     for (check, feature) in [

@@ -9,7 +9,7 @@ use crate::supervised;
 /// The first word of such a command line. The process id of the supervisor follows, and then the command.
 pub(crate) const WORD: &str = "__exec";
 
-/// Becomes a command that dies with the process that supervises it, if that is what the command line says.
+/// Becomes a command that dies with its supervisor, if the command line asks for one.
 ///
 /// Returns only if it does not, or if that cannot be.
 pub(crate) fn run() -> Result<(), Failure> {

@@ -1,10 +1,11 @@
 //! `leasehold list`
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use leasehold::{LockClient, LockKey};
+use leasehold::{ErrorKind, LockClient, LockKey};
 
 use crate::args::Backend;
 use crate::cmd::status;
@@ -35,11 +36,16 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let client = args.backend.connect().await?;
     let mut pages = client.admin().list(args.start.as_bytes())?;
     let mut is_empty = true;
+    // Some stores name a lock once as held and once as waited for.
+    let mut listed = HashSet::new();
     while let Some(page) = pages.next_page().await? {
         for key in page {
+            if !listed.insert(key.clone()) {
+                continue;
+            }
             match show(&client, key).await? {
                 Shown::Listed => is_empty = false,
-                Shown::Gone => {}
+                Shown::Gone | Shown::Foreign => {}
                 Shown::Unread => return Ok(ExitCode::SUCCESS),
             }
         }
@@ -52,12 +58,18 @@ enum Shown {
     Listed,
     /// It is free by now, and no claim waits for it.
     Gone,
+    /// No lock.
+    Foreign,
     /// The reader has gone.
     Unread,
 }
 
 async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
-    let inspection = client.admin().inspect(&key).await?;
+    let inspection = match client.admin().inspect(&key).await {
+        Ok(inspection) => inspection,
+        Err(error) if error.kind() == ErrorKind::WrongType => return not_a_lock(&Key::of(key)),
+        Err(error) => return Err(error.into()),
+    };
     let waiting = inspection.waiting().unwrap_or(0);
     if !inspection.is_held() && waiting == 0 {
         return Ok(Shown::Gone);
@@ -79,4 +91,16 @@ async fn show(client: &LockClient, key: LockKey) -> Result<Shown, Failure> {
         report.into_bytes()
     };
     Ok(if out::print_on(&line)? { Shown::Listed } else { Shown::Unread })
+}
+
+/// Tells of data of another program, which lies where a lock would.
+fn not_a_lock(key: &Key) -> Result<Shown, Failure> {
+    if !out::style().json {
+        let mut report = Report::new(key);
+        report.say("no lock: something else lies under this name");
+        if !out::print_on(&report.into_bytes())? {
+            return Ok(Shown::Unread);
+        }
+    }
+    Ok(Shown::Foreign)
 }

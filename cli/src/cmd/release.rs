@@ -16,10 +16,10 @@ use crate::out::{self, Report};
 /// Ends the lease of another holder, as an operator, or asks for it.
 ///
 /// With `--ask`, a command under `leasehold run` gets a SIGTERM, unless it runs with `--on-asked ignore`; a program that uses the library
-/// does what it likes; other programs do not hear of it.
+/// may heed the request or not; other programs do not hear of it.
 ///
-/// With `--force`, the holder learns of it soon, and may go on until then: have what it writes to refuse the tokens below the one that is
-/// printed.
+/// With `--force`, the holder learns of it soon, and may go on until then: the data that it writes should refuse tokens below the printed
+/// one.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
@@ -83,13 +83,13 @@ async fn force(client: &LockClient, key: &Key) -> Result<ExitCode, Failure> {
 
 /// A former holder, and the rest that its lease had.
 fn had(holder: &Holder) -> String {
-    let who = match holder.description() {
+    let name = match holder.description() {
         Some(description) => format!("{description} ({})", holder.fingerprint()),
         None => holder.fingerprint().to_string(),
     };
     match holder.remaining() {
-        Some(left) => format!("{who}, which had {:.1}s left", left.as_secs_f64()),
-        None => who,
+        Some(left) => format!("{name}, which had {:.1}s left", left.as_secs_f64()),
+        None => name,
     }
 }
 

@@ -15,11 +15,11 @@ use crate::work::{self, StopArgs, Work};
 /// The lock is a mutex unless another kind is named; all that name a key must mean the same kind.
 ///
 /// The lock is renewed for as long as the command runs, and released when it ends. The command finds the key in `LEASEHOLD_KEY` and the
-/// fencing token in `LEASEHOLD_TOKEN`: what it writes to should refuse a token that is smaller than one it has seen. With `--also`,
+/// fencing token in `LEASEHOLD_TOKEN`: the data that it writes should refuse a token below the largest seen so far. With `--also`,
 /// `LEASEHOLD_KEY_1`, `LEASEHOLD_TOKEN_1` and so on have all of them, KEY first.
 ///
 /// Signals are passed on, and those that end the command go to all that it has started. So does the end of the lease. If this process is
-/// killed, the system kills the command, but not what that has started.
+/// killed, the system kills the command, but not the processes that the command has started.
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::Backend;
 use crate::exit::Failure;
 use crate::key::Key;
-use crate::obtain::{describe, holders_to_json, who};
+use crate::obtain::{describe, holders_to_json, name};
 use crate::out::{self, Report};
 
 /// Shows the holders of a lock, since when they hold it, and its waiters.
@@ -54,8 +54,8 @@ fn report(key: &Key, inspection: &Inspection) -> Report {
         report.say(format_args!("and by others, {} units in all", inspection.units()));
     }
     for waiter in inspection.queue() {
-        let who = who(waiter.description(), waiter.fingerprint());
-        report.say(format_args!("waited for by {who}"));
+        let name = name(waiter.description(), waiter.fingerprint());
+        report.say(format_args!("waited for by {name}"));
     }
     let unnamed = inspection.waiting().unwrap_or(0).saturating_sub(inspection.queue().len() as u64);
     if unnamed > 0 {

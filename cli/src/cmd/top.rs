@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::admin::{Admin, Inspection};
-use leasehold::{Error, Holder, LockKey, LockKind};
+use leasehold::{Error, ErrorKind, Holder, LockKey, LockKind};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -95,7 +95,12 @@ async fn view(admin: &Admin, prefix: &[u8]) -> Result<Vec<(LockKey, Inspection)>
         && let Some(page) = keys.next_page().await?
     {
         for key in page {
-            let seen = admin.inspect(&key).await?;
+            let seen = match admin.inspect(&key).await {
+                Ok(seen) => seen,
+                // Data of another program.
+                Err(error) if error.kind() == ErrorKind::WrongType => continue,
+                Err(error) => return Err(error),
+            };
             if seen.is_held() || seen.waiting() > Some(0) {
                 view.push((key, seen));
             }
@@ -153,8 +158,10 @@ impl Screen {
     }
 
     fn show(&self, lines: &str) -> io::Result<()> {
-        // Without wrapping, so that a lock has one line.
-        write_out(&format!("\x1b[?7l\x1b[H\x1b[2J{}\x1b[?7h", lines.replace('\n', "\r\n")))
+        let columns = out::columns(stdout());
+        let lines = lines.lines().map(|line| out::cut(line, columns) + "\r\n");
+        // Without wrapping, so that a lock has one line also where characters are wide.
+        write_out(&format!("\x1b[?7l\x1b[H\x1b[2J{}\x1b[?7h", lines.collect::<String>()))
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::args::Backend;
 use crate::exit::Failure;
 use crate::key::Key;
-use crate::obtain::{holders_to_json, who};
+use crate::obtain::{holders_to_json, name};
 use crate::out;
 
 /// How often to look where the store tells no news, or its news are lost.
@@ -136,8 +136,8 @@ impl Watched<'_> {
             report.say("free");
         }
         for holder in seen.holders() {
-            let who = who(holder.description(), holder.fingerprint());
-            report.say(format_args!("held by {who}"));
+            let name = name(holder.description(), holder.fingerprint());
+            report.say(format_args!("held by {name}"));
         }
         report.into_bytes()
     }

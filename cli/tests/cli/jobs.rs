@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::support::{Home, Running, block_on, code, file, is_gone, leasehold_on, text, until};
 
-/// A script that says who it is, and goes on until there is a file.
+/// A script that says its name, and goes on until there is a file.
 fn until_there_is(go: &Path) -> String {
     format!("echo $$; while [ ! -e {} ]; do sleep 0.01; done; echo done", go.display())
 }

@@ -1,4 +1,4 @@
-//! The verbs beside `run`, `status` and `release`, and what all verbs understand.
+//! The verbs beside `run`, `status` and `release`, and the options that all verbs share.
 
 use std::process::Command;
 

@@ -140,3 +140,20 @@ fn help_shows_stores_parameters_variables_and_examples() {
     }
     assert!(!run.contains("--backend <URL> "), "the variable stands for it: {run}");
 }
+
+#[test]
+fn commands_of_the_readme_are_understood() {
+    let readme = include_str!("../../../README.md");
+    let (_, shell) = readme.split_once("## On the command line").unwrap();
+    let cron = readme.lines().find(|line| line.starts_with("leasehold run")).unwrap();
+    let commands = shell.lines().filter(|line| line.starts_with("leasehold "));
+    let commands: Vec<&str> = [cron].into_iter().chain(commands).collect();
+    assert!(commands.len() > 10, "{commands:?}");
+
+    for command in commands {
+        let mut shell = Home::new().on_path("sh");
+        let output = shell.args(["-c", command]).env("LEASEHOLD_BACKEND", "").output().unwrap();
+        let said = text(&output.stderr);
+        assert!(said.contains("the backend is empty"), "{command}: {said}");
+    }
+}

@@ -149,10 +149,10 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 /// Waits until `condition` holds.
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn until(event: &str, condition: impl Fn() -> bool) {
     let give_up = Instant::now() + SOON;
     while !condition() {
-        assert!(Instant::now() < give_up, "it does not come: {what}");
+        assert!(Instant::now() < give_up, "it does not come: {event}");
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -31,7 +31,7 @@ impl Terminal {
         self.keys.write_all(keys).unwrap();
     }
 
-    /// Waits until it ends: what else it said, and its exit code.
+    /// Waits until it ends: the rest of its output, and its exit code.
     fn end(mut self) -> (String, Option<i32>) {
         let rest: Vec<String> = self.screen.by_ref().map(Result::unwrap).collect();
         (rest.join("\n"), self.child.wait().unwrap().code())

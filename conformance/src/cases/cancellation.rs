@@ -41,7 +41,7 @@ pub(super) async fn polled<F: Future>(scene: &Scene, polls: usize, future: F) ->
 }
 
 pub(crate) async fn an_acquisition_may_be_dropped_at_any_point(scene: &Scene) {
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     for polls in 0..MANY {
         let key = scene.key();
         let mutex = client.mutex(&key).unwrap();
@@ -80,7 +80,7 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
 
 pub(crate) async fn a_grant_that_no_caller_takes_is_given_back(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
 
@@ -91,7 +91,7 @@ pub(crate) async fn a_grant_that_no_caller_takes_is_given_back(scene: &Scene) {
 }
 
 pub(crate) async fn a_release_may_be_dropped_at_any_point(scene: &Scene) {
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     for polls in 0..MANY {
         let key = scene.key();
         let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -149,7 +149,7 @@ pub(crate) async fn a_dropped_waiter_gives_way_to_the_next(scene: &Scene) {
 
 pub(crate) async fn a_timeout_that_races_the_grant_leaves_a_guard_or_nothing(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let (mut granted, mut cut_off) = (0, 0);
     // Before the reply, at the same time, and long after.
@@ -190,7 +190,7 @@ pub(crate) async fn a_loop_that_starts_over_leaves_nothing_behind(scene: &Scene)
 
 pub(crate) async fn an_aborted_task_releases_its_lock(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let (sender, locked) = tokio::sync::oneshot::channel();
     let holder = tokio::spawn(async move {
@@ -207,7 +207,7 @@ pub(crate) async fn an_aborted_task_releases_its_lock(scene: &Scene) {
 }
 
 pub(crate) async fn dropped_calls_do_not_mix_up_later_replies(scene: &Scene) {
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
     let holder = scene.client().await;
     let guard = holder.mutex(&keys[0]).unwrap().lock().await.unwrap();
@@ -245,7 +245,7 @@ pub(crate) async fn any_fault_at_any_step_leaves_the_key_usable(scene: &Scene) {
     for operation in [Operation::Acquire, Operation::Renew, Operation::Release] {
         for fault in faults_to_suffer {
             let key = scene.key();
-            let long = scene.options().ttl(scene.ttl() * 20);
+            let long = scene.options().ttl(scene.long_ttl());
             let (client, faults) = scene.faulty_with(long).await;
             faults.inject(operation, fault, 1);
 

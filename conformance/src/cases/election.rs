@@ -19,7 +19,7 @@ use crate::scene::Scene;
 const POLL: Duration = Duration::from_secs(1);
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.long_ttl())
 }
 
 /// The leader's proclamation, as the store shows it; `None` without a leader.

@@ -20,11 +20,11 @@ async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) 
 
 /// Options of a fair lock that is not lost or given up during a case, and whose waiters rely on the store's news.
 fn fair(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20).fair(true)
+    scene.options().ttl(scene.long_ttl()).fair(true)
 }
 
 fn long_lease(scene: &Scene, key: &LockKey) -> Lease {
-    scene.lease(key).with_ttl(scene.ttl() * 20)
+    scene.lease(key).with_ttl(scene.long_ttl())
 }
 
 pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
@@ -32,7 +32,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
     const WAITERS: usize = 5;
 
     let backend = scene.backend().await;
-    let place = scene.ttl() * 20;
+    let place = scene.long_ttl();
     for _ in 0..scene.rounds(ROUNDS) {
         let key = scene.key();
         let holder = long_lease(scene, &key);
@@ -98,13 +98,13 @@ pub(crate) async fn no_claim_passes_the_queue(scene: &Scene) {
     let (holder, waiter, passer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
 
     backend.release(&holder).await.unwrap();
 
     let contention = refusal(&backend, &passer).await;
     let retry_after = contention.retry_after();
-    assert!(retry_after.is_none_or(|time| time <= scene.ttl() * 20), "{retry_after:?}");
+    assert!(retry_after.is_none_or(|time| time <= scene.long_ttl()), "{retry_after:?}");
     assert!(queue_for(&backend, &waiter, scene.ttl()).await);
     backend.release(&waiter).await.unwrap();
     grant(&backend, &passer).await;
@@ -207,7 +207,7 @@ pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, leaver, stayer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
-    let place = scene.ttl() * 20;
+    let place = scene.long_ttl();
     grant(&backend, &holder).await;
     assert!(!queue_for(&backend, &leaver, place).await);
     assert!(!queue_for(&backend, &stayer, place).await);
@@ -229,12 +229,12 @@ pub(crate) async fn a_queue_outlives_a_holder_that_dies(scene: &Scene) {
     let (dies, waiter, passer) =
         (scene.lease(&key), long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &dies).await;
-    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
 
     pass_the_end(scene, &backend, scene.ttl()).await;
 
     refusal(&backend, &passer).await;
-    assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await, "it was its turn");
+    assert!(queue_for(&backend, &waiter, scene.long_ttl()).await, "it was its turn");
     backend.release(&waiter).await.unwrap();
 }
 
@@ -244,10 +244,10 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let (holder, waiter, next) =
         (long_lease(scene, &key), scene.lease(&key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
     backend.release(&holder).await.unwrap();
 
-    assert!(queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    assert!(queue_for(&backend, &waiter, scene.long_ttl()).await);
     pass_the_end(scene, &backend, scene.ttl()).await;
 
     // Its lease is over, and no place is left of it.
@@ -262,7 +262,7 @@ pub(crate) async fn a_waiter_that_leaves_wakes_the_next(scene: &Scene) {
     let rarely = Retry::unlimited().every(scene.ttl() * 60);
     let (client, _faults) = scene.faulty_with(fair(scene).retry(rarely)).await;
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &first, scene.ttl() * 20).await);
+    assert!(!queue_for(&backend, &first, scene.long_ttl()).await);
     let mutex = client.mutex(&key).unwrap();
     let behind = start_to_wait(scene, &client, async move { mutex.lock().await.unwrap() }).await;
     backend.release(&holder).await.unwrap();
@@ -280,7 +280,7 @@ pub(crate) async fn a_place_may_be_given_up_late_and_twice(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, waiter) = (long_lease(scene, &key), long_lease(scene, &key));
     grant(&backend, &holder).await;
-    assert!(!queue_for(&backend, &waiter, scene.ttl() * 20).await);
+    assert!(!queue_for(&backend, &waiter, scene.long_ttl()).await);
 
     for _ in 0..3 {
         assert_eq!(backend.release(&waiter).await.unwrap(), Release::NotHeld);
@@ -313,7 +313,7 @@ pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, late, stayer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
-    let (short, place) = (scene.ttl() / 4, scene.ttl() * 20);
+    let (short, place) = (scene.ttl() / 4, scene.long_ttl());
     grant(&backend, &holder).await;
     assert!(!queue_for(&backend, &late, short).await);
     assert!(!queue_for(&backend, &stayer, place).await);

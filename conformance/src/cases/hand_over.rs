@@ -15,7 +15,7 @@ use super::waiting_is_queueing;
 use crate::scene::Scene;
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20).hand_over(true)
+    scene.options().ttl(scene.long_ttl()).hand_over(true)
 }
 
 fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
@@ -253,9 +253,9 @@ pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Sce
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
-    let longer = mutex.clone().with_options(long(scene).ttl(scene.ttl() * 40)).unwrap();
+    let shorter = mutex.clone().with_options(long(scene).ttl(scene.ttl() * 2)).unwrap();
     let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(longer.lock());
+    let mut next = Box::pin(shorter.lock());
     assert!((&mut next).now_or_never().is_none());
     let before = faults.calls(Operation::Acquire);
 
@@ -263,6 +263,6 @@ pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Sce
     let guard = next.await.unwrap();
 
     assert!(faults.calls(Operation::Acquire) > before);
-    assert!(guard.remaining() > scene.ttl() * 20);
+    assert!(guard.remaining() <= scene.ttl() * 2);
     guard.release().await.unwrap();
 }

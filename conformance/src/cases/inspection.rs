@@ -93,7 +93,7 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
 pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
-    let (long, text) = (scene.ttl() * 20, |name: &str| Some(Description::new(name).unwrap()));
+    let (long, text) = (scene.long_ttl(), |name: &str| Some(Description::new(name).unwrap()));
     let lease = |name| scene.lease(&key).with_ttl(long).with_description(text(name));
     let (holder, first, second) = (lease("holder"), lease("first"), lease("second"));
     grant(&backend, &holder).await;
@@ -138,7 +138,7 @@ async fn listed<B: LockBackend>(
 }
 
 pub(crate) async fn keys_in_use_are_listed_and_no_others(scene: &Scene) {
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let base = scene.key().as_str().to_owned();
     let name = |rest: &str| format!("{base}{rest}");
     let held = ["/a", "/a/b", "/%7E{*}", "-"].map(name);
@@ -170,9 +170,9 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
     let (client, backend) = (scene.client().await, scene.backend().await);
     let permits = client.semaphore(&permit, 3).unwrap().acquire(2).await.unwrap();
     let writes = client.rw_lock(&writer).unwrap().write().await.unwrap();
-    let (holder, waiter) = (scene.lease(&queued), scene.lease(&queued).with_ttl(scene.ttl() * 20));
+    let (holder, waiter) = (scene.lease(&queued), scene.lease(&queued).with_ttl(scene.long_ttl()));
     grant(&backend, &holder).await;
-    let claim = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    let claim = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     backend.try_acquire(&claim).await.unwrap();
     backend.release(&holder).await.unwrap();
 
@@ -192,7 +192,7 @@ pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
 
     let (backend, client) = (scene.backend().await, scene.client().await);
     let base = scene.key().as_str().to_owned();
-    let ttl = scene.ttl() * 20;
+    let ttl = scene.long_ttl();
     let lease = |n: usize| Lease::new(&LockKey::new(format!("{base}/{n}")).unwrap(), ttl);
     let leases: Vec<Lease> = (0..KEYS).map(lease).collect();
     for lease in &leases {

@@ -33,7 +33,8 @@ pub(crate) async fn a_lost_lock_stays_closed_for_the_delay(scene: &Scene) {
 
 pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    let (client, faults) =
+        scene.faulty_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
 
     let locked =
@@ -45,7 +46,8 @@ pub(crate) async fn a_request_that_hangs_is_repeated_without_the_delay(scene: &S
 
 pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    let (client, faults) =
+        scene.faulty_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 10_000);
 
@@ -76,7 +78,8 @@ pub(crate) async fn the_longest_ttl_is_that_of_the_whole(scene: &Scene) {
 
 pub(crate) async fn a_released_lock_opens_at_once(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().lock_delay(scene.ttl() * 20)).await;
+    let client =
+        scene.client_with(scene.options().lock_delay(scene.long_ttl() - scene.ttl())).await;
     let mutex = client.mutex(&key).unwrap();
     let guard = mutex.lock().await.unwrap();
     assert!(guard.remaining() <= scene.ttl(), "its holder does not believe in the delay");

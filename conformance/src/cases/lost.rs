@@ -102,7 +102,7 @@ pub(crate) async fn a_deleted_key_is_a_loss_by_the_next_renewal(scene: &Scene) {
 }
 
 pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: &Scene) {
-    let long = scene.ttl() * 30;
+    let long = scene.long_ttl();
     let client = scene.client_with(scene.options().ttl(long)).await;
     let operator = scene.client().await;
     // Also after a renewal, which has to keep the store telling.
@@ -121,7 +121,7 @@ pub(crate) async fn a_stolen_key_is_a_loss_at_once_where_the_store_tells(scene: 
 
 pub(crate) async fn a_theft_during_a_renewal_is_a_loss_at_once_too(scene: &Scene) {
     let key = scene.key();
-    let long = scene.ttl() * 30;
+    let long = scene.long_ttl();
     let (client, faults) = scene.faulty_with(scene.options().ttl(long)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     let operator = scene.client().await;

@@ -15,7 +15,7 @@ use super::cancellation::{MANY, polled};
 use crate::scene::Scene;
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.long_ttl())
 }
 
 /// So many keys, in the order in which they are taken.

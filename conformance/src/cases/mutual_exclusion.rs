@@ -58,7 +58,7 @@ pub(crate) async fn many_clients_never_overlap(scene: &Scene) {
 pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let key = scene.key();
     // The watchdog renews soon where the store tells late of a lease.
-    let options = scene.options().ttl(scene.ttl() * 20).renewal(RenewalMode::Off);
+    let options = scene.options().ttl(scene.long_ttl()).renewal(RenewalMode::Off);
     let holder = scene.client_with(options).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let before = scene.witness(&key).await.unwrap();
@@ -93,7 +93,7 @@ pub(crate) async fn a_refusal_names_the_holder_and_the_time_left(scene: &Scene) 
 
 pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let key = scene.key();
-    let options = scene.options().ttl(scene.ttl() * 20);
+    let options = scene.options().ttl(scene.long_ttl());
     let clients = [scene.client_with(options).await, scene.client().await];
     let mutexes = clients.each_ref().map(|client| client.mutex(&key).unwrap());
     let guard = mutexes[0].lock().await.unwrap();
@@ -109,7 +109,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
             assert_eq!(holder.description(), ours.description());
             // To a waiter that it asks to go on, etcd names the holder alone.
             let remaining = busy.remaining().or((wait > Duration::ZERO).then_some(scene.ttl() * 2));
-            let is_true = |time| time > scene.ttl() && time <= scene.ttl() * 20;
+            let is_true = |time| time > scene.ttl() && time <= scene.long_ttl();
             assert!(remaining.is_some_and(is_true), "{busy:?}");
 
             let mutex = mutex.clone().with_options(scene.options().wait(wait)).unwrap();
@@ -204,7 +204,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &
 
 pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 

@@ -94,7 +94,7 @@ pub(crate) async fn renewals_end_even_if_the_release_fails(scene: &Scene) {
 
 pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(scene: &Scene) {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 20);
+    let long = scene.options().ttl(scene.long_ttl());
     let (client, faults) = scene.faulty_with(long).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Release, Fault::SwallowRequest, 1);
@@ -110,7 +110,7 @@ pub(crate) async fn a_release_to_a_silent_store_ends_in_time_and_goes_on_behind(
 
 pub(crate) async fn a_dropped_guard_is_released_in_the_background(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
 
     drop(client.mutex(&key).unwrap().lock().await.unwrap());
 
@@ -119,7 +119,7 @@ pub(crate) async fn a_dropped_guard_is_released_in_the_background(scene: &Scene)
 
 pub(crate) async fn a_background_release_is_repeated_until_it_is_heard(scene: &Scene) {
     let key = scene.key();
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 3);
 
@@ -130,7 +130,7 @@ pub(crate) async fn a_background_release_is_repeated_until_it_is_heard(scene: &S
 
 pub(crate) async fn a_guard_dropped_by_a_panic_is_released(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let mutex = client.mutex(&key).unwrap();
 
     let panicked = tokio::spawn(async move {
@@ -144,7 +144,7 @@ pub(crate) async fn a_guard_dropped_by_a_panic_is_released(scene: &Scene) {
 
 pub(crate) async fn a_guard_may_be_dropped_outside_of_any_runtime(scene: &Scene) {
     let key = scene.key();
-    let client = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     std::thread::spawn(move || drop(guard)).join().expect("the drop does not panic");
@@ -178,7 +178,7 @@ pub(crate) async fn a_release_has_happened_when_it_returns(scene: &Scene) {
 }
 
 pub(crate) async fn a_shutdown_releases_all_that_it_can(scene: &Scene) {
-    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let (client, faults) = scene.faulty_with(scene.options().ttl(scene.long_ttl())).await;
     let keys: Vec<_> = (0..20).map(|_| scene.key()).collect();
     let mut guards = Vec::new();
     for key in &keys {

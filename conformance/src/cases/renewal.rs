@@ -250,7 +250,7 @@ pub(crate) async fn max_hold_ends_a_lease_that_is_renewed(scene: &Scene) {
 pub(crate) async fn max_hold_may_be_shorter_than_the_ttl(scene: &Scene) {
     let key = scene.key();
     let limit = scene.ttl();
-    let options = scene.options().ttl(scene.ttl() * 20).max_hold(limit);
+    let options = scene.options().ttl(scene.long_ttl()).max_hold(limit);
     let client = scene.client_with(options).await;
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -269,7 +269,7 @@ pub(crate) async fn max_hold_limits_an_extension(scene: &Scene) {
     let locked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    guard.extend(scene.ttl() * 20).await.unwrap();
+    guard.extend(scene.long_ttl()).await.unwrap();
 
     let held_until = guard.deadline().since(locked_at);
     assert!(held_until <= limit + scene.slack(), "held for {held_until:?}");
@@ -284,7 +284,7 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scen
     let client = scene.client_with(scene.options().renewal(RenewalMode::Off)).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    for ttl in [scene.ttl() * 10, scene.ttl() * 2] {
+    for ttl in [scene.long_ttl(), scene.ttl() * 2] {
         guard.extend(ttl).await.unwrap();
 
         let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
@@ -296,7 +296,7 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scen
 
 pub(crate) async fn shortening_moves_the_deadline_before_the_store_answers(scene: &Scene) {
     let key = scene.key();
-    let options = scene.options().ttl(scene.ttl() * 10).renewal(RenewalMode::Off);
+    let options = scene.options().ttl(scene.long_ttl()).renewal(RenewalMode::Off);
     let (client, faults) = scene.faulty_with(options).await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::LoseReply, 1);
@@ -330,7 +330,7 @@ pub(crate) async fn an_extension_that_hangs_ends_with_the_lease(scene: &Scene) {
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
 
-    let extended = scene.within(scene.ttl() + scene.slack(), guard.extend(scene.ttl() * 20)).await;
+    let extended = scene.within(scene.ttl() + scene.slack(), guard.extend(scene.long_ttl())).await;
 
     let error = extended.expect("there is nothing left to extend").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");

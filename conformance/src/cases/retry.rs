@@ -13,7 +13,7 @@ use crate::scene::Scene;
 
 pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
     let key = scene.key();
-    let holder = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let holder = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let (min, max) = (Duration::from_millis(2), scene.ttl() / 10);
     let retry = Retry::unlimited().growing(min, max);
@@ -114,7 +114,7 @@ pub(crate) async fn no_wait_is_one_attempt(scene: &Scene) {
 
 pub(crate) async fn attempts_can_be_counted(scene: &Scene) {
     let key = scene.key();
-    let holder = scene.client_with(scene.options().ttl(scene.ttl() * 20)).await;
+    let holder = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let pause = scene.ttl() / 20;
     let retry = Retry::attempts(5).every(pause);

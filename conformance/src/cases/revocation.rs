@@ -36,13 +36,13 @@ pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on(scene: 
 
 pub(crate) async fn a_holder_is_told_at_once_where_the_store_tells(scene: &Scene) {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 60);
+    let long = scene.options().ttl(scene.long_ttl());
     let (client, other) = (scene.client_with(long).await, scene.client().await);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     other.request_revocation(&key).await.unwrap();
 
-    learns(scene, &guard, told_within(scene, scene.ttl() * 60)).await;
+    learns(scene, &guard, told_within(scene, scene.long_ttl())).await;
     guard.release().await.unwrap();
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn the_next_holder_is_not_asked(scene: &Scene) {
 pub(crate) async fn a_request_ends_with_the_lease_that_it_was_for(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
-    let lease = scene.lease(&key).with_ttl(scene.ttl() * 20);
+    let lease = scene.lease(&key).with_ttl(scene.long_ttl());
     grant(&backend, &lease).await;
     backend.request_revocation(&key).await.unwrap();
 
@@ -85,7 +85,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end(scene: &Scen
     let backend = scene.backend().await;
     let permit =
         |ttl| scene.lease(&key).with_ttl(ttl).with_share(Share::Units { units: 1, limit: 2 });
-    let (short, long) = (permit(scene.ttl() / 2), permit(scene.ttl() * 20));
+    let (short, long) = (permit(scene.ttl() / 2), permit(scene.long_ttl()));
     grant(&backend, &long).await;
     grant(&backend, &short).await;
 
@@ -100,8 +100,8 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let [lease, next] =
-        [scene.lease(&key), scene.lease(&key)].map(|l| l.with_ttl(scene.ttl() * 20));
-    let queued = Claim::new(next.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+        [scene.lease(&key), scene.lease(&key)].map(|l| l.with_ttl(scene.long_ttl()));
+    let queued = Claim::new(next.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &lease).await;
     let refused = backend.try_acquire(&queued).await.unwrap();
     assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");
@@ -119,7 +119,7 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
 
 pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells(scene: &Scene) {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 60);
+    let long = scene.options().ttl(scene.long_ttl());
     let (one, other) = (scene.client_with(long.clone()).await, scene.client_with(long).await);
     let guards = [
         one.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
@@ -127,12 +127,12 @@ pub(crate) async fn all_holders_of_a_key_are_told_at_once_where_the_store_tells(
         other.semaphore(&key, 3).unwrap().acquire(1).await.unwrap(),
     ];
     // Also after a renewal, which has to keep the store telling.
-    guards[2].extend(scene.ttl() * 60).await.unwrap();
+    guards[2].extend(scene.long_ttl()).await.unwrap();
 
     one.request_revocation(&key).await.unwrap();
 
     for guard in guards {
-        learns(scene, &guard, told_within(scene, scene.ttl() * 60)).await;
+        learns(scene, &guard, told_within(scene, scene.long_ttl())).await;
         guard.release().await.unwrap();
     }
 }

@@ -16,7 +16,7 @@ use super::{grant, longest, promptly, start_to_wait};
 use crate::scene::Scene;
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.long_ttl())
 }
 
 fn reader(scene: &Scene, key: &LockKey) -> Lease {

@@ -22,7 +22,7 @@ use crate::scene::Scene;
 const UNIT: Share = Share::Units { units: 1, limit: 1 };
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.long_ttl())
 }
 
 fn permits(scene: &Scene, key: &LockKey, units: u32, limit: u32) -> Lease {
@@ -124,9 +124,9 @@ pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
     let backend = scene.backend().await;
     let (lost, other) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2));
     grant(&backend, &lost).await;
-    grant(&backend, &other.clone().with_ttl(scene.ttl() * 20)).await;
+    grant(&backend, &other.clone().with_ttl(scene.long_ttl())).await;
     pass_the_end(scene, &backend, scene.ttl()).await;
-    let third = permits(scene, &key, 1, 2).with_ttl(scene.ttl() * 20);
+    let third = permits(scene, &key, 1, 2).with_ttl(scene.long_ttl());
     grant(&backend, &third).await;
 
     // The lost lease frees no permit, however late its owner releases or renews it.
@@ -146,13 +146,13 @@ pub(crate) async fn a_stolen_permit_is_a_loss_at_once_where_the_store_tells(scen
     let semaphore = client.semaphore(&key, 3).unwrap();
     let (one, other) = (semaphore.acquire(1).await.unwrap(), semaphore.acquire(1).await.unwrap());
     // Also after a renewal, which has to keep the store telling.
-    other.extend(scene.ttl() * 20).await.unwrap();
+    other.extend(scene.long_ttl()).await.unwrap();
 
     let operator = scene.client().await;
     operator.admin().force_release(&key, "conformance").await.unwrap();
 
     for guard in [one, other] {
-        let within = told_within(scene, scene.ttl() * 20);
+        let within = told_within(scene, scene.long_ttl());
         scene.within(within, guard.lost()).await.expect("it is told");
     }
 }
@@ -161,7 +161,8 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let ttl = scene.ttl();
-    let (short, long) = (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2).with_ttl(ttl * 20));
+    let (short, long) =
+        (permits(scene, &key, 1, 2), permits(scene, &key, 1, 2).with_ttl(scene.long_ttl()));
     grant(&backend, &long).await;
     let granted_at = scene.now();
     grant(&backend, &short).await;
@@ -172,7 +173,7 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
         assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
         refusal(&backend, &permits(scene, &key, 1, 2)).await;
     }
-    let next = permits(scene, &key, 1, 2).with_ttl(ttl * 20);
+    let next = permits(scene, &key, 1, 2).with_ttl(scene.long_ttl());
     let free = async || {
         assert_eq!(backend.renew(&long).await.unwrap(), Renewal::Renewed);
         let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
@@ -205,9 +206,9 @@ pub(crate) async fn permits_are_renewed_while_they_are_held(scene: &Scene) {
 pub(crate) async fn a_renewal_gives_units_back_and_takes_none(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
-    let all = permits(scene, &key, 3, 3).with_ttl(scene.ttl() * 20);
+    let all = permits(scene, &key, 3, 3).with_ttl(scene.long_ttl());
     let one = all.clone().with_share(Share::Units { units: 1, limit: 3 });
-    let others = permits(scene, &key, 2, 3).with_ttl(scene.ttl() * 20);
+    let others = permits(scene, &key, 2, 3).with_ttl(scene.long_ttl());
     grant(&backend, &all).await;
 
     assert_eq!(backend.renew(&one).await.unwrap(), Renewal::Renewed);
@@ -268,7 +269,7 @@ pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
 }
 
 pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first(scene: &Scene) {
-    let (short, long) = (scene.ttl() * 5, scene.ttl() * 20);
+    let (short, long) = (scene.ttl() * 2, scene.long_ttl());
     let backend = scene.backend().await;
     for ttls in [[short, long], [long, short]] {
         let key = scene.key();
@@ -292,9 +293,9 @@ pub(crate) async fn a_refusal_tells_of_the_lease_that_ends_first(scene: &Scene) 
 pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
-    let lease = |units| permits(scene, &key, units, 3).with_ttl(scene.ttl() * 20);
+    let lease = |units| permits(scene, &key, units, 3).with_ttl(scene.long_ttl());
     let (all, one, two) = (lease(3), lease(1), lease(2));
-    let queued = Claim::new(one.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    let queued = Claim::new(one.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &all).await;
     let refused = backend.try_acquire(&queued).await.unwrap();
     assert!(matches!(refused, Attempt::Held(_)), "{refused:?}");

@@ -16,7 +16,7 @@ use crate::scene::Scene;
 const SEGMENTS: u32 = 4;
 
 fn long(scene: &Scene) -> LockOptions {
-    scene.options().ttl(scene.ttl() * 20)
+    scene.options().ttl(scene.long_ttl())
 }
 
 async fn all_become_free(scene: &Scene, striped: &Striped) {

@@ -18,7 +18,7 @@ fn leases(scene: &Scene, count: usize) -> Vec<Lease> {
 }
 
 fn long_lease(scene: &Scene, key: &LockKey) -> Lease {
-    scene.lease(key).with_ttl(scene.ttl() * 20)
+    scene.lease(key).with_ttl(scene.long_ttl())
 }
 
 fn claims(leases: &[Lease]) -> Vec<Claim> {
@@ -87,7 +87,7 @@ pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place(scene: &Scene) {
     let (wanted, held) = (leases(scene, 3), 1);
     let holder = long_lease(scene, wanted[held].key());
     grant(&backend, &holder).await;
-    let queues = Patience::Queues(scene.ttl() * 20);
+    let queues = Patience::Queues(scene.long_ttl());
     let queued: Vec<Claim> =
         claims(&wanted).into_iter().map(|claim| claim.with_patience(queues)).collect();
 
@@ -124,7 +124,7 @@ pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
     let backend = scene.backend().await;
     let wanted = leases(scene, 3);
     let (holder, waiter) = (long_lease(scene, wanted[2].key()), long_lease(scene, wanted[2].key()));
-    let queued = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.ttl() * 20));
+    let queued = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &holder).await;
     backend.try_acquire(&queued).await.unwrap();
     backend.release(&holder).await.unwrap();

@@ -31,7 +31,7 @@ fn rarely() -> Retry {
 
 pub(crate) async fn a_release_wakes_a_waiter(scene: &Scene) {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
     let (client, _faults) = scene.faulty_with(long).await;
     for _ in 0..10 {
@@ -74,7 +74,7 @@ pub(crate) async fn a_lease_after_a_wait_lasts_like_any_other(scene: &Scene) {
 
 pub(crate) async fn a_forced_release_wakes_a_waiter(scene: &Scene) {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
     let (client, _faults) = scene.faulty_with(long).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
@@ -91,7 +91,7 @@ pub(crate) async fn a_forced_release_wakes_a_waiter(scene: &Scene) {
 pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
     let key = scene.key();
     let pause = Duration::from_millis(100);
-    let options = scene.options().ttl(scene.ttl() * 20);
+    let options = scene.options().ttl(scene.long_ttl());
     let holder = scene.client_with(options.clone()).await;
     let (client, faults) = scene.faulty_with(options.retry(Retry::unlimited().every(pause))).await;
     faults.set_news(News::Muted);
@@ -112,7 +112,7 @@ pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
 
 pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scene) -> Measured {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
     let (other, faults) = scene.faulty_with(long).await;
     let (ours, theirs) = (holder.mutex(&key).unwrap(), other.mutex(&key).unwrap());
@@ -146,7 +146,7 @@ pub(crate) async fn a_release_just_before_the_waiting_is_not_missed(scene: &Scen
 
 pub(crate) async fn a_lost_connection_costs_a_waiter_nothing(scene: &Scene) -> Measured {
     let key = scene.key();
-    let long = scene.options().ttl(scene.ttl() * 20).retry(rarely());
+    let long = scene.options().ttl(scene.long_ttl()).retry(rarely());
     let holder = scene.client_with(long.clone()).await;
     let (client, _faults) = scene.faulty_with(long).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();

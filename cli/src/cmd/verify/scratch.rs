@@ -6,10 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use leasehold::backend::LockBackend;
 use leasehold::{Holder, LockKey};
-use leasehold_conformance::Harness;
+use leasehold_conformance::{Harness, Timing};
 
 use crate::exit::Failure;
 use crate::place::{Place, Store};
+
+/// How long cases that use a store without the layers wait for a reply: no one asks again for them.
+const PATIENCE: &str = "timeout-ms=20000";
 
 /// Where the cases lock. The suite knows a store by its type alone.
 static URL: OnceLock<String> = OnceLock::new();
@@ -63,7 +66,7 @@ impl Scratch {
         URL.get_or_init(|| self.url.clone());
     }
 
-    /// Removes what is left, and tells of what it cannot remove.
+    /// Removes the leftovers of the suite, or names those that it cannot remove.
     pub(super) fn clean(self) -> Option<String> {
         if let Some(file) = &self.file {
             for end in ["", "-wal", "-shm"] {
@@ -78,6 +81,9 @@ impl Scratch {
             Store::Postgres | Store::Mysql => Some(format!(
                 "tables of the suite are left: DROP TABLE {prefix}lease, {prefix}stripe, {prefix}member;"
             )),
+            Store::ZooKeeper => {
+                Some(format!("a node of the suite is left: zkCli.sh deleteall {prefix}"))
+            }
             _ => None,
         }
     }
@@ -103,14 +109,52 @@ impl Harness for Theirs {
         connect().await
     }
 
+    async fn connect_patiently(&self) -> Self::Backend {
+        connect_to(&patient(url())).await
+    }
+
+    fn timing(&self) -> Timing {
+        let store = self.witness.capabilities();
+        Timing::new().within(store.min_ttl(), store.max_ttl())
+    }
+
     /// Through another client of ours: there is no other way that all stores have in common.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let seen = self.witness.inspect(key).await.expect("the store tells who holds a key");
+        let seen = self.witness.inspect(key).await.expect("the store names the holders of a key");
         seen.holders().first().cloned()
     }
 }
 
 async fn connect() -> Arc<dyn LockBackend> {
-    let url = URL.get().expect("the namespace was chosen before the cases run");
+    connect_to(url()).await
+}
+
+async fn connect_to(url: &str) -> Arc<dyn LockBackend> {
     leasehold::backend::connect(url).await.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn url() -> &'static str {
+    URL.get().expect("the namespace was chosen before the cases run")
+}
+
+/// The URL of the same place, for clients that wait for replies as long as a busy machine takes.
+fn patient(url: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let kept = query.split('&').filter(|it| !it.is_empty() && !it.starts_with("timeout-ms="));
+    let parameters: Vec<&str> = kept.chain([PATIENCE]).collect();
+    format!("{base}?{}", parameters.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::patient;
+
+    #[test]
+    fn patience_replaces_the_timeout_and_nothing_else() {
+        assert_eq!(patient("sqlite:/tmp/a"), "sqlite:/tmp/a?timeout-ms=20000");
+        assert_eq!(
+            patient("redis://h/1?timeout-ms=5&prefix=a:"),
+            "redis://h/1?prefix=a:&timeout-ms=20000"
+        );
+    }
 }

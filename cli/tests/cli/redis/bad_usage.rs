@@ -85,7 +85,11 @@ fn servers_of_another_kind_are_said_so() {
     for (url, exit, says) in [(etcd, 69, "is it Redis"), (sentinel, 64, "this is no Sentinel")] {
         fails(bare().args(["status", "--backend", &url, "job"]), exit, says);
     }
-    fails(bare().args(["status", "--backend", &plain, "job"]), 64, "write redis://host:port");
+    fails(
+        bare().args(["status", "--backend", &plain, "job"]),
+        64,
+        &format!("did you mean redis://{plain}?"),
+    );
     ask(&redis, &["LPUSH", "lock:job", "x"]);
     fails(&mut run(&redis, &["--no-wait"], "true"), 64, "no lock lies under the key");
 }

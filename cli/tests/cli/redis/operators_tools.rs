@@ -146,6 +146,32 @@ fn doctor_finds_a_server_that_grants_no_locks() {
 }
 
 #[test]
+fn data_of_other_programs_hides_no_lock() {
+    let redis = redis();
+    ask(&redis, &["RPUSH", "lock:theirs", "x"]);
+    let mut holder = leasehold(&redis);
+    let mut holder = Running::start(holder.args(["hold", "job"]));
+    assert!(holder.line().starts_with("job: held"));
+    let waiter = Running::start(leasehold(&redis).args(["run", "job", "true"]));
+    until("the claim stands in the queue", || {
+        let status = leasehold(&redis).args(["status", "job"]).output().unwrap();
+        text(&status.stdout).contains("waited for by")
+    });
+
+    let list = leasehold(&redis).arg("list").output().unwrap();
+    let top = leasehold(&redis).arg("top").output().unwrap();
+
+    let mut listed: Vec<_> = text(&list.stdout).lines().map(str::to_owned).collect();
+    listed.sort();
+    assert_eq!(code(&list), 0, "{}", text(&list.stderr));
+    assert_eq!(listed.len(), 2, "each is named once: {listed:?}");
+    assert!(listed[0].starts_with("job: held by "), "{listed:?}");
+    assert_eq!(listed[1], "theirs: no lock: something else lies under this name");
+    assert_eq!(text(&top.stdout).lines().count(), 2, "a heading and a lock");
+    drop(waiter);
+}
+
+#[test]
 fn suite_runs_on_the_store_of_a_user() {
     let (redis, home) = (redis(), Home::new());
     ask(&redis, &["SET", "lock:theirs", "x"]);
