@@ -45,6 +45,8 @@ struct Size {
 const FULL: Size =
     Size { leases: 100_000, ttl: Duration::from_secs(30), hold: Duration::from_secs(60) };
 
+const MILLION: Size = Size { leases: 1_000_000, ..FULL };
+
 const QUICK: Size =
     Size { leases: 500, ttl: Duration::from_secs(12), hold: Duration::from_millis(4_500) };
 
@@ -79,16 +81,8 @@ impl Who {
 }
 
 pub(super) async fn run(args: &Args) -> Outcome {
-    let redis = Arc::new(Redis::start().await);
-    let size = args.scale(FULL, QUICK);
-    let Size { leases, ttl, hold } = size;
-    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
-    let mut contest = Contest::new("redis-held", title);
-    contest.warms_up = false;
-    for who in [Who::Redis, Who::Fred, Who::AsyncRedisLock] {
-        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
-        contest.add(args, Holders { who, store, workers, size });
-    }
+    let who = [Who::Redis, Who::Fred, Who::AsyncRedisLock];
+    let mut contest = on_redis("redis-held", &who, args.scale(FULL, QUICK), args).await;
     let who = [Who::Redis, Who::Fred].map(Who::name);
     let targets = who.map(|who| {
         let at_most = |measure, bound| Target::new(who, measure, Bound::AtMost(bound));
@@ -96,6 +90,27 @@ pub(super) async fn run(args: &Args) -> Outcome {
     });
     contest.targets = targets.into_iter().flatten().collect();
     contest.run(args).await
+}
+
+/// Ten times as many leases.
+pub(super) async fn run_million(args: &Args) -> Outcome {
+    let size = args.scale(MILLION, QUICK);
+    let mut contest = on_redis("redis-held-million", &[Who::Redis], size, args).await;
+    contest.targets = vec![Target::new(Who::Redis.name(), LOST, Bound::AtMost(0.0))];
+    contest.run(args).await
+}
+
+async fn on_redis(name: &'static str, all: &[Who], size: Size, args: &Args) -> Contest {
+    let redis = Arc::new(Redis::start().await);
+    let Size { leases, ttl, hold } = size;
+    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
+    let mut contest = Contest::new(name, title);
+    contest.warms_up = false;
+    for &who in all {
+        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
+        contest.add(args, Holders { who, store, workers, size });
+    }
+    contest
 }
 
 /// The same on databases.
