@@ -201,3 +201,80 @@ fn semaphore_lets_no_more_than_three_in_at_once() {
         assert!(said.contains("asked back and released; left: 3"), "{said}");
     }
 }
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn cron_runs_each_job_on_one_machine() {
+    use std::process::Stdio;
+
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db", folder.path().display());
+    let machine = || {
+        let mut program = Command::new(path("cron"));
+        program.env("LEASEHOLD_BACKEND", &url).env("PERIOD_MS", "200").env("RUNS", "3");
+        program.stdout(Stdio::piped()).spawn().unwrap()
+    };
+
+    let machines = [machine(), machine(), machine()];
+
+    let mut reports = Vec::new();
+    for machine in machines {
+        let output = machine.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}");
+        let ended = |line: &&str| line.ends_with(": done") || line.contains(": skipped, ");
+        assert_eq!(said.lines().filter(ended).count(), 3, "{said}");
+        let wrote = said.lines().filter(|line| line.ends_with(": writes the report"));
+        reports.extend(wrote.map(ToOwned::to_owned));
+    }
+    assert!(reports.len() >= 3, "{reports:?}");
+    let distinct: std::collections::BTreeSet<_> = reports.iter().collect();
+    assert_eq!(distinct.len(), reports.len(), "a run was done twice: {reports:?}");
+}
+
+#[cfg(all(feature = "blocking", feature = "sqlite"))]
+#[test]
+fn web_service_finishes_its_requests_and_releases_its_locks() {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpStream;
+    use std::process::Stdio;
+
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}/locks.db", folder.path().display());
+    let mut service = Command::new(path("web_service"));
+    service.env("LEASEHOLD_BACKEND", &url).env("LISTEN", "127.0.0.1:0");
+    let mut service = service.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(service.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let address = said.next().unwrap().strip_prefix("http://").unwrap().to_owned();
+    let send = |request: &str| {
+        let mut connection = TcpStream::connect(&address).unwrap();
+        let head = format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        connection.write_all(head.as_bytes()).unwrap();
+        connection
+    };
+    let answer = |mut connection: TcpStream| {
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    };
+
+    let ready = answer(send("GET /ready"));
+    assert!(ready.starts_with("HTTP/1.1 200 "), "{ready}");
+
+    let other = leasehold::blocking::connect(&url).unwrap();
+    let held = other.mutex("invoice:42").unwrap().lock().unwrap();
+    let busy = answer(send("POST /invoices/42/pay"));
+    assert!(busy.starts_with("HTTP/1.1 409 "), "{busy}");
+    held.release().unwrap();
+    let paid = answer(send("POST /invoices/42/pay"));
+    assert!(paid.contains("invoice 42 is paid under token "), "{paid}");
+
+    let under_way = send("POST /invoices/7/pay");
+    assert!(said.any(|line| line == "paying invoice 7"));
+    let pid = service.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let paid = answer(under_way);
+    assert!(paid.contains("invoice 7 is paid under token "), "{paid}");
+    assert!(service.wait().unwrap().success());
+    assert_eq!(said.last().as_deref(), Some("all locks are released"));
+}

@@ -50,6 +50,7 @@
 //! etcdctl role grant-permission locker --prefix=true readwrite lock/
 //! etcdctl user grant-role app locker
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod config;
 

@@ -32,6 +32,7 @@
 //!   counts it.
 //! - A batch of requests is sent in as many pieces, though without waiting for replies in between.
 //! - fred passes over a server's objection to a password where none is needed.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod link;

@@ -38,6 +38,7 @@
 //! (`mysql_async::Queryable::query_iter`, `sqlx::raw_sql`). A connection on which a text failed must be *closed*: its transaction may be
 //! open. A text sets the time zone, the modes and the limits of time of its session, and variables such as `@now`. A pool that others use,
 //! too, resets the session between two uses, as that of `mysql_async` does.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
 

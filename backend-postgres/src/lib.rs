@@ -85,6 +85,7 @@
 //!
 //! Otherwise one client makes up to [`connections`](PostgresConfig::connections) + 2 connections, and one that listens while anything is waited for or
 //! held.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod database;
 

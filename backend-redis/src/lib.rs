@@ -44,6 +44,7 @@
 //! `+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe &+switch-master`.
 //!
 //! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 mod link;

@@ -34,6 +34,7 @@
 //! # Access rules
 //!
 //! With a user and a password, nodes are this user's alone. Without, they are everybody's, as Curator's are by default.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod config;
 

@@ -11,15 +11,15 @@ use crate::scene::Scene;
 /// A case, ready to be run against one store.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What it is about: the module that it is in.
+    /// The subject: the module that has the case.
     pub group: &'static str,
-    /// What it says: a sentence that can be false.
+    /// The claim: a sentence that can be false.
     pub name: &'static str,
     /// The part of a lock that it tests.
     pub subject: Subject,
     /// Its numbers in the project's catalogue of adversarial cases.
     pub numbers: &'static [u16],
-    /// What a backend must declare, or a harness offer, for it to run.
+    /// The features that the backend must declare, and the hooks that the harness must offer, for the case to run.
     pub needs: &'static [Need],
     /// The reason for which this store's harness skips it, as far as its constants tell.
     pub skips: Option<Need>,
@@ -94,14 +94,14 @@ impl fmt::Display for Subject {
     }
 }
 
-/// What running a case comes to, if it does not panic.
+/// The outcome of a case that does not panic.
 pub type Outcome = Result<(), Skipped>;
 
 /// A case was not run, for want of this.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Skipped(pub Need);
 
-/// What not every backend declares, or not every harness offers.
+/// Features that not every backend declares, and hooks that not every harness offers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Need {

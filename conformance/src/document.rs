@@ -23,7 +23,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store of `H`: what its backend declares and its harness offers.
+    /// The store of `H`: the declaration of its backend and the offers of its harness.
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
         let capabilities = store

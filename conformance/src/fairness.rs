@@ -38,7 +38,7 @@ use leasehold_core::{Error, LockClient, LockKey, LockOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
-/// What a client prints before what it notes of an acquisition.
+/// The mark that a client prints before its note of an acquisition.
 const MARK: &str = "acquired ";
 
 /// Set in the processes that a test starts: which server they use.
@@ -46,7 +46,7 @@ const SERVER: &str = "LEASEHOLD_FAIRNESS_SERVER";
 
 const PROCESSES: usize = 4;
 
-/// Of each process.
+/// The number of clients in each process.
 const CLIENTS: usize = 4;
 
 /// Sixteen clients in four processes, all of which want one lock.
@@ -56,16 +56,16 @@ pub struct Contest {
 }
 
 impl Contest {
-    /// Each client acquires the lock so often, what it cancels not counted.
+    /// Each client acquires the lock so often; cancelled acquisitions do not count.
     pub const fn new(rounds: usize) -> Self {
         Self { rounds }
     }
 
-    /// What each process runs: connects its clients to the server that it was told of, and has them take turns. Nothing, if
-    /// [`assert_first_come_first_served`](Self::assert_first_come_first_served) did not start it.
+    /// The work of each process: it connects its clients to the given server, and has them take turns. It does nothing
+    /// unless [`assert_first_come_first_served`](Self::assert_first_come_first_served) started it.
     ///
-    /// Each client acquires and releases the lock, gives up some more acquisitions at odd moments, and prints when each was
-    /// asked for, when the store acknowledged that, and with what token it was granted.
+    /// Each client acquires and releases the lock, gives up some more acquisitions at odd moments, and prints the time of
+    /// each request, the time of its acknowledgement by the store, and the token of its grant.
     ///
     /// # Panics
     ///
@@ -93,7 +93,8 @@ impl Contest {
     ///
     /// # Panics
     ///
-    /// If one fails, or if somebody was served before one whose place had been acknowledged before it asked.
+    /// If one fails, or if a claim was served before another whose place the store had acknowledged before the first
+    /// was made.
     ///
     /// # Cancel safety
     ///
@@ -143,14 +144,14 @@ async fn take_turns<B: LockBackend>(backend: B, options: LockOptions, rounds: us
     client.shutdown(Duration::from_secs(5)).await.expect("the store answers");
 }
 
-/// Runs processes to their end and returns what their clients printed.
+/// Runs processes to their end and returns the acquisitions that their clients printed.
 fn run(processes: Vec<Command>) -> Vec<Acquired> {
     let running: Vec<_> = processes.into_iter().map(Process::start).collect();
     let readers: Vec<_> =
         running.into_iter().map(|process| thread::spawn(|| process.acquired())).collect();
     readers
         .into_iter()
-        .flat_map(|reader| reader.join().expect("what a process prints can be read"))
+        .flat_map(|reader| reader.join().expect("the output of a process can be read"))
         .collect()
 }
 
@@ -221,7 +222,7 @@ impl<B: LockBackend> LockBackend for Noting<B> {
     }
 }
 
-/// What a client printed.
+/// An acquisition, as its client printed it.
 struct Acquired {
     sent: u64,
     acknowledged: u64,

@@ -1,4 +1,4 @@
-//! What the suite has to know of a store.
+//! The facts that the suite needs to know of a store.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Whose time the store goes by.
     const TIME: Time = Time::Real;
 
-    /// What may be [done to the store](Self::disturb), and whether [`advance`](Self::advance) works.
+    /// The [disturbances](Self::disturb) that the harness can cause, and whether [`advance`](Self::advance) works.
     const HOOKS: &[Need] = &[];
 
     /// The features that the backend does not declare. A case that needs one of them is skipped and starts no store.
@@ -37,7 +37,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// it from that one. `LEASEHOLD_CONFORMANCE_ALL` in the environment has all groups run on every harness.
     const GROUPS: Groups = Groups::All;
 
-    /// How much of each long case runs: by default what the [store's time](Time::rounds) makes cheap.
+    /// How much of each long case runs: by default as much as is cheap in the [store's time](Time::rounds).
     const ROUNDS: Rounds = Self::TIME.rounds();
 
     /// The subjects of the cases that run by default: those [that tell something](Time::subjects) in the store's time.
@@ -52,13 +52,13 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Makes a new client of the store, with connections of its own.
     async fn connect(&self) -> Self::Backend;
 
-    /// The same, but for cases that use it without the layers, so that nobody asks again: it may wait for replies for as long as a very
-    /// busy machine takes.
+    /// The same, for cases that use the backend without the layers, so that no layer retries: it may wait for replies for as long as a
+    /// very busy machine takes.
     async fn connect_patiently(&self) -> Self::Backend {
         self.connect().await
     }
 
-    /// Who holds `key`, as seen by looking straight into the store, past the backend.
+    /// The holder of `key`, as seen by looking straight into the store, past the backend.
     async fn witness(&self, key: &LockKey) -> Option<Holder>;
 
     /// How patient the suite is with the store: by default [`Timing::new`], and [`Timing::exact`] in driven and in virtual time.
@@ -69,15 +69,15 @@ pub trait Harness: Send + Sync + Sized + 'static {
         }
     }
 
-    /// What the suite's clients do besides what a case is about; their TTL is that of [`timing`](Self::timing). The defaults, unless
-    /// the suite is to be run with something else as well.
+    /// The options of the suite's clients, beside those that a case is about; their TTL is that of [`timing`](Self::timing). The
+    /// defaults, unless the suite is to be run with other options as well.
     fn options(&self) -> LockOptions {
         LockOptions::new()
     }
 
     /// Does something to the store, or to the clients' connections to it.
     ///
-    /// Only called for what [`HOOKS`](Self::HOOKS) lists.
+    /// The suite only asks for disturbances that [`HOOKS`](Self::HOOKS) lists.
     async fn disturb(&self, disturbance: Disturbance) {
         unreachable!("{disturbance:?} is not among the hooks of {}", Self::NAME);
     }
@@ -218,7 +218,7 @@ impl Groups {
     }
 }
 
-/// What may be done to a store.
+/// A disturbance of a store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Disturbance {
@@ -230,7 +230,7 @@ pub enum Disturbance {
     Pause,
     /// Kill the store and start it again.
     Restart,
-    /// End whatever goes on.
+    /// Ends all disturbances.
     Heal,
 }
 

@@ -40,10 +40,10 @@
 //!
 //! A test file with several harnesses may have a `main` instead that marks cases without a verdict as ignored: [`Suites`].
 //!
-//! Cases that need what your backend does not declare ([`Need`]) are skipped and counted as such,
-//! never passed. [`report`] runs the same list and gives the outcome as data.
+//! Cases that need a feature which your backend does not declare ([`Need`]) are skipped and counted
+//! as such, never passed. [`report`] runs the same list and gives the outcome as data.
 //!
-//! The list of cases, and what they need, is outside semantic versioning: it grows with what is learnt.
+//! The list of cases and of their needs is outside semantic versioning: it grows with experience.
 
 mod as_mutex;
 mod driven;

@@ -20,8 +20,8 @@ use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
 
-/// Time in the model goes in steps of this. Long compared to what the operations themselves take,
-/// so that no lease of the store ends between two steps.
+/// Time in the model goes in steps of this. A step is long compared to the time that the operations
+/// take, so that no lease of the store ends between two steps.
 const STEP: Duration = Duration::from_secs(200);
 
 /// A sequence has so many operations at most, and half as many on average.
@@ -38,7 +38,7 @@ const OPERATIONS: usize = 25;
 const KEYS: usize = 2;
 const LEASES: usize = 4;
 
-/// What the leases of a key ask for.
+/// The shares that the leases of a key ask for.
 type Shares = [Share; LEASES];
 
 /// Locks of one holder. Where a store has a queue, half of the claims stand in it.
@@ -51,7 +51,7 @@ pub(crate) fn semaphores_agree_with_the_specification(store: Profile) -> Outcome
     agrees(store, [permits(1, 3), permits(2, 3), permits(3, 3), permits(1, 2)], NEEDS_OF_ALL_KINDS)
 }
 
-/// Two who read and two who write.
+/// Two readers and two writers.
 pub(crate) fn rw_locks_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(store, [Share::READER, Share::READER, Share::WRITER, Share::WRITER], NEEDS_OF_ALL_KINDS)
 }
@@ -65,7 +65,7 @@ const fn permits(units: u32, limit: u32) -> Share {
     Share::Units { units, limit }
 }
 
-/// What the model needs of a store; with units and queues, that too.
+/// The needs of the model; with units and queues, these too.
 pub(crate) const NEEDS: &[Need] = &[Need::Advance, Need::ForceRelease, Need::Inspect];
 pub(crate) const NEEDS_OF_ALL_KINDS: &[Need] =
     &[Need::Advance, Need::ForceRelease, Need::Inspect, Need::Queue, Need::Revocation, Need::Units];
@@ -138,7 +138,7 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The store does what the state machine does, whatever is asked in whatever order at whatever time.
+/// The store does the same as the state machine, for any requests in any order at any time.
 fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let runtime = store.runtime();
     let (scene, backend, all_kinds) = runtime.block_on(async {
@@ -375,7 +375,7 @@ fn comparable(outcome: &Specified) -> String {
 }
 
 fn refused(contention: &Contention) -> String {
-    // Who it is of several whose leases end in the same step, is for the store to choose.
+    // If several leases end in the same step, the store chooses the one to name.
     let holder = contention.holder().and_then(Holder::remaining).map(steps);
     format!("held for {holder:?}, again after {:?}", contention.retry_after().map(steps))
 }

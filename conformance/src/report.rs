@@ -14,7 +14,7 @@ use crate::list::cases;
 /// Cases that run at once. Most of them wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// What each case came to on one store.
+/// The outcome of each case on one store.
 #[derive(Debug)]
 pub struct Report {
     store: &'static str,

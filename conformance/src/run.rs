@@ -1,4 +1,4 @@
-//! How a case is run: on a runtime of its own, within a limit, with what it needs.
+//! Runs a case: on a runtime of its own, within a limit, with its needs met.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What a case acts on: one store, clients of it, keys of its own.
+//! The fixture of a case: one store, clients of it, keys of its own.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use crate::stalls::{Measured, Stalls};
 /// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
 const LOOKS: u32 = 400;
 
-/// A store and what a case needs around it.
+/// A store, with the surroundings that a case needs.
 pub(crate) struct Scene {
     store: Profile,
     harness: Arc<dyn AnyHarness>,
@@ -71,7 +71,7 @@ impl Scene {
         self.store.rounds(all)
     }
 
-    /// A key that nobody else uses. When the case is over, nothing may be left under it.
+    /// A key that no other case uses. When the case is over, nothing may be left under it.
     pub(crate) fn key(&self) -> LockKey {
         let key = LockKey::new(format!("conformance/{:016x}", fastrand::u64(..)));
         let key = key.expect("it is short and plain");
@@ -252,7 +252,7 @@ impl Scene {
         }
     }
 
-    /// Who holds `key`, straight from the store.
+    /// The holder of `key`, straight from the store.
     pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
         self.busy(self.harness.witness(key)).await
     }
@@ -270,18 +270,18 @@ impl Scene {
     /// If it does not.
     pub(crate) async fn until(
         &self,
-        what: &str,
+        event: &str,
         within: Duration,
         condition: impl AsyncFn() -> bool,
     ) {
         let give_up = self.now() + within + self.slack();
         while !condition().await {
-            assert!(self.now() < give_up, "not within {within:?}: {what}");
+            assert!(self.now() < give_up, "not within {within:?}: {event}");
             self.pass(self.ttl() / LOOKS).await;
         }
     }
 
-    /// Waits until the store shows nobody under `key`.
+    /// Waits until the store shows no holder of `key`.
     ///
     /// # Panics
     ///
@@ -291,7 +291,7 @@ impl Scene {
         self.until("the key is free", within, condition).await;
     }
 
-    /// What must hold after every case: its keys can be locked within a TTL, and nothing is left under them.
+    /// The conditions that hold after every case: its keys can be locked within a TTL, and nothing is left under them.
     pub(crate) async fn epilogue(&self) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let client = self.client().await;

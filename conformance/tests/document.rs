@@ -44,7 +44,7 @@ fn page() -> String {
     fs::read_to_string(root().join("docs/conformance.md")).unwrap()
 }
 
-/// What is between two headings.
+/// The text between two headings.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let start = page.find(&format!("## {heading}\n")).unwrap();
     let rest = &page[start..];

@@ -24,14 +24,14 @@ struct Liar {
     notes: Arc<Mutex<Notes>>,
 }
 
-/// What the store of a liar would still have, or have forgotten; for all clients of that store.
+/// The leases that the store of a liar would still have, or have forgotten; for all clients of that store.
 #[derive(Debug, Default)]
 struct Notes {
-    /// What was granted last under each id, and not released.
+    /// The last grant under each id, until its release.
     granted: Vec<Lease>,
     /// Refused claims that stand in a queue.
     queued: Vec<Claim>,
-    /// Refused claims of those who wait.
+    /// Refused claims of waiters.
     waiting: Vec<Claim>,
     /// Keys that were asked for back.
     asked_back: Vec<LockKey>,
@@ -162,7 +162,7 @@ impl Liar {
         }
     }
 
-    /// How many units expired with those who held them.
+    /// The number of units that expired with their holders.
     async fn units_of_the_dead(&self, key: &LockKey) -> Result<u32, Error> {
         let inspection = self.store.inspect(key).await?;
         let lives = |lease: &Lease| {
@@ -173,7 +173,7 @@ impl Liar {
         Ok(dead.map(|lease| lease.share().units()).sum())
     }
 
-    /// Attempts as if nobody queued.
+    /// Attempts as if the queue were empty.
     async fn pass_the_queue(&self, claim: &Claim) -> Result<Attempt, Error> {
         let mut queued = self.notes.lock().unwrap().queued.clone();
         queued.retain(|waiter| waiter.key() == claim.key());
@@ -263,9 +263,9 @@ impl LockBackend for Liar {
             }
             Attempt::Held(_) if self.has(Flaw::HangsWhenContended) => std::future::pending().await,
             Attempt::Held(_) if self.has(Flaw::TellsAnotherHolder) => {
-                let nobody = Holder::new(LeaseId::new().fingerprint());
-                let nobody = nobody.with_remaining(Some(Duration::from_secs(1)));
-                Ok(Attempt::Held(Contention::new().with_holder(nobody)))
+                let unknown = Holder::new(LeaseId::new().fingerprint());
+                let unknown = unknown.with_remaining(Some(Duration::from_secs(1)));
+                Ok(Attempt::Held(Contention::new().with_holder(unknown)))
             }
             Attempt::Held(_) if self.has(Flaw::TellsNoHolder) => {
                 Ok(Attempt::Held(Contention::new()))
@@ -409,7 +409,7 @@ impl Harness for Lying {
 
 #[test]
 fn every_flaw_is_caught() {
-    // Failing is what these cases are to do: their backtraces would only be in the way.
+    // These cases are meant to fail: their backtraces would only be in the way.
     panic::set_hook(Box::new(|_| {}));
     let missed: Vec<_> = FLAWS.iter().filter(|(flaw, case)| !catches(case, *flaw)).collect();
     drop(panic::take_hook());

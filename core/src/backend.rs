@@ -49,9 +49,9 @@ use crate::key::LockKey;
 ///
 /// # To ensure correctness
 ///
-/// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and
-///   [`release`](Self::release) is one atomic step in the store and compares the whole lease id there, or what is
-///   as surely of this lease alone.
+/// - Each of [`try_acquire`](Self::try_acquire), [`renew`](Self::renew) and [`release`](Self::release) is one
+///   atomic step in the store. The step compares the whole lease id there, or another value that belongs as
+///   surely to this lease alone.
 /// - `try_acquire` is idempotent per [`LeaseId`]: repeated while its own lease is in
 ///   force, it is granted again with a full TTL.
 /// - A lease that is not renewed ends by the store's own clock, no earlier than its TTL after the
@@ -83,7 +83,7 @@ use crate::key::LockKey;
 /// `examples/custom_backend.rs` is a complete backend that runs the suite.
 #[async_trait]
 pub trait LockBackend: Debug + Send + Sync + 'static {
-    /// What this store can do, and what it promises.
+    /// The features of this store, and the promise of its tokens.
     fn capabilities(&self) -> Capabilities;
 
     /// Asks for a lease once: one round trip, one atomic step, and no waiting for others to release.
@@ -100,9 +100,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
 
     /// Asks for leases on several keys: one round trip, one atomic step, and all are granted or none is.
     ///
-    /// No two claims are for the same key. Each is granted as by [`try_acquire`](Self::try_acquire): again while its own
-    /// lease is in force, and never past those who queue. A refusal is for the first claim, in their order, that cannot be
-    /// granted, and changes nothing: also claims that [queue](crate::backend::Patience::Queues) get no place by it.
+    /// No two claims are for the same key. The store grants each as [`try_acquire`](Self::try_acquire) would: again while
+    /// the claim's own lease is in force, and never past claims that queue. A refusal names the first claim, in their
+    /// order, that the store cannot grant. It changes nothing: claims that [queue](crate::backend::Patience::Queues) get
+    /// no place by it either.
     ///
     /// # Errors
     ///
@@ -124,9 +125,10 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         }
     }
 
-    /// Puts what the lease says in force from now, if this very lease is still in force: its TTL, which
-    /// may be shorter than what is left, and, unless its share is [whole](crate::backend::Share::Whole), its
-    /// description and its units, of which it may give some back but take none.
+    /// Puts the contents of the lease in force from now, if this very lease is still in force. These are its
+    /// TTL, which may be shorter than the remaining time, and, unless its share is
+    /// [whole](crate::backend::Share::Whole), its description and its units. A renewal may give units back
+    /// but takes none.
     ///
     /// # Errors
     ///
@@ -168,24 +170,24 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         KeyWatch::silent()
     }
 
-    /// Begins to watch for what the caller of `claim` waits for, without I/O of its own: news of the key, or only of what is
-    /// before the claim in the store's queue.
+    /// Begins to watch for the event that the caller of `claim` waits for, without I/O of its own: news of the key, or only
+    /// of the claims before this one in the store's queue.
     ///
     /// By default any news of the key.
     fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         self.watch(claim.key())
     }
 
-    /// Begins to watch for what concerns the holder of `lease`, without I/O of its own: its end by
-    /// others, and requests to [revoke](Self::request_revocation) it.
+    /// Begins to watch for events that concern the holder of `lease`, without I/O of its own: its
+    /// end by another client, and requests to [revoke](Self::request_revocation) it.
     ///
-    /// By default that is any news of the key for a holder of the whole key, and silence for the others,
-    /// who would hear of each other's comings and goings.
+    /// By default that is any news of the key for a holder of the whole key, and silence for holders of
+    /// units, which would otherwise receive each other's comings and goings.
     fn watch_lease(&self, lease: &Lease) -> KeyWatch {
         if lease.share().is_whole() { self.watch(lease.key()) } else { KeyWatch::silent() }
     }
 
-    /// Tells who holds `key`.
+    /// Tells which leases are in force on `key`.
     ///
     /// # Errors
     ///
@@ -208,9 +210,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::List))
     }
 
-    /// Ends whatever leases are in force on `key`, on behalf of an operator.
+    /// Ends all leases in force on `key`, on behalf of an operator.
     ///
-    /// Something else that lies under the key is left alone ([`ErrorKind::WrongType`]).
+    /// The store leaves a value of another kind under the key alone ([`ErrorKind::WrongType`]).
     ///
     /// # Errors
     ///
@@ -220,7 +222,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::ForceRelease).with_key(key))
     }
 
-    /// Asks those who hold `key` now to finish early. Their next renewals say so
+    /// Asks the present holders of `key` to finish early. Their next renewals report the request
     /// ([`Renewal::RevocationRequested`]), and nothing else happens to them.
     ///
     /// The request stands until the last of the leases in force now would end without renewal, or until the key
@@ -234,7 +236,7 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Revoke).with_key(key))
     }
 
-    /// Tells what the store knows of itself as a member of a quorum. A store whose data has no identity takes `fresh`.
+    /// Tells how the store stands as a member of a quorum. A store whose data has no identity takes `fresh`.
     ///
     /// A store that may have lost anything that it has answered has lost its identity and its charter, too.
     ///
@@ -246,7 +248,8 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
         Err(unsupported(&self.capabilities(), Operation::Enlist))
     }
 
-    /// Makes the store a member of a quorum, with the tokens of all later claims under its charter above a floor, and tells what came of it.
+    /// Makes the store a member of a quorum, with the tokens of all later claims under its charter above a floor, and returns its
+    /// standing afterwards.
     ///
     /// One atomic step, which changes nothing if the store has another identity or is a member under another charter.
     ///

@@ -3,9 +3,9 @@
 //! The types are named like the async ones, and promise the same. All that the docs of those say
 //! holds here, but for these differences:
 //!
-//! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases
-//!   and releases what was dropped, also while nobody is inside a call. It ends by itself when the client, its
-//!   locks and its guards are gone and their releases are confirmed, at most 10 s later. It does not keep the process alive.
+//! - **A thread in the background.** Each client has one of its own, named `leasehold`. It renews leases and releases
+//!   dropped guards, also between calls. It ends by itself when the client, its locks and its guards are gone and their
+//!   releases are confirmed, at most 10 s later. It does not keep the process alive.
 //! - **A drop waits.** Dropping a guard blocks until the store has confirmed the release, as [`Guard::release`] does, for two seconds at
 //!   most: a program that ends right after it leaves no lock behind. While the store does not answer, later drops do not wait again.
 //!   In async code no drop waits.
@@ -14,10 +14,10 @@
 //! - **Work is not stopped.** Nothing can stop a closure under `run` when the lease is lost; `run` returns
 //!   [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) after it has ended. Long work looks at
 //!   [`Guard::is_held`] or [`Guard::ensure_held`] now and then.
-//! - **Not in async code.** It would block tasks that others wait for. Where a tokio runtime is entered (in
+//! - **Not in async code.** A blocked thread would stop tasks that others wait for. Where a tokio runtime is entered (in
 //!   tasks, `block_on`, `spawn_blocking`, or under `Handle::enter`), every call that waits returns
-//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the async types there, in
-//!   `spawn_blocking` by `Handle::block_on`. All else may be done there, too: making clients, asking guards, dropping both.
+//!   [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) at once: await the async types there, in `spawn_blocking` by
+//!   `Handle::block_on`. Calls that do not wait are allowed there: making clients, asking guards, dropping both.
 //!
 //! ```
 //! use std::time::Duration;

@@ -109,7 +109,7 @@ impl fmt::Display for HeldBy<'_> {
         match self.0 {
             Some(holder) if holder.remaining().is_some() => write!(f, "held by {holder}"),
             // Not every refusal tells how long the lease lasts.
-            Some(holder) => write!(f, "held by {}", holder.who()),
+            Some(holder) => write!(f, "held by {}", holder.label()),
             None => f.write_str("held by another"),
         }
     }

@@ -1,4 +1,4 @@
-//! What hands out locks by name.
+//! The client, which hands out locks by name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl<B: LockBackend> LockClient<B> {
 }
 
 impl<B: LockBackend + ?Sized> LockClient<B> {
-    /// The mutex `key`: one holder at a time, who may not enter again.
+    /// The mutex `key`: one holder at a time, and a second acquisition by the same owner waits like any other.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Striped::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options(), segments)
     }
 
-    /// The election `key`: one leader, who proclaims a value.
+    /// The election `key`: one leader, which proclaims a value.
     ///
     /// # Errors
     ///
@@ -136,25 +136,25 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
 
-    /// Asks those who hold `key` now to finish early: their
+    /// Asks the present holders of `key` to finish early: their
     /// [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested) ends.
     ///
-    /// Nothing else happens to them. To end a lease whether its holder agrees or not is
-    /// [`Admin::force_release`].
+    /// Nothing else happens to them. [`Admin::force_release`] ends a lease without its holder's
+    /// consent.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) unless the store has
-    /// [`Feature::Revocation`](crate::backend::Feature::Revocation); else what the store failed with.
+    /// [`Feature::Revocation`](crate::backend::Feature::Revocation); else the error of the store.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop; they may then be asked or not.
+    /// Safe to drop; the store may have recorded the request or not.
     pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
         self.engine.backend().request_revocation(&key.into_key()?).await
     }
 
-    /// What operators may do: look into a key, and end other people's leases.
+    /// The operators' side: look into a key, and end leases of other clients.
     pub fn admin(&self) -> Admin {
         Admin::new(Arc::clone(&self.engine))
     }
@@ -192,9 +192,9 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if there is no answer `within` that time, and
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`shutdown`](Self::shutdown). Else what the store failed with: with
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), for example, it serves others.
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if no answer arrives `within` that time, and
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) after [`shutdown`](Self::shutdown). Else the error of the store: with
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied), for example, the store serves, but not this client.
     ///
     /// # Cancel safety
     ///
@@ -210,9 +210,9 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if not all releases were confirmed `within` that time. That
-    /// includes those of calls under way, which may be granted yet: a call that nobody polls any more, neither drops, is waited for
-    /// as long.
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not confirm all releases `within` that time.
+    /// `shutdown` also waits for calls under way, because the store may still grant them. A future that is neither polled to its
+    /// end nor dropped delays `shutdown` for the full time.
     ///
     /// # Cancel safety
     ///
@@ -227,7 +227,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.entries()
     }
 
-    /// What releases the guards that are dropped.
+    /// The reaper, which releases dropped guards.
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
         self.engine.reaper()

@@ -63,7 +63,7 @@ impl Sub<Duration> for Instant {
 /// A future that ends when a clock has reached an instant.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Where deadlines are read from, and what is waited on; a trait so that tests can drive time.
+/// The source of deadlines and of timed waits; a trait so that tests can drive time.
 ///
 /// It must never go back, must count the time that the machine is suspended, and must run at the
 /// rate of real time to well within 1 %, which is the drift that deadlines allow for.
@@ -202,7 +202,7 @@ pub(crate) async fn until<F: Future>(
     future: F,
 ) -> Option<F::Output> {
     let mut future = pin!(future);
-    // What is ready at once, or may take for ever, needs no timer.
+    // A future that is ready at once, or that may take for ever, needs no timer.
     let mut sleep = None;
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {

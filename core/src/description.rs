@@ -1,14 +1,14 @@
-//! Who holds a lease, in words.
+//! The description of a holder, as text.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, ErrorKind};
 
-/// Who holds a lease, in words: by default the host and the process id; in an [election](crate::election::Election),
-/// what its leader proclaims.
+/// The description of a holder: by default the host and the process id; in an [election](crate::election::Election),
+/// the text that its leader proclaims.
 ///
-/// It is stored beside the lease id and shown to those who wait and to operators.
+/// The store keeps it beside the lease id, and shows it to waiters and operators.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Description(Arc<str>);
 
@@ -21,7 +21,7 @@ impl Description {
     /// # Errors
     ///
     /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
-    /// control characters, which would reach the terminals of those who look.
+    /// control characters, which would reach the terminals of its readers.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
         if text.is_empty() || text.len() > Self::MAX_LEN {

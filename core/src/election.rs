@@ -1,4 +1,4 @@
-//! One leader at a time, who tells all others something.
+//! One leader at a time, which proclaims a value to all others.
 
 mod leader;
 mod observer;
@@ -22,20 +22,20 @@ use crate::key::LockKey;
 use crate::lock::guard::{self, LockGuard};
 use crate::options::LockOptions;
 
-/// An election: candidates campaign, one of them leads, and everybody may see who and what it proclaims.
+/// An election: candidates campaign, one of them leads, and every client may see the leader and its proclamation.
 ///
 /// A leader holds a lease like that of any lock, so its leadership ends at a deadline unless it is renewed: a
-/// leader that dies is succeeded after its TTL, and one that is cut off knows of it before
-/// that. What it *proclaims* is a short text such as its address, a
-/// [`Description`] of 1 to [`Description::MAX_LEN`] bytes without control characters. The store
-/// keeps it with the lease, from the moment of the election on, in the place of [`LockOptions::description`].
+/// leader that dies is succeeded after its TTL, and one that is cut off knows of it before that. It
+/// *proclaims* a short text such as its address, a [`Description`] of 1 to [`Description::MAX_LEN`] bytes
+/// without control characters. The store keeps the text with the lease, from the moment of the election on,
+/// in the place of [`LockOptions::description`].
 ///
-/// Candidates stand in the store's queue, and are elected in the order of asking. Those of one process
-/// that campaign at the same time send one of them to that queue, in their own order; with
+/// Candidates stand in the store's queue, and are elected in the order of asking. Candidates of one
+/// process that campaign at the same time send one of them to that queue, in their own order; with
 /// [`LockOptions::fair`] each stands there itself.
 ///
-/// There is one leader among those who keep to their deadlines. As with any lock, what keeps data right
-/// when one does not is the [token](LockGuard::token): it grows from leader to leader.
+/// There is one leader among the processes that keep to their deadlines. If one does not, the
+/// [token](LockGuard::token) keeps data right, as with any lock: it grows from leader to leader.
 ///
 /// A key is for elections or for something else: while another kind of lock has it, candidates get
 /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
@@ -52,7 +52,7 @@ use crate::options::LockOptions;
 /// let term = election.campaign("10.0.0.1:7000").await?;
 /// assert!(election.try_campaign("10.0.0.2:7000").await?.is_err());
 /// term.proclaim("10.0.0.1:7001").await?;
-/// let leader = election.leader().await?.expect("somebody leads");
+/// let leader = election.leader().await?.expect("the candidate leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7001");
 ///
 /// term.resign().await?;
@@ -64,8 +64,8 @@ use crate::options::LockOptions;
 #[derive(Clone, Debug)]
 pub struct Election(Face);
 
-/// The only unit of the key. Stores compare a lease of the whole key with all that was stored, so what
-/// one says could never change.
+/// The only unit of the key. A store compares a lease of the whole key with the whole stored value, so
+/// the description of such a lease could never change.
 const LEADER: Ask = Ask::of(Share::Units { units: 1, limit: 1 });
 
 impl Election {
@@ -171,7 +171,7 @@ impl Election {
 
     /// Campaigns, does `work` while leading, and resigns; drops `work` unfinished if the leadership is lost.
     ///
-    /// Who is to lead again after a loss campaigns again:
+    /// A candidate that is to lead again after a loss campaigns again:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -187,7 +187,7 @@ impl Election {
     ///     let led = election.run_leader("host-1", async |term| {
     ///         terms += 1;
     ///         if terms == 1 {
-    ///             admin.force_release("scheduler", "somebody else shall lead").await?;
+    ///             admin.force_release("scheduler", "another host shall lead").await?;
     ///             std::future::pending::<()>().await;
     ///         }
     ///         Ok::<_, Error>(format!("done with token {}", term.token()))
@@ -227,14 +227,14 @@ impl Election {
         guard::done(output, term.0.release().await)
     }
 
-    /// Asks the store who leads. It may have changed by the time you read it.
+    /// Asks the store for the leader, which may have changed by the time you read it.
     ///
     /// A leader that died is shown until its lease ends in the store.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if it can be seen that another kind of lock has the key; else
-    /// what the store failed with.
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the store shows that another kind of lock has the key;
+    /// else the error of the store.
     ///
     /// # Cancel safety
     ///
@@ -243,7 +243,7 @@ impl Election {
         Leader::of(&self.0).await
     }
 
-    /// Begins to observe who leads and what they proclaim, without I/O yet.
+    /// Begins to observe the leader and its proclamations, without I/O yet.
     pub fn observe(&self) -> Observer {
         Observer::new(self.0.clone())
     }
@@ -288,14 +288,14 @@ impl Leadership {
         self.0.amend(|lease| lease.with_description(Some(value.clone()))).await
     }
 
-    /// What it proclaims, or will by the next renewal.
+    /// The proclaimed value, or the one that the next renewal will proclaim.
     pub fn value(&self) -> Description {
         self.0.description().expect("no candidate is without a value, and no leader takes it back")
     }
 
     /// Resigns, and waits until the store has confirmed it: the next candidate is elected at once.
     ///
-    /// With [`LockOptions::min_hold`] nobody is elected for the rest of that time.
+    /// With [`LockOptions::min_hold`] no candidate is elected for the rest of that time.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What can go wrong, and what is known about it.
+//! The ways in which a request fails, and the knowledge of its outcome.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -60,15 +60,15 @@ pub enum ErrorKind {
     Unavailable,
     /// The store answered something that this version does not understand; outcome unknown.
     Unexpected,
-    /// The store, or what it declares of itself, cannot do what was asked; nothing was sent.
+    /// The store, or the backend's declaration, does not support the request; nothing was sent.
     Unsupported,
-    /// The caller would wait for itself: it holds what keeps others, and so itself, out.
+    /// The caller would wait for itself: it holds a lease that keeps others, and so itself, out.
     WouldDeadlock,
     /// Something that is not a lock, or a lock of another kind, lies under the key; it was left alone.
     WrongType,
 }
 
-/// What was being done when an [`Error`] arose.
+/// The operation in which an [`Error`] arose.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -99,7 +99,7 @@ pub enum Operation {
 }
 
 impl Error {
-    /// Creates an error of `kind`; `message` is lower case, without a full stop, and says what to do next if that is not plain.
+    /// Creates an error of `kind`; `message` is lower case, without a full stop, and names the remedy if that is not plain.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -174,7 +174,7 @@ impl Error {
         self.0.kind
     }
 
-    /// What was being done, where that is known.
+    /// The operation, if known.
     pub fn operation(&self) -> Option<Operation> {
         self.0.operation
     }
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_what_where_and_why() {
+    fn display_names_operation_key_and_store() {
         let error = Error::new(ErrorKind::Indeterminate, "reply lost, outcome unknown")
             .with_operation(Operation::Renew)
             .with_key(&LockKey::new("invoice:42").unwrap())

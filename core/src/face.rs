@@ -1,4 +1,4 @@
-//! What all kinds of lock have in common: a key, options, and the ways to ask.
+//! The part that all kinds of lock share: a key, options, and the ways to ask.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Face {
     kind: Kind,
 }
 
-/// What a kind of lock asks of the store.
+/// A kind of lock, by the share of the key that it asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// The whole key.
@@ -40,16 +40,16 @@ pub(crate) enum Kind {
     Election,
 }
 
-/// What one call asks for.
+/// The request of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
-    /// Who may enter again, if anybody may.
+    /// The owner that may enter again, if one may.
     pub(crate) owner: Option<OwnerId>,
     pub(crate) share: Share,
 }
 
 impl Ask {
-    /// The whole key, for nobody in particular.
+    /// The whole key, for no owner in particular.
     pub(crate) const WHOLE: Self = Self::of(Share::Whole);
 
     pub(crate) const fn of(share: Share) -> Self {
@@ -73,10 +73,10 @@ impl Kind {
         }
     }
 
-    /// Whether those who wait stand in the store's queue in any case.
+    /// Whether waiters stand in the store's queue in any case.
     ///
-    /// Otherwise readers who come and go would keep a writer out for ever, and one who resigns and is a candidate
-    /// again would be elected before those who have long waited.
+    /// Otherwise a stream of readers would keep a writer out for ever, and a leader that resigns and campaigns
+    /// again would be elected before candidates that have waited for long.
     fn queues(self) -> bool {
         matches!(self, Self::RwLock | Self::Election)
     }
@@ -171,7 +171,7 @@ impl Face {
         self.engine.lock(self.asking(ask, wait)).await
     }
 
-    /// What it asks of the stages.
+    /// The request that the stages take.
     pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
         let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
         let Ask { owner, share } = ask;

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
 use crate::sync::{Mutex, lock};
 
-/// A backend that does what `B` does, except where [`Faults`] say otherwise.
+/// A backend that does the same as `B`, except where [`Faults`] say otherwise.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -64,7 +64,7 @@ struct Switches {
 /// Which calls suffer: those of an operation, on one key or on any.
 type Calls = (Operation, Option<LockKey>);
 
-/// What a call suffers.
+/// A fault that a call suffers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -87,15 +87,15 @@ pub enum Fault {
     SwallowReply,
 }
 
-/// What the watches of a [`FaultBackend`] report.
+/// The news that watches of a [`FaultBackend`] report.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum News {
-    /// What the store tells.
+    /// The news of the store.
     #[default]
     True,
     /// Nothing.
     Muted,
-    /// What [`Faults::cry_wolf`] says, and nothing else.
+    /// Only the events of [`Faults::cry_wolf`].
     Scripted,
 }
 
@@ -126,7 +126,7 @@ impl Faults {
         self.set_lasting(None);
     }
 
-    /// Says what watches that begin from now on report.
+    /// Sets the news that watches report if they begin from now on.
     pub fn set_news(&self, news: News) {
         *lock(&self.0.news) = news;
     }
@@ -190,7 +190,7 @@ impl<B: LockBackend> FaultBackend<B> {
         self.inner.force_release(key).await.map(|_ended| ())
     }
 
-    /// Gives `key` to somebody else behind its holder's back, for `ttl`.
+    /// Gives `key` to another owner behind its holder's back, for `ttl`.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl<B: LockBackend> FaultBackend<B> {
         let thief = Lease::new(key, ttl);
         match self.inner.try_acquire(&Claim::new(thief.clone())).await? {
             Attempt::Granted(_) => Ok(thief),
-            Attempt::Held(_) => Err(Error::new(ErrorKind::Timeout, "somebody else was quicker")),
+            Attempt::Held(_) => Err(Error::new(ErrorKind::Timeout, "another claim was quicker")),
         }
     }
 
@@ -252,13 +252,13 @@ impl<B: LockBackend> FaultBackend<B> {
                 let arrives = sleep(delay);
                 tokio::spawn(async move {
                     arrives.await;
-                    // Nobody is left to be told.
+                    // The caller has gone, so no one takes the outcome.
                     drop(call(inner).await);
                 });
                 pending().await
             }
             Some(Fault::LoseReply) => {
-                // Whatever it was, the caller does not learn of it.
+                // The caller does not learn the outcome.
                 drop(call(inner).await);
                 Err(self.error(ErrorKind::Indeterminate, operation, key))
             }
@@ -293,7 +293,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         outcome
     }
 
-    /// Suffers what a call on the first key would.
+    /// Suffers the fault that a call on the first key would.
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         let Some(first) = claims.first() else {
             return self.inner.try_acquire_all(claims).await;
@@ -310,7 +310,7 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         self.renew_with(fault, lease).await
     }
 
-    /// Each lease counts as one call. Those that are to suffer nothing stay one batch, and the reply comes when all have theirs.
+    /// Each lease counts as one call. The leases without a fault stay one batch, and the reply comes when all have theirs.
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();

@@ -68,14 +68,14 @@ impl Holder {
         }
     }
 
-    /// Adds who it is, in words.
+    /// Adds the holder's description.
     #[must_use]
     pub fn with_description(mut self, description: Option<Description>) -> Self {
         self.description = description;
         self
     }
 
-    /// Adds how long its lease is good for, if nobody renews it.
+    /// Adds the time that is left of the lease if its holder does not renew it.
     #[must_use]
     pub fn with_remaining(mut self, remaining: Option<Duration>) -> Self {
         self.remaining = remaining;
@@ -115,7 +115,7 @@ impl Holder {
         self.fingerprint
     }
 
-    /// Who it is, in words, if it said so.
+    /// The holder's description, if it gave one.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
     }
@@ -150,7 +150,7 @@ impl Holder {
 
 impl Holder {
     /// Its name and description.
-    pub(crate) fn who(&self) -> impl fmt::Display + use<> {
+    pub(crate) fn label(&self) -> impl fmt::Display + use<> {
         match &self.description {
             Some(description) => format!("{} ({description})", self.fingerprint),
             None => self.fingerprint.to_string(),
@@ -160,7 +160,7 @@ impl Holder {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.who())?;
+        write!(f, "{}", self.label())?;
         match (self.kind, self.units) {
             (Some(LockKind::Reader), _) => f.write_str(", reading")?,
             (_, 1) => {}

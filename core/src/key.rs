@@ -1,4 +1,4 @@
-//! What is locked.
+//! The name under which locks exclude each other.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
 
-/// The name of what is locked, checked and encoded once.
+/// The name of a lock, checked and encoded once.
 ///
 /// A name is 1 to [`LockKey::MAX_LEN`] bytes of anything. The bytes `A-Z a-z 0-9 . _ - : / @ + = ,`
 /// stand for themselves and all others are percent-encoded, so no brace, glob, blank or control byte
@@ -66,7 +66,7 @@ impl LockKey {
     /// [`ErrorKind::Invalid`] if that is too long.
     pub(crate) fn segment(&self, index: u32) -> Result<Self, Error> {
         let key = format!("{self}/{index}");
-        // What is encoded has three bytes for one, and the percent sign itself is always encoded.
+        // Encoding turns one byte into three, and the percent sign itself is always encoded.
         let escapes = key.bytes().filter(|byte| *byte == b'%').count();
         check_len(key.len() - 2 * escapes)?;
         Ok(Self(key.into()))

@@ -8,8 +8,9 @@
 //!
 //! The root has the names that code with locks needs; the modules have those of one subject each.
 //!
-//! A lock from this library keeps well-behaved processes out of each other's way; the
-//! [fencing token](FencingToken) is what keeps data right when a process is not well-behaved.
+//! A lock from this library keeps well-behaved processes out of each other's way; the [fencing
+//! token](FencingToken) keeps data right when a process is not well-behaved.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod client;
 

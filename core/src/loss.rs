@@ -27,9 +27,10 @@ pub enum LossReason {
     Taken,
     /// The store no longer knows the lease: it expired there, or was deleted, flushed, evicted or ended by an operator.
     ///
-    /// A forced release is not told apart. It would have to leave a word for the former holder under the key, which each later claim
-    /// had to look for and clear; the next holder, who most often waits for it already, would take it away before the former one
-    /// looks; and a store without that word would still look like an eviction. The reason is in the log of the operator's process.
+    /// A forced release looks the same. To tell it apart, the store would have to leave a word for the former holder under the key,
+    /// and each later claim would have to look for that word and clear it. The next holder, which in most cases waits for the key
+    /// already, would take the word away before the former one looks; and a store without it would still look like an eviction. The
+    /// log of the operator's process has the reason.
     Vanished,
 }
 

@@ -21,8 +21,8 @@ use crate::sync::{Mutex, lock};
 
 /// A store in this process's memory, for tests and for locks that need not leave the process.
 ///
-/// Clones share one store, like clients of one server. Mutual exclusion always holds between
-/// them, and tokens are strict, both for the life of the store. What the store does is [`Machine`].
+/// Clones share one store, like clients of one server. Mutual exclusion always holds between them,
+/// and tokens are strict, both for the life of the store. [`Machine`] decides the outcomes.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -42,9 +42,9 @@ use crate::sync::{Mutex, lock};
 pub struct MemoryBackend {
     machine: Arc<Mutex<Machine>>,
     clock: Arc<dyn Clock>,
-    /// Of those who wait or observe.
+    /// The watches of waiters and observers.
     watches: KeyWatches,
-    /// Of those who hold.
+    /// The watches of holders.
     lease_watches: KeyWatches,
 }
 
@@ -64,7 +64,7 @@ impl MemoryBackend {
         }
     }
 
-    /// How many keys the store has an entry for. Those of expired leases go little by little.
+    /// The number of keys that have an entry in the store. Entries of expired leases go little by little.
     pub fn keys(&self) -> usize {
         lock(&self.machine).keys()
     }

@@ -32,14 +32,14 @@ use crate::semaphore::Semaphore;
 /// however they were added. So callers of multi-locks never wait for each other in a circle; a caller that holds one of
 /// the keys already waits for itself. While it waits for one part, a caller holds those before.
 ///
-/// All parts share one deadline: [`LockOptions::wait`] is how long the whole may take.
+/// All parts share one deadline: [`LockOptions::wait`] is the limit for all together.
 /// [`Retry::attempts`](crate::retry::Retry::attempts) and [`LockOptions::outage_wait`] count for the request for all parts, and
-/// then for each part anew. If one cannot be had, those that were taken before are given back, the last one first: as a
-/// rule before the call returns, and in the background once its time is up. [`LockOptions::min_hold`] counts only for what
-/// was taken as a whole.
+/// then for each part anew. If one part cannot be had, the parts taken before are given back, the last one first: as a rule
+/// before the call returns, and in the background once its time is up. [`LockOptions::min_hold`] counts only once all parts are
+/// held.
 ///
-/// Each part has a lease and a fencing token of its own, to be sent along with writes to what that key
-/// protects. There is no token of the whole: tokens of different keys have no order.
+/// Each part has a lease and a fencing token of its own, to be sent along with writes to the resource
+/// that its key protects. The whole has no token: tokens of different keys have no order.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -161,7 +161,8 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: what was taken, or may have been, is released in the background, each lease at the latest after its TTL.
+    /// Safe to drop: the background releases each lease that was, or may have been, granted; each ends at the latest after
+    /// its TTL.
     pub async fn lock(&self) -> Result<MultiGuard, Error> {
         let asked_at = self.engine.now();
         let wait = Wait::lasting(self.options.wait, asked_at);
@@ -169,7 +170,7 @@ impl MultiLock {
     }
 
     /// Makes one attempt for all parts or, where the store cannot do that, one for each until one is held; [`Busy`] if one
-    /// is. It waits for nobody but the store.
+    /// is. The call waits only for the store.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl MultiLock {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; what was taken is released in the background.
+    /// As `work`; the background releases the granted leases.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&MultiGuard) -> T,
@@ -261,8 +262,8 @@ impl MultiLock {
             Ok(Some(held)) => Ok(Locked::Held(held)),
             Err(error) => Err(error),
         };
-        // Whoever asks again at once is not to meet the leases of the last try. What is unanswered when the wait
-        // is over goes on in the background.
+        // A caller that asks again at once is not to meet the leases of the last try. A release that is
+        // unanswered when the wait is over goes on in the background.
         clock::until(self.engine.clock(), wait.end(), taken.give_back()).await;
         refusal
     }
@@ -286,13 +287,13 @@ impl MultiLock {
     /// Takes all parts, one after the other, unless one is held.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
         for (face, ask) in self.parts.values() {
-            // What began in time for the first part may be late for another.
+            // A wait that was long enough for the first part may be over before another.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
                 return Ok(Some(Busy::new(face.key(), None)));
             }
             let locked = tokio::select! {
                 biased;
-                // First, since it knows of a shutdown, by which what was taken is lost too.
+                // This branch comes first, since it knows of a shutdown, by which the leases taken before are lost too.
                 locked = face.request(*ask, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::lock::guard::LockGuard;
 use crate::options::LockOptions;
 
-/// A lock that one holder has at a time, and that nobody may enter again while it is held.
+/// A lock that one holder has at a time, and that its own holder cannot enter again.
 ///
 /// It is only a name with options: making one does no I/O, and all that are made for one key, in
 /// any process, are the same lock. A caller that already holds it and locks it again waits for
@@ -72,11 +72,12 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the wait or the attempts are used up
-    /// while another holds it. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the wait or the attempts are used up while
+    /// another holds it. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not answer for
     /// [`LockOptions::outage_wait`]. [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) and
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once. Else what the store refuses for good.
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once. Else an error of the store that no retry
+    /// can mend.
     ///
     /// # Cancel safety
     ///

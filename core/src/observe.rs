@@ -1,4 +1,4 @@
-//! What a client tells of its locks: an [`Observer`], events and spans of the crate `tracing`, metrics.
+//! Reports on a client's locks: an [`Observer`], events and spans of the crate `tracing`, metrics.
 //!
 //! Every layer reports to one point, and that point tells all three. The page `docs/observability.md` lists each event, span and metric.
 
@@ -40,9 +40,10 @@ pub(crate) use point::{Events, Settings};
 /// # Counting
 ///
 /// Each call for a lock ends in [`on_acquired`](Self::on_acquired) or [`on_refused`](Self::on_refused), once, also if its future is
-/// dropped; if it had to wait, [`on_waiting`](Self::on_waiting) came before. A [`MultiLock`](crate::MultiLock) is a call for each of its parts, and a
-/// [`Striped`](crate::Striped) one for each segment that it asks for. Each lease begins with an [`on_acquired`](Self::on_acquired) of [`Path::Granted`]
-/// and ends in [`on_released`](Self::on_released) or [`on_lost`](Self::on_lost), once. So differences of counts are what is held and what waits.
+/// dropped; if it had to wait, [`on_waiting`](Self::on_waiting) came before. A [`MultiLock`](crate::MultiLock) is a call for each of
+/// its parts, and a [`Striped`](crate::Striped) one for each segment that it asks for. Each lease begins with an
+/// [`on_acquired`](Self::on_acquired) of [`Path::Granted`] and ends in [`on_released`](Self::on_released) or
+/// [`on_lost`](Self::on_lost), once. So differences of counts give the leases held and the calls that wait.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

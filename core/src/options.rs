@@ -1,4 +1,4 @@
-//! What a caller may choose.
+//! The options of a lock.
 
 use std::time::Duration;
 
@@ -53,22 +53,23 @@ pub enum RenewalMode {
     /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases
     /// share a time to live ([`Feature::Sessions`](crate::backend::Feature::Sessions)), each is renewed as early as the next of them.
     Watchdog,
-    /// Nobody renews: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
+    /// No renewal: the lease ends after its TTL, which a guard may [extend](crate::LockGuard::extend).
     Off,
 }
 
 impl LockOptions {
     /// Long enough to survive a failover of the store or a long pause of the process, since seven
-    /// renewals in a row may fail before it; short enough that a crashed holder blocks nobody for long.
+    /// renewals in a row may fail before it; short enough that a crashed holder does not block others
+    /// for long.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
     /// Outlasts a failover of Sentinel, Cluster or etcd (1 to 5 s with common settings), and no longer:
     /// past it a caller is better told.
     pub const DEFAULT_OUTAGE_WAIT: Duration = Duration::from_secs(10);
 
-    /// How long the store's queue waits for a caller of whom nothing is heard, unless the TTL is
-    /// shorter: long enough for three attempts over a connection that must be made anew, short enough that a
-    /// dead caller is hardly noticed.
+    /// How long the store's queue keeps the place of a silent caller, unless the TTL is shorter: long enough
+    /// for three attempts over a connection that must be made anew, short enough that others hardly notice a
+    /// dead caller.
     pub const PLACE_TTL: Duration = Duration::from_secs(5);
 
     /// As many as a lease can pass on in the time that it may: each takes a third of a microsecond or more.
@@ -106,7 +107,7 @@ impl LockOptions {
         self
     }
 
-    /// Whether the watchdog renews, whatever the TTL. Default: it does.
+    /// Whether the watchdog renews, for any TTL. Default: it does.
     #[must_use]
     pub fn renewal(mut self, mode: RenewalMode) -> Self {
         self.renewal = mode;
@@ -193,8 +194,8 @@ impl LockOptions {
     /// How long the key stays closed after a lease that its holder did not release: the store keeps it for
     /// the TTL and this much longer. Default: not at all.
     ///
-    /// For resources that cannot check fencing tokens: what a holder had under way when it died or was cut off has
-    /// that long to arrive. A release opens the key at once, and so does an operator who ends the lease.
+    /// For resources that cannot check fencing tokens: requests that a holder sent before it died or was cut off
+    /// have that long to arrive. A release opens the key at once, and so does an operator's forced release.
     #[must_use]
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.lock_delay = delay;
@@ -205,9 +206,9 @@ impl LockOptions {
     /// store. Default: each process has its own queue, and passes a mutex on among its callers for 20 ms before others have
     /// their turn; between them the store decides.
     ///
-    /// Nobody passes those who stand in the queue, fair or not, except clients other than Leasehold. A waiter that dies
-    /// holds up those behind it for at most [`LockOptions::PLACE_TTL`], and one that gives up for no longer than it takes to tell. Each
-    /// waiting caller asks the store on its own, so with hundreds of them per key this is slower than what it replaces.
+    /// No Leasehold client passes those in the queue, fair or not. A waiter that dies holds up those behind it for at most
+    /// [`LockOptions::PLACE_TTL`], and a waiter that gives up leaves the queue as soon as the store learns of it. Each waiting caller
+    /// asks the store on its own, so with hundreds of them per key this is slower than the default.
     #[must_use]
     pub fn fair(mut self, fair: bool) -> Self {
         self.fair = fair;
@@ -239,35 +240,35 @@ impl LockOptions {
         self
     }
 
-    /// What is asked of the store's fencing tokens. Default: [`Fencing::BestEffort`], so that a
-    /// token from a guard always means something.
+    /// The promise that the store's fencing tokens must keep. Default: [`Fencing::BestEffort`], so
+    /// that a token from a guard always means something.
     #[must_use]
     pub fn require_fencing(mut self, fencing: Fencing) -> Self {
         self.require_fencing = fencing;
         self
     }
 
-    /// Who holds the lock, in words, for operators and for those who wait. Default: host and process id.
-    /// The leader of an [`Election`](crate::election::Election) says what it proclaims instead.
+    /// The holder's description, for operators and waiters. Default: host and process id. The leader of
+    /// an [`Election`](crate::election::Election) stores its proclamation instead.
     #[must_use]
     pub fn description(mut self, description: Description) -> Self {
         self.description = Some(description);
         self
     }
 
-    /// Says nothing about who holds the lock, so that the stored value is the bare lease id.
+    /// Stores no description of the holder, so that the stored value is the bare lease id.
     #[must_use]
     pub fn without_description(mut self) -> Self {
         self.description = None;
         self
     }
 
-    /// How long a place in the store's queue is kept for a waiter of whom nothing is heard.
+    /// How long the store's queue keeps the place of a silent waiter.
     pub(crate) fn place_ttl(&self) -> Duration {
         Self::PLACE_TTL.min(self.ttl)
     }
 
-    /// The TTL to believe in at the grant: not beyond what may be held.
+    /// The TTL to count with at the grant: not beyond the longest allowed hold.
     pub(crate) fn first_ttl(&self) -> Duration {
         self.max_hold.map_or(self.ttl, |limit| self.ttl.min(limit))
     }
@@ -281,7 +282,7 @@ impl LockOptions {
         }
     }
 
-    /// How many tokens to reserve for those who take the lease over; none if nobody may.
+    /// The number of tokens to reserve for callers that take the lease over; none if no caller may.
     pub(crate) fn spare_tokens(&self) -> u32 {
         let counts_from_its_grant = self.max_hold.is_some()
             || self.min_hold.is_some()
@@ -301,7 +302,7 @@ impl LockOptions {
             && self.description == other.description
     }
 
-    /// Refuses what cannot work, alone or on this store.
+    /// Refuses options that cannot work, alone or on this store.
     pub(crate) fn validate(&self, store: &Capabilities) -> Result<(), Error> {
         check_ttl("ttl", self.ttl, store)?;
         self.retry.validate()?;
@@ -378,7 +379,7 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Resu
     Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()))
 }
 
-/// Refuses a TTL that is too long for the store together with what the store keeps the lease for beyond it.
+/// Refuses a TTL that, together with the time for which the store keeps the lease beyond it, is too long for the store.
 pub(crate) fn check_kept(
     ttl: Duration,
     lock_delay: Duration,
@@ -396,17 +397,17 @@ pub(crate) fn check_kept(
     Ok(())
 }
 
-/// Refuses what `what` needs and the store does not have.
+/// Refuses `subject` on a store that lacks the feature.
 pub(crate) fn check_feature(
     feature: Feature,
-    what: &str,
+    subject: &str,
     store: &Capabilities,
 ) -> Result<(), Error> {
     if store.supports(feature) {
         return Ok(());
     }
     let message = format!(
-        "{what} need \"{}\", which this store does not have: {}",
+        "{subject} need \"{}\", which this store does not have: {}",
         feature.name(),
         store.advice()
     );

@@ -1,4 +1,4 @@
-//! Who may re-enter a lock.
+//! The identity that may re-enter a lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +38,7 @@ tokio::task_local! {
 }
 
 impl OwnerId {
-    /// Creates an owner that is nobody else.
+    /// Creates an owner that equals no other.
     #[expect(clippy::new_without_default, reason = "two defaults would not be equal")]
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

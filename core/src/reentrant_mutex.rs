@@ -1,4 +1,4 @@
-//! One owner at a time, who may enter again.
+//! One owner at a time, which may enter again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::owner::OwnerId;
 
 /// A lock that one owner has at a time, and that the same owner may enter again while holding it.
 ///
-/// Who the owner is, says [`OwnerId`]: a scope, else the tokio task, else the thread. Entering
-/// again costs no round trip and gives a guard of the same lease with the same token; the lease
-/// ends with the last guard, and its loss is the loss of all. Guards may be moved to other tasks and
-/// released there. Owners are known within one [`LockClient`](crate::LockClient) and its clones.
+/// [`OwnerId`] tells the owner: a scope, else the tokio task, else the thread. Entering again costs
+/// no round trip and gives a guard of the same lease with the same token; the lease ends with the
+/// last guard, and its loss is the loss of all. Guards may be moved to other tasks and released
+/// there. Owners are known within one [`LockClient`](crate::LockClient) and its clones.
 ///
-/// To those who are not its owner, it is the [`Mutex`](crate::Mutex) of the same key.
+/// To all others, it is the [`Mutex`](crate::Mutex) of the same key.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -143,7 +143,7 @@ impl ReentrantMutex {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; what was taken is released in the background.
+    /// As `work`; the background releases the granted lease.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&LockGuard) -> T,

@@ -72,7 +72,7 @@ pub struct Tried {
 struct Own(Arc<dyn RetryPolicy>);
 
 impl Tried {
-    /// How many attempts were made, 1 at least. Those made because the store told that the key may be free do not count.
+    /// The number of attempts, 1 at least. Attempts that follow news of the key do not count.
     pub fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -104,7 +104,7 @@ enum Pause {
 }
 
 impl Retry {
-    /// The first pause at most: about what a critical section of a few round trips takes.
+    /// The limit of the first pause: roughly the time of a critical section of a few round trips.
     const DEFAULT_MIN: Duration = Duration::from_millis(25);
 
     /// The longest pause: with a store that tells of releases, polling is only the net below.
@@ -127,11 +127,11 @@ impl Retry {
         Self { own: Some(Own(Arc::new(policy))), ..Self::unlimited() }
     }
 
-    /// Tries at most `attempts` times (at least once), whatever wait is left then.
+    /// Tries at most `attempts` times (at least once), even if the wait is not over then.
     ///
-    /// An attempt counts if it follows a whole pause. Those made because the store told that the
-    /// key may be free do not. A caller that stands in line behind another one of its client shares that one's answers, so its
-    /// attempts count there, too: it gives up as soon as a caller of another process would.
+    /// An attempt counts if it follows a whole pause. Attempts that follow news of the key do not. A caller that stands in
+    /// line behind another one of its client shares that one's answers, so its attempts count there, too: it gives up as soon
+    /// as a caller of another process would.
     pub const fn attempts(attempts: u32) -> Self {
         let mut retry = Self::unlimited();
         retry.attempts = Some(match NonZeroU32::new(attempts) {

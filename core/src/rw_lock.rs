@@ -18,13 +18,13 @@ use crate::owner::OwnerId;
 
 /// A lock that many readers share, or that one writer has alone.
 ///
-/// Who waits stands in the store's queue, readers and writers in one line. So neither starves: a caller
-/// waits only for those who came before it, in whatever process, and readers who have no writer between
-/// them come in together. Callers of one process that wait at the same time send one of them to
-/// that queue, in their own order; with [`LockOptions::fair`] each stands there itself.
+/// Each waiter stands in the store's queue, readers and writers in one line. So neither starves: a
+/// caller waits only for earlier claims, of any process, and readers with no writer between them enter
+/// together. Callers of one process that wait at the same time send one of them to that queue, in their
+/// own order; with [`LockOptions::fair`] each stands there itself.
 ///
 /// Each reader has a lease of its own. One that dies keeps the writers out until its own TTL ends,
-/// whatever the others do.
+/// even after all other readers have left.
 ///
 /// As a rule, a caller that holds the lock and asks for it again waits for itself. A
 /// [reentrant](Self::reentrant) one lets its owner in again. No reader ever becomes a writer: two that
@@ -299,10 +299,10 @@ impl RwLock {
 pub struct WriteGuard(LockGuard);
 
 impl WriteGuard {
-    /// Becomes a reader: others who read may come in, and no writer comes in between.
+    /// Becomes a reader: other readers may enter, and no writer enters in between.
     ///
-    /// The lease and the token stay. If the store does not answer now, the next renewal tells
-    /// it, and until then it lets nobody else in: without [renewal](crate::RenewalMode::Off), for as long as the lease lasts.
+    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then the store
+    /// lets no other reader in: without [renewal](crate::RenewalMode::Off), for as long as the lease lasts.
     ///
     /// # Errors
     ///

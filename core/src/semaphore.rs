@@ -19,9 +19,10 @@ use crate::options::LockOptions;
 /// lease, and those of a holder that dies are free after its TTL. They count once, however late
 /// a guard that was lost is released.
 ///
-/// The limit is the caller's own, and not kept in the store: it is compared with what all hold at the moment. If
-/// clients name different limits, as while a new one is being rolled out, each is as careful as its own
-/// says: never more than the largest is out, and who names a smaller one waits until the rest is below it.
+/// The limit is the caller's own, and not kept in the store: the store compares it with the permits in use at
+/// the moment. If clients name different limits, as while a new one is being rolled out, each is as careful as
+/// its own limit: permits in use never exceed the largest limit, and a client with a smaller one waits until the
+/// rest is below it.
 ///
 /// Callers of one process are served first come, first served; so a large request is not passed by
 /// small ones there, nor, while one holds all permits of a limit, by one that names a larger limit. Callers that want
@@ -177,7 +178,7 @@ impl Semaphore {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; what was taken is released in the background.
+    /// As `work`; the background releases the granted permits.
     pub async fn try_run<T>(
         &self,
         permits: u32,
@@ -199,7 +200,7 @@ impl Semaphore {
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
-    /// What a request for so many `permits` consists of, to be made together with others.
+    /// The request for so many `permits`, to be made together with others.
     pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Ask), Error> {
         let ask = self.ask(permits)?;
         Ok((self.face, ask))

@@ -23,8 +23,8 @@ use crate::retry::{Pauses, Retry};
 /// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
 ///
 /// A stock of 10,000 pieces that is sold by one counter in the store sells one piece at a time. Split into ten
-/// segments of 1,000 pieces each, it sells ten at a time: who holds segment 3 sells from the third counter. What a
-/// segment stands for is the caller's affair, and all callers must agree on how many there are.
+/// segments of 1,000 pieces each, it sells ten at a time: the holder of segment 3 sells from the third counter.
+/// The caller gives the segments their meaning, and all callers must agree on their number.
 ///
 /// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the fencing token of
 /// that key. Tokens of different segments have no order.
@@ -182,7 +182,7 @@ impl Striped {
     ///
     /// # Cancel safety
     ///
-    /// As `work`; what was taken is released in the background.
+    /// As `work`; the background releases the granted lease.
     pub async fn try_run<T>(
         &self,
         work: impl AsyncFnOnce(&StripedGuard) -> T,

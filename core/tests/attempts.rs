@@ -1,4 +1,4 @@
-//! Attempts: how often a call tries, and what it accepts.
+//! Attempts: how often a call tries, and which answers it accepts.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -126,5 +126,5 @@ fn a_runtime_that_is_left_spares_drops_the_wait() {
 
     assert!(start.elapsed() < PATIENCE);
     drop(other);
-    assert!(start.elapsed() >= PATIENCE, "the thread tries what the task has left behind");
+    assert!(start.elapsed() >= PATIENCE, "the thread retries the releases that the task left");
 }

@@ -18,7 +18,8 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// A store that says so with each lease, or with none, and tells what the test tells. It takes its time to renew.
+/// A store that marks each lease as one with news, or none, and reports the events that the test sets. It takes its
+/// time to renew.
 #[derive(Clone, Debug)]
 struct Store {
     inner: MemoryBackend,

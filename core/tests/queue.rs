@@ -272,7 +272,7 @@ mod places {
     }
 }
 
-mod a_waiter_of_whom_nothing_is_heard {
+mod a_silent_waiter {
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -299,7 +299,7 @@ mod a_waiter_of_whom_nothing_is_heard {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keeps_its_place_among_those_who_ask_for_several_keys() {
+    async fn keeps_its_place_among_claims_for_several_keys() {
         let store = MemoryBackend::with_clock(TokioClock::new());
         let key = LockKey::new("k").unwrap();
         let claim = || Claim::new(Lease::new(&key, ms(1_000)));

@@ -115,7 +115,7 @@ impl Scene {
             .map(|(runtime, key)| runtime.block_on(self.client.mutex(key).unwrap().lock()).unwrap())
     }
 
-    /// Lets time pass, in which this runtime alone does what is due.
+    /// Lets time pass, in which this runtime alone does the due work.
     fn pass(&self, runtime: &Runtime, time: Duration) {
         const STEP: Duration = ms(100);
 

@@ -1,4 +1,4 @@
-//! What the layers tell a store whose leases share a time to live, and what they make of a place that it gives of its own accord.
+//! Requests of the layers to a store whose leases share a time to live, and their use of a place that such a store gives unasked.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// What a store was asked for.
+/// The requests that a store received.
 #[derive(Debug, Default)]
 struct Asked {
     claims: Vec<Claim>,
@@ -31,7 +31,7 @@ struct Asked {
     released: Vec<Lease>,
 }
 
-/// A store of sessions, where whoever waits stands in line for a while.
+/// A store of sessions, which keeps a place in line for each waiter for a while.
 #[derive(Clone, Debug)]
 struct Sessions {
     inner: MemoryBackend,
@@ -199,7 +199,7 @@ mod renewals {
 mod tenure {
     use super::*;
 
-    /// Of the claim that a lock with these options makes.
+    /// The tenure in the claim that a lock with these options makes.
     async fn of(options: LockOptions) -> Tenure {
         let (client, store) = scene(options);
         let _guard = client.mutex("k").unwrap().lock().await.unwrap();
@@ -228,7 +228,7 @@ mod tenure {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_what_keeps_the_key_closed_after_a_release_is_fixed() {
+    async fn after_an_early_release_is_fixed() {
         let (client, store) = scene(options().min_hold(TTL * 2));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
@@ -276,7 +276,7 @@ mod place {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn is_given_back_by_who_gives_up() {
+    async fn is_given_back_by_a_caller_that_gives_up() {
         let (client, store) = scene(options());
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
@@ -290,7 +290,7 @@ mod place {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn is_not_asked_for_by_who_does_not_wait() {
+    async fn is_not_asked_for_without_waiting() {
         let (client, store) = scene(options());
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();

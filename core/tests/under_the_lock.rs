@@ -77,7 +77,7 @@ mod run {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn by_an_attempt_releases_what_it_was_granted() {
+    async fn by_an_attempt_releases_its_grant() {
         let (clock, store) = (TokioClock::new(), MemoryBackend::new());
         let client = LockClient::builder(store.clone()).clock(clock).build().unwrap();
         let multi = client.multi_lock().mutexes(["a", "b"]).unwrap();
@@ -301,7 +301,7 @@ mod permits {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn that_are_given_back_let_those_in_who_wait() {
+    async fn given_back_let_waiters_in() {
         let client = client();
         let semaphore = client.semaphore("k", 3).unwrap();
         let guard = semaphore.acquire(3).await.unwrap();

@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// Who may connect by TLS.
+/// The clients that may connect by TLS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum TlsClients {
     NeedNoCertificate,

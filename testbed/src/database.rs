@@ -28,7 +28,7 @@ const START_WAIT: Duration = Duration::from_secs(60);
 
 /// A running database server on loopback. It dies when dropped.
 ///
-/// Where the tests run as root, it runs as `nobody`.
+/// Where the tests run as root, the server runs as the user `nobody`.
 #[derive(Debug)]
 pub struct DatabaseServer<K> {
     pub(crate) options: DatabaseOptions<K>,

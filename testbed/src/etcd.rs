@@ -145,7 +145,7 @@ impl Etcd {
         assert!(self.try_launch().await, "etcd does not start again");
     }
 
-    /// The member that leads, once there is one. Those that are killed or paused are not asked.
+    /// The leader, once there is one. Killed and paused members are not asked.
     ///
     /// # Panics
     ///

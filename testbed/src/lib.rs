@@ -2,7 +2,7 @@
 //!
 //! Every server runs on a free loopback port, in a temporary folder of its own, and dies with its
 //! handle, also when the test panics. A server whose program is missing is a failure and never skipped:
-//! `scripts/test` installs what is needed.
+//! `scripts/test` installs the programs.
 
 mod cache;
 mod certificates;

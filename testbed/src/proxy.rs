@@ -1,4 +1,4 @@
-//! A TCP proxy that does to traffic what networks do.
+//! A TCP proxy that delays, holds back and cuts traffic, as networks do.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// What happens to traffic, from now on and for connections that are open already.
+/// The state of the network, from now on and for connections that are open already.
 ///
-/// What is held back passes once the weather allows it again, as TCP repeats what was lost; unless
-/// the connection is reset before.
+/// Traffic that is held back passes once the weather allows it again, as TCP repeats lost packets;
+/// unless the connection is reset before.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Weather {
@@ -26,7 +26,7 @@ pub enum Weather {
     Fair,
     /// All passes, this much later, each way.
     Slow(Duration),
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and neither side learns of it.
     BlackHole,
     /// Requests pass, replies do not.
     HoldReplies,
@@ -97,12 +97,12 @@ impl FaultProxy {
         self.address.to_string()
     }
 
-    /// Changes what happens to traffic.
+    /// Changes the weather.
     pub fn set_weather(&self, weather: Weather) {
         self.sky.set_all(weather);
     }
 
-    /// Changes what happens to traffic that comes from an address.
+    /// Changes the weather for traffic that comes from an address.
     pub(crate) fn set_weather_from(&self, source: Ipv4Addr, weather: Weather) {
         self.sky.set(IpAddr::V4(source), weather);
     }
@@ -218,7 +218,7 @@ async fn connect(
         drop(client.set_zero_linger());
     }
     drop(client);
-    // Only now: whoever resets connections waits for it.
+    // Only now, since a caller that resets connections waits for this.
     drop(reset);
 }
 

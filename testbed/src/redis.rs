@@ -89,7 +89,7 @@ impl RedisOptions {
             if redis.try_launch().await {
                 return redis;
             }
-            // Somebody else took one of the ports.
+            // Another program took one of the ports.
         }
         panic!("redis-server does not start, see its output above");
     }
@@ -163,7 +163,7 @@ impl Redis {
         self.server.clock().expect("it was started with a clock of its own")
     }
 
-    /// Its folder, with what it saves.
+    /// Its folder, with the data that it saves.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -193,7 +193,7 @@ impl Redis {
         self.server.kill();
     }
 
-    /// Kills it, and removes all that it has saved: what starts again is an empty server.
+    /// Kills it, and removes all its saved data: it starts again as an empty server.
     ///
     /// # Panics
     ///
@@ -216,7 +216,7 @@ impl Redis {
         self.server.terminate();
     }
 
-    /// Starts it again, on the same port and with what it saved.
+    /// Starts it again, on the same port and with its saved data.
     ///
     /// # Panics
     ///

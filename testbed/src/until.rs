@@ -1,26 +1,26 @@
-//! Waiting for what will be so.
+//! Waits for a condition.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-/// What takes longer than this will never be, however busy the machine.
+/// The upper bound for any awaited condition, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Short beside what is waited for, long beside what a look costs.
+/// Short beside the wait, long beside the cost of a look.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds.
 ///
 /// # Panics
 ///
-/// If it does not after a minute; `what` says then what is missing, and is asked for it only then.
-pub async fn until<F>(what: impl fmt::Display, mut condition: impl FnMut() -> F)
+/// If it does not after a minute; `name` names the condition in the message, and is formatted only then.
+pub async fn until<F>(name: impl fmt::Display, mut condition: impl FnMut() -> F)
 where
     F: Future<Output = bool>,
 {
-    until_some(what, || {
+    until_some(name, || {
         let holds = condition();
         async { holds.await.then_some(()) }
     })
@@ -31,8 +31,8 @@ where
 ///
 /// # Panics
 ///
-/// If it does not after a minute; `what` says then what is missing, and is asked for it only then.
-pub async fn until_some<T, F>(what: impl fmt::Display, mut look: impl FnMut() -> F) -> T
+/// If it does not after a minute; `name` names the condition in the message, and is formatted only then.
+pub async fn until_some<T, F>(name: impl fmt::Display, mut look: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
 {
@@ -44,7 +44,7 @@ where
             sleep(PAUSE).await;
         }
     };
-    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {what}"))
+    timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("not so after {PATIENCE:?}: {name}"))
 }
 
 #[cfg(test)]

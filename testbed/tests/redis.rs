@@ -30,7 +30,7 @@ async fn a_paused_server_is_silent_and_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_restart_keeps_what_was_saved_and_nothing_else() {
+async fn a_restart_keeps_the_saved_data_and_nothing_else() {
     let mut forgetful = Redis::start().await;
     let mut durable = RedisOptions::new().append_only().start().await;
     for redis in [&mut forgetful, &mut durable] {

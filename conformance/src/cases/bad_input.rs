@@ -1,4 +1,4 @@
-//! What cannot be is refused before any request; what is odd is plain data.
+//! The layers refuse an impossible request before any I/O; odd names are plain data.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ pub(crate) async fn a_forced_release_is_the_operators_and_names_the_holder(scene
     let key = scene.key();
     let client = scene.client().await;
     let admin = client.admin();
-    assert!(admin.force_release(&key, "nobody holds it").await.unwrap().ended().is_empty());
+    assert!(admin.force_release(&key, "the key is free").await.unwrap().ended().is_empty());
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     assert!(admin.inspect(&key).await.unwrap().is_held());
 

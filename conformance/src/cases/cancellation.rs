@@ -75,7 +75,7 @@ pub(crate) async fn a_wait_may_be_dropped_at_any_point(scene: &Scene) {
 
     guard.release().await.unwrap();
     let next = mutex.try_lock_for(promptly(scene)).await.unwrap();
-    next.expect("those who left are in nobody's way").release().await.unwrap();
+    next.expect("cancelled waiters leave the queue").release().await.unwrap();
 }
 
 pub(crate) async fn a_grant_that_no_caller_takes_is_given_back(scene: &Scene) {

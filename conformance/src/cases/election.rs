@@ -1,4 +1,4 @@
-//! One leader at a time, who tells all others something.
+//! One leader at a time, which proclaims a value to all others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -22,12 +22,12 @@ fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.ttl() * 20)
 }
 
-/// What the leader proclaims, as the store shows it; `None` if nobody leads.
+/// The leader's proclamation, as the store shows it; `None` without a leader.
 async fn shown(election: &Election) -> Option<String> {
     election.leader().await.unwrap().map(|leader| leader.value().to_string())
 }
 
-/// What the observer tells next, `within` that time and slack.
+/// The observer's next report, `within` that time and slack.
 async fn told(scene: &Scene, observer: &mut Observer, within: Duration) -> Option<String> {
     let told = scene.within(within + scene.slack(), observer.next()).await;
     let told = told.unwrap_or_else(|| panic!("it is not told within {within:?}"));
@@ -95,7 +95,7 @@ pub(crate) async fn at_most_one_leads_at_a_time(scene: &Scene) {
     let (one, other) = (scene.client().await, scene.client().await);
     let (one, other) = (one.election(&key).unwrap(), other.election(&key).unwrap());
     scene.until_free(&key, Duration::ZERO).await;
-    let term = one.try_campaign("one").await.unwrap().expect("nobody leads");
+    let term = one.try_campaign("one").await.unwrap().expect("there is no leader");
     assert!(other.try_campaign("other").await.unwrap().is_err());
     assert!(one.try_campaign("one").await.unwrap().is_err(), "nor for the leader's own process");
     term.resign().await.unwrap();
@@ -193,7 +193,7 @@ pub(crate) async fn an_observer_is_told_at_once_where_the_store_tells(scene: &Sc
     let (client, other) = (scene.client_with(long(scene)).await, scene.client().await);
     let (election, observed) = (client.election(&key).unwrap(), other.election(&key).unwrap());
 
-    // A busy machine is late now and then; what it is not told of, it finds out by looking, which is late each time.
+    // A busy machine is late now and then. A change without news is found by looking, which is late each time.
     let mut soonest = vec![Duration::MAX; 5];
     for _ in 0..3 {
         let after = tells_of_every_change(scene, &election, observed.observe()).await;
@@ -248,7 +248,7 @@ pub(crate) async fn a_campaign_may_be_dropped_at_any_point(scene: &Scene) {
     }
     term.resign().await.unwrap();
     let next = holder.try_campaign_for("next", scene.slack()).await.unwrap();
-    next.expect("those who left are in nobody's way").resign().await.unwrap();
+    next.expect("cancelled candidates leave the queue").resign().await.unwrap();
 
     for polls in 0..MANY {
         let completed = polled(scene, polls, election.campaign("one")).await;

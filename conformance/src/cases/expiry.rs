@@ -9,7 +9,7 @@ use leasehold_core::{ErrorKind, LeaseState, LossReason, RenewalMode};
 use super::{grant, granularity, longest, refusal};
 use crate::scene::Scene;
 
-/// What deadlines allow for: 1 % of the TTL in whole milliseconds, and 2 ms.
+/// The drift that deadlines allow for: 1 % of the TTL in whole milliseconds, and 2 ms.
 fn drift(ttl: Duration) -> Duration {
     let percent = u64::try_from((ttl / 100).as_nanos().div_ceil(1_000_000)).unwrap();
     Duration::from_millis(percent + 2)
@@ -107,7 +107,7 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     let (client, faults) = scene.faulty().await;
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
-    // The store renews, and nobody hears of it; nor does the store of what is given back.
+    // The store renews, and the client does not learn of it; the store, in turn, does not learn of releases.
     faults.inject(Operation::Renew, Fault::SwallowReply, 100);
     faults.inject(Operation::Release, Fault::SwallowRequest, 100);
     scene.pass(guard.remaining()).await;

@@ -53,7 +53,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         while !queue.is_empty() {
             backend.release(&holder).await.unwrap();
             let first = queue.remove(0);
-            // Whoever asks before the first is refused, however often.
+            // A claim that comes before the first in line is refused, however often it asks.
             for _ in 0..2 {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
@@ -195,7 +195,7 @@ pub(crate) async fn a_waiter_that_gives_up_leaves_the_queue_at_once(scene: &Scen
     assert!(timed.await.unwrap().unwrap().is_err());
     guard.release().await.unwrap();
     let released_at = scene.now();
-    let next = mutex.try_lock_for(scene.ttl() * 20).await.unwrap().expect("nobody is before it");
+    let next = mutex.try_lock_for(scene.ttl() * 20).await.unwrap().expect("the queue is empty");
 
     let after = scene.now().since(released_at);
     assert!(after < scene.slack(), "held up for {after:?}");
@@ -305,7 +305,7 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
     guard.release().await.unwrap();
 
     let next = scene.within(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
-    next.expect("those who left are in nobody's way").unwrap().release().await.unwrap();
+    next.expect("cancelled waiters leave the queue").unwrap().release().await.unwrap();
 }
 
 pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
@@ -322,7 +322,7 @@ pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
     assert!(!queue_for(&backend, &late, place).await);
     backend.release(&holder).await.unwrap();
 
-    assert!(!queue_for(&backend, &late, place).await, "it passed one who was there all the time");
+    assert!(!queue_for(&backend, &late, place).await, "it passed a claim that stayed in line");
     assert!(queue_for(&backend, &stayer, place).await);
     backend.release(&stayer).await.unwrap();
     assert!(queue_for(&backend, &late, place).await);

@@ -52,7 +52,7 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
     assert!(
         last < *guard.token(),
-        "the next grant has a larger token than all who passed the lease on"
+        "the next grant has a larger token than all holders that passed the lease on"
     );
     guard.release().await.unwrap();
 }
@@ -176,7 +176,7 @@ pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
     let mutex = other.mutex(&key).unwrap();
     for _ in 0..5 {
         let served = mutex.try_lock_for(scene.ttl() * 10).await.unwrap();
-        served.expect("nobody keeps a lock for ever").release().await.unwrap();
+        served.expect("the lock is passed on in turn").release().await.unwrap();
     }
     tasks.shutdown().await;
 }

@@ -93,8 +93,8 @@ pub(crate) async fn a_holder_is_seen_to_age(scene: &Scene) {
 pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     let key = scene.key();
     let (backend, other) = (scene.backend().await, scene.backend().await);
-    let (long, who) = (scene.ttl() * 20, |name: &str| Some(Description::new(name).unwrap()));
-    let lease = |name| scene.lease(&key).with_ttl(long).with_description(who(name));
+    let (long, text) = (scene.ttl() * 20, |name: &str| Some(Description::new(name).unwrap()));
+    let lease = |name| scene.lease(&key).with_ttl(long).with_description(text(name));
     let (holder, first, second) = (lease("holder"), lease("first"), lease("second"));
     grant(&backend, &holder).await;
     for (lease, patience) in [(&first, Patience::Queues(long)), (&second, Patience::Waits)] {
@@ -111,8 +111,8 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     assert_eq!(seen.waiting(), Some(2));
     assert!(seen.queue().iter().all(|waiter| waiter.kind() == LockKind::Mutex), "{seen:?}");
     let described = |number: usize| seen.queue()[number].description().cloned();
-    assert!(described(0).is_none_or(|it| Some(it) == who("first")), "{seen:?}");
-    assert_eq!(described(1), who("second"));
+    assert!(described(0).is_none_or(|it| Some(it) == text("first")), "{seen:?}");
+    assert_eq!(described(1), text("second"));
 
     for (lease, left) in [(&first, 1), (&second, 0)] {
         other.release(lease).await.unwrap();

@@ -56,7 +56,7 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
     }
 }
 
-/// Whether who waits stands in the store's queue though it did not ask for a place, so that nobody passes it.
+/// Whether a waiter stands in the store's queue though it did not ask for a place, so that no later claim passes it.
 pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = || scene.lease(&key).with_share(share);
@@ -93,7 +93,7 @@ pub(crate) fn promptly(scene: &Scene) -> Duration {
     told_within(scene, LockOptions::PLACE_TTL)
 }
 
-/// The longest that the store may keep a lease with this TTL that nobody renews.
+/// The longest time for which the store may keep an unrenewed lease with this TTL.
 pub(crate) fn longest<B: LockBackend>(scene: &Scene, backend: &B, ttl: Duration) -> Duration {
     ttl + granularity(backend) + scene.slack()
 }
@@ -104,8 +104,8 @@ pub(crate) async fn pass_the_end<B: LockBackend>(scene: &Scene, backend: &B, ttl
 }
 
 /// Waits until a lease is surely held: it may be unsure meanwhile, and one that is lost never is again.
-pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, what: &str) {
-    scene.until(what, within, async || guard.state() == LeaseState::Held).await;
+pub(crate) async fn until_held(scene: &Scene, guard: &LockGuard, within: Duration, event: &str) {
+    scene.until(event, within, async || guard.state() == LeaseState::Held).await;
 }
 
 /// A call that has begun: one that waits stands in its client's queue already.
@@ -124,7 +124,7 @@ pub(crate) async fn start_to_wait<T: Send + 'static>(
     lock: impl Future<Output = T> + Send + 'static,
 ) -> JoinHandle<T> {
     let faults = client.backend().faults().clone();
-    // Those who wait already may ask again meanwhile.
+    // Earlier waiters may ask again meanwhile.
     let before = faults.asked_for();
     let task = tokio::spawn(lock);
     let waits = async || faults.asked_for() > before;

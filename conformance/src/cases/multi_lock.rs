@@ -45,9 +45,9 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
         guard.release().await.unwrap();
     }
 
-    // Of those who gave up, a place in the queue may be left for a moment.
+    // A cancelled caller may leave a place in the queue for a moment.
     let guard = whole.try_lock_for(scene.slack()).await.unwrap();
-    let guard = guard.expect("nobody holds any of them");
+    let guard = guard.expect("all keys are free");
     for key in &keys {
         assert!(other.mutex(key).unwrap().try_lock().await.unwrap().is_err());
     }
@@ -112,10 +112,10 @@ pub(crate) async fn a_wait_for_the_last_part_may_be_dropped_at_any_point(scene: 
 
     guard.release().await.unwrap();
     let next = whole.try_lock_for(scene.ttl()).await.unwrap();
-    next.expect("those who left are in nobody's way").release().await.unwrap();
+    next.expect("cancelled waiters leave the queue").release().await.unwrap();
 }
 
-/// An account, and what is written to it under its lock.
+/// An account, and the writes to it under its lock.
 struct Account {
     key: LockKey,
     balance: AtomicU64,
@@ -232,7 +232,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     let whole = client.multi_lock().mutex(&mutex).unwrap().read(&read).unwrap();
     let whole = whole.write(&write).unwrap().permits(&permits, 2, 3).unwrap();
 
-    let guard = whole.try_lock().await.unwrap().expect("nobody holds any of them");
+    let guard = whole.try_lock().await.unwrap().expect("all keys are free");
 
     assert!(other.mutex(&mutex).unwrap().try_lock().await.unwrap().is_err());
     assert!(other.rw_lock(&write).unwrap().try_read().await.unwrap().is_err());
@@ -244,7 +244,7 @@ pub(crate) async fn parts_may_be_of_different_kinds(scene: &Scene) {
     beside.release().await.unwrap();
     guard.release().await.unwrap();
 
-    // One of three is in the way of nobody, and two of three are.
+    // One permit of three hinders no other caller, and two of three do.
     whole.try_lock().await.unwrap().expect("two are free").release().await.unwrap();
     let second = semaphore.try_acquire(1).await.unwrap().unwrap();
     assert!(whole.try_lock_for(scene.slack()).await.unwrap().is_err());

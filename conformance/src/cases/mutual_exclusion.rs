@@ -208,7 +208,7 @@ pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
-    // What comes after the first attempt says nothing about that.
+    // Errors of later attempts say nothing about the first.
     let error = client.mutex(&key).unwrap().try_lock_for(scene.ttl()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);

@@ -1,4 +1,4 @@
-//! An owner may enter again what it holds; nobody else may.
+//! An owner may enter again a lock that it holds; no other owner may.
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::Fault;

@@ -32,7 +32,7 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(
 
     let error = guard.release().await.unwrap_err();
 
-    // The second try found nothing: released by the first, or lost before it. Nobody can tell.
+    // The second try found no lease: released by the first, or lost before it. The client cannot tell.
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
     assert_eq!(faults.calls(Operation::Release), 2);
     assert_eq!(scene.witness(&key).await, None);

@@ -115,7 +115,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scen
 
     let renewals = faults.calls(Operation::Renew);
     scene.pass(scene.ttl()).await;
-    assert_eq!(faults.calls(Operation::Renew), renewals, "it renews what it has lost");
+    assert_eq!(faults.calls(Operation::Renew), renewals, "it renews a lost lease");
     drop(guard);
     scene.pass(scene.ttl() / 2).await;
     let holder = scene.witness(&key).await.expect("the thief's lease was touched");

@@ -88,7 +88,7 @@ pub(crate) async fn an_outage_is_waited_out_only_so_long(scene: &Scene) {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(waited >= patience && waited <= patience + Duration::from_secs(1) + scene.slack());
 
-    // A shorter wait of the caller comes first, and is no `None`: nobody was seen to hold it.
+    // A shorter wait of the caller comes first, and is no `None`: the client saw no holder.
     let asked_at = scene.now();
     let error = mutex.try_lock_for(patience / 2).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);

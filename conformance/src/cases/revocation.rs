@@ -19,8 +19,8 @@ async fn learns(scene: &Scene, guard: &LockGuard, within: Duration) {
 pub(crate) async fn a_holder_that_is_asked_back_learns_of_it_and_goes_on(scene: &Scene) {
     let key = scene.key();
     let (client, other) = (scene.client().await, scene.client().await);
-    let nobody = other.request_revocation(&key).await.unwrap();
-    assert_eq!(nobody, Revocation::NotHeld);
+    let outcome = other.request_revocation(&key).await.unwrap();
+    assert_eq!(outcome, Revocation::NotHeld);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
     assert!(!guard.is_revocation_requested());
 

@@ -23,14 +23,14 @@ fn reader(scene: &Scene, key: &LockKey) -> Lease {
     scene.lease(key).with_share(Share::READER)
 }
 
-/// Reads and writes by turns, and expects never to meet a writer, and as a writer nobody.
+/// Reads and writes by turns, and expects never to meet a writer, and as a writer no one at all.
 async fn read_and_write(lock: RwLock, inside: Arc<AtomicI64>, rounds: usize) {
     const WRITER: i64 = 1_000_000;
 
     for round in 0..rounds {
         if (round + fastrand::usize(..3)) % 3 == 0 {
             let guard = lock.write().await.unwrap();
-            assert_eq!(inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer met somebody");
+            assert_eq!(inside.fetch_add(WRITER, Ordering::SeqCst), 0, "a writer was not alone");
             tokio::task::yield_now().await;
             inside.fetch_sub(WRITER, Ordering::SeqCst);
             guard.release().await.unwrap();
@@ -69,7 +69,7 @@ pub(crate) async fn readers_share_and_a_writer_is_alone(scene: &Scene) {
     guards.0.release().await.unwrap();
     assert!(one.try_write().await.unwrap().is_err(), "the other still reads");
     guards.1.release().await.unwrap();
-    let writer = one.try_write().await.unwrap().expect("nobody reads");
+    let writer = one.try_write().await.unwrap().expect("there are no readers");
     assert!(other.try_read().await.unwrap().is_err());
     assert!(other.try_write().await.unwrap().is_err());
     writer.release().await.unwrap();
@@ -202,7 +202,7 @@ pub(crate) async fn a_reader_that_would_write_is_told_of_the_deadlock(scene: &Sc
 
     tokio::join!(OwnerId::new().scope(would_write()), OwnerId::new().scope(would_write()));
 
-    lock.try_write().await.unwrap().expect("nobody reads any more").release().await.unwrap();
+    lock.try_write().await.unwrap().expect("the readers have left").release().await.unwrap();
 }
 
 pub(crate) async fn an_owner_that_writes_may_read_and_write_again(scene: &Scene) {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::scene::Scene;
 
-/// What a semaphore asks for.
+/// The share that a semaphore asks for.
 const UNIT: Share = Share::Units { units: 1, limit: 1 };
 
 fn long(scene: &Scene) -> LockOptions {
@@ -88,7 +88,7 @@ pub(crate) async fn all_permits_of_a_request_are_granted_or_none(scene: &Scene) 
 
     assert!(semaphore.try_acquire(3).await.unwrap().is_err());
     assert!(semaphore.try_acquire_for(3, scene.slack()).await.unwrap().is_err());
-    // The place of who has given up is given back in the background.
+    // The background gives back the place of a caller that has given up.
     let patience =
         if waiting_is_queueing(scene, UNIT).await { scene.slack() } else { Duration::ZERO };
     let two = semaphore.try_acquire_for(2, patience).await.unwrap();
@@ -111,7 +111,7 @@ pub(crate) async fn an_acquisition_of_permits_may_be_dropped_at_any_point(scene:
         let done = completed.is_some();
         drop(completed);
         let all = semaphore.try_acquire_for(3, scene.slack()).await.unwrap();
-        all.expect("what was dropped has come back").release().await.unwrap();
+        all.expect("dropped permits have come back").release().await.unwrap();
         if done {
             return;
         }
@@ -129,7 +129,7 @@ pub(crate) async fn a_lost_permit_comes_back_once(scene: &Scene) {
     let third = permits(scene, &key, 1, 2).with_ttl(scene.ttl() * 20);
     grant(&backend, &third).await;
 
-    // Whatever the one that was lost does now, no permit comes of it.
+    // The lost lease frees no permit, however late its owner releases or renews it.
     for _ in 0..2 {
         assert_eq!(backend.release(&lost).await.unwrap(), Release::NotHeld);
         assert_eq!(backend.renew(&lost).await.unwrap(), Renewal::Taken);
@@ -245,7 +245,7 @@ pub(crate) async fn a_free_permit_is_refused_only_for_the_sake_of_a_waiter(scene
 
     let granted: Vec<_> = tries.into_iter().flatten().collect();
     let free = if waiting_is_queueing { 0 } else { 1 };
-    assert_eq!(granted.len(), free, "one was free, unless who waits has a right to it");
+    assert_eq!(granted.len(), free, "one was free, unless a waiter has a right to it");
     drop(granted);
     two.release().await.unwrap();
     waits.await.unwrap().unwrap().release().await.unwrap();

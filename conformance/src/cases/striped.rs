@@ -109,7 +109,7 @@ pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene)
         assert_eq!(served.segment(), segment);
         served.release().await.unwrap();
         scene.until_free(&striped.segments()[segment as usize], Duration::ZERO).await;
-        guards.push(striped.try_lock().await.unwrap().expect("nobody else has asked"));
+        guards.push(striped.try_lock().await.unwrap().expect("the segments are free"));
     }
     drop(guards);
     all_become_free(scene, &striped).await;

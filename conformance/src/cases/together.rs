@@ -94,7 +94,7 @@ pub(crate) async fn a_refusal_leaves_nothing_not_even_a_place(scene: &Scene) {
     refusal_of_all(&backend, &queued).await;
     backend.release(&holder).await.unwrap();
 
-    // Nobody stands in the way of those who ask later.
+    // The refused claims do not hinder later ones.
     for lease in &wanted {
         let later = long_lease(scene, lease.key());
         grant(&backend, &later).await;
@@ -135,7 +135,7 @@ pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
         assert_eq!(scene.witness(lease.key()).await, None);
     }
 
-    // The first in the queue passes nobody, and is in it no longer.
+    // The first in the queue passes no other claim, and is in the queue no longer.
     let own = [wanted[0].clone(), waiter.clone()];
     grant_all(&backend, &own).await;
     release_all(&backend, &own).await;

@@ -1,4 +1,4 @@
-//! Those who wait are woken, or wake by themselves.
+//! Waiters are woken, or wake by themselves.
 
 use std::time::Duration;
 

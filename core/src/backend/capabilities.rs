@@ -4,8 +4,9 @@ use std::time::Duration;
 
 /// The features of a backend's store, and the promise of its tokens.
 ///
-/// The layers above refuse what a store cannot do before any I/O, and the conformance suite checks
-/// that the declaration is honest: what is declared must work, and what is not is skipped by name.
+/// The layers above refuse a call that the store cannot serve before any I/O. The conformance suite
+/// checks that the declaration is honest: a declared feature must work, and the report names each
+/// case that it skips.
 ///
 /// ```
 /// use std::time::Duration;
@@ -146,8 +147,8 @@ impl Capabilities {
         self
     }
 
-    /// Says why the store lacks features, or what to use instead: the end of the error for a lock that needs one of them. By default it is
-    /// to choose another store.
+    /// Gives the reason why the store lacks features, or an alternative. The error for a lock that needs one of them ends with this
+    /// text; by default it says to choose another store.
     #[must_use]
     pub const fn with_advice(mut self, advice: &'static str) -> Self {
         self.advice = advice;
@@ -169,7 +170,7 @@ impl Capabilities {
         self.features & feature.bit() != 0
     }
 
-    /// Why the store lacks features, or what to use instead.
+    /// The reason why the store lacks features, or an alternative.
     pub const fn advice(&self) -> &'static str {
         self.advice
     }

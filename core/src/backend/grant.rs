@@ -30,25 +30,25 @@ impl Grant {
     /// Says how many of the numbers that follow the token belong to this grant too: no earlier or later grant of the key has
     /// any of them.
     ///
-    /// No more than the [claim](crate::backend::Claim::spare_tokens) has a use for. They number those to whom the caller passes the lease on
-    /// without asking the store; with none, it asks each time.
+    /// At most as many as the [claim](crate::backend::Claim::spare_tokens) has a use for. The caller numbers the holders to which it
+    /// passes the lease on without asking the store; with no spare tokens, it asks each time.
     #[must_use]
     pub fn with_spare_tokens(mut self, count: u32) -> Self {
         self.spare_tokens = count;
         self
     }
 
-    /// Says that the store tells nothing of this lease before its first renewal, whatever becomes of it.
+    /// Says that the store sends no news of this lease before its first renewal, even if another client ends it.
     ///
-    /// A lease that is renewed at all is renewed soon then, unless it was released before. So a store may save itself the trouble
-    /// for the many that are.
+    /// A lease that is to be renewed at all is renewed soon after, unless its holder released it before. So a store may save the
+    /// cost of news for the many leases that end early.
     #[must_use]
     pub fn without_news(mut self) -> Self {
         self.has_news = false;
         self
     }
 
-    /// Whether the store tells what becomes of the lease from the grant on, if it tells anything.
+    /// Whether the store reports events on the lease from the grant on, if it reports any.
     pub fn has_news(&self) -> bool {
         self.has_news
     }

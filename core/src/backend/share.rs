@@ -16,7 +16,7 @@ pub enum Share {
     Units {
         /// How many.
         units: u32,
-        /// Of how many.
+        /// The total number of units of the key.
         limit: u32,
     },
 }

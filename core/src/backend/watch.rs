@@ -93,7 +93,7 @@ impl KeyWatch {
         }
     }
 
-    /// Does not report what has changed up to now.
+    /// Discards the changes up to now.
     pub(crate) fn skip(&mut self) {
         match &mut self.sources {
             Sources::Silent => {}

@@ -1,4 +1,4 @@
-//! What operators may do.
+//! The operators' side of a client.
 
 use super::background::Background;
 use crate::admin::{ForcedRelease, Inspection};
@@ -19,7 +19,7 @@ impl Admin {
         Self { admin, background }
     }
 
-    /// Tells who holds `key`.
+    /// Tells which leases are in force on `key`.
     ///
     /// # Errors
     ///
@@ -38,7 +38,7 @@ impl Admin {
         Ok(KeyList { list: self.admin.list(prefix)?, background: self.background.clone() })
     }
 
-    /// Ends whatever leases are in force on `key`, and says `why` in the log.
+    /// Ends all leases in force on `key`, and notes the reason `why` in the log.
     ///
     /// # Errors
     ///

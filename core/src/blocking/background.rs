@@ -56,7 +56,7 @@ impl Background {
         Self { reaper: Some(Arc::clone(reaper)), ..self }
     }
 
-    /// Blocks this thread until `call` has ended. It is polled here, so the owner is who called.
+    /// Blocks this thread until `call` has ended. This thread polls it, so the caller is the owner.
     pub(super) fn block_on<T>(
         &self,
         call: impl Future<Output = Result<T, Error>>,
@@ -151,9 +151,9 @@ impl fmt::Debug for Background {
     }
 }
 
-/// Ends when all who might lock are gone, and what they dropped is released.
+/// Ends when the client, its locks and its guards are gone and their releases are confirmed.
 ///
-/// A store that does not answer is insisted on for as long as a waiting call would.
+/// While the store does not answer, the thread retries for as long as a waiting call would.
 async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
     let mut reaper = None;
     while let Some(sent) = life.recv().await {

@@ -1,4 +1,4 @@
-//! What hands out locks by name.
+//! The client, which hands out locks by name.
 
 use std::time::Duration;
 
@@ -44,11 +44,11 @@ impl LockClient {
     /// Creates the client that `build` makes, with options of its own or a backend that connects.
     ///
     /// Blocks until `build` has ended. It runs inside the background runtime, since the connections
-    /// that it opens must stay there. The client that it makes must be used by nobody else.
+    /// that it opens must stay there. No other code may use the client that it makes.
     ///
     /// # Errors
     ///
-    /// Those of `build`, and of [`new`](Self::new).
+    /// The errors of `build`, and of [`new`](Self::new).
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
     ///
     /// ```
@@ -77,7 +77,7 @@ impl LockClient {
         Self { client, background }
     }
 
-    /// The mutex `key`: one holder at a time, who may not enter again.
+    /// The mutex `key`: one holder at a time, and a second acquisition by the same owner waits like any other.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl LockClient {
         Ok(Striped::new(self.client.striped(key, segments)?, self.background.clone()))
     }
 
-    /// The election `key`: one leader, who proclaims a value.
+    /// The election `key`: one leader, which proclaims a value.
     ///
     /// # Errors
     ///
@@ -136,7 +136,8 @@ impl LockClient {
         Ok(Election::new(self.client.election(key)?, self.background.clone()))
     }
 
-    /// Asks those who hold `key` now to finish early: see [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
+    /// Asks the present holders of `key` to finish early: see
+    /// [`Guard::is_revocation_requested`](super::Guard::is_revocation_requested).
     ///
     /// Blocks until the store has answered.
     ///
@@ -148,7 +149,7 @@ impl LockClient {
         self.background.block_on(self.client.request_revocation(key))
     }
 
-    /// What operators may do: look into a key, and end other people's leases.
+    /// The operators' side: look into a key, and end leases of other clients.
     pub fn admin(&self) -> Admin {
         Admin::new(self.client.admin(), self.background.clone())
     }
@@ -175,8 +176,8 @@ impl LockClient {
 
     /// Releases everything held through this client and its clones, then closes the backend.
     ///
-    /// Blocks for at most `within`, and for what the backend needs to close. Threads that wait for
-    /// a lock return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+    /// Blocks for at most `within`, and for the time that the backend needs to close. Threads that
+    /// wait for a lock return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
     /// # Errors
     ///

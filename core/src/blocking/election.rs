@@ -1,4 +1,4 @@
-//! One leader at a time, who tells all others something.
+//! One leader at a time, which proclaims a value to all others.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::token::FencingToken;
 ///
 /// let term = election.campaign("10.0.0.1:7000")?;
 /// assert!(election.try_campaign("10.0.0.2:7000")?.is_err());
-/// let leader = election.leader()?.expect("somebody leads");
+/// let leader = election.leader()?.expect("the candidate leads");
 /// assert_eq!(leader.value().as_str(), "10.0.0.1:7000");
 /// term.resign()?;
 /// # Ok::<(), leasehold_core::Error>(())
@@ -146,7 +146,7 @@ impl Election {
         })
     }
 
-    /// Asks the store who leads. It may have changed by the time you read it.
+    /// Asks the store for the leader, which may have changed by the time you read it.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Election {
         self.background.block_on(self.election.leader())
     }
 
-    /// Begins to observe who leads, and what they proclaim.
+    /// Begins to observe the leader and its proclamations.
     pub fn observe(&self) -> Observer {
         Observer { observer: self.election.observe(), background: self.background.clone() }
     }
@@ -180,7 +180,7 @@ impl Leadership {
         self.term.token()
     }
 
-    /// Whether it lasts, from what is known here and without I/O. False is final.
+    /// Whether the term lasts, by local state and without I/O. False is final.
     pub fn is_held(&self) -> bool {
         self.term.is_held()
     }
@@ -208,7 +208,7 @@ impl Leadership {
         Ok(self.background.wait_for(self.term.lost(), wait)?.flatten())
     }
 
-    /// What is proclaimed.
+    /// The proclaimed value.
     pub fn value(&self) -> Description {
         self.term.value()
     }
@@ -243,7 +243,7 @@ impl fmt::Debug for Leadership {
     }
 }
 
-/// Observes who leads an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
+/// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::election::Observer,
@@ -251,8 +251,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Tells who leads: at first at once, and from then on blocks until that has changed, for at most `wait`;
-    /// `None` if nothing has.
+    /// Returns the leader: on the first call at once, and from then on after the next change. Blocks for at
+    /// most `wait`; `None` if nothing changed.
     ///
     /// # Errors
     ///

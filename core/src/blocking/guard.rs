@@ -33,7 +33,7 @@ impl Guard {
         self.guard.key()
     }
 
-    /// The fencing token, to be sent along with every write to what the lock protects.
+    /// The fencing token, to be sent along with every write to the protected resource.
     pub fn token(&self) -> &FencingToken {
         self.guard.token()
     }
@@ -54,12 +54,12 @@ impl Guard {
         self.guard.remaining()
     }
 
-    /// How the lease stands, from what is known here and without I/O.
+    /// The state of the lease, by local knowledge and without I/O.
     pub fn state(&self) -> LeaseState {
         self.guard.state()
     }
 
-    /// Whether the lease is in force, from what is known here and without I/O. False is final.
+    /// Whether the lease is in force, by local knowledge and without I/O. False is final.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }
@@ -75,8 +75,8 @@ impl Guard {
 
     /// Blocks until the lease is lost, and tells why; `None` if it was not lost within `wait`.
     ///
-    /// It ends at the latest when the deadline has passed, whatever the store or the network do. Other
-    /// threads may use the guard meanwhile. See [`LockGuard::lost`].
+    /// The call ends at the latest when the deadline has passed, even if the store and the network
+    /// hang. Other threads may use the guard meanwhile. See [`LockGuard::lost`].
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Guard {
         Ok(self.background.wait_for(self.guard.lost(), wait)?.flatten())
     }
 
-    /// Whether somebody has [asked](super::LockClient::request_revocation) the holders of the key to finish
+    /// Whether a client has [asked](super::LockClient::request_revocation) the holders of the key to finish
     /// early. See [`LockGuard::revocation_requested`].
     pub fn is_revocation_requested(&self) -> bool {
         self.guard.is_revocation_requested()

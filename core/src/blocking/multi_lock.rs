@@ -188,7 +188,7 @@ impl MultiGuard {
         self.guard.remaining()
     }
 
-    /// Whether all leases are in force, from what is known here and without I/O. False is final.
+    /// Whether all leases are in force, by local knowledge and without I/O. False is final.
     pub fn is_held(&self) -> bool {
         self.guard.is_held()
     }

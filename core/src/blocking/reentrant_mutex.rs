@@ -1,4 +1,4 @@
-//! One owner at a time, who may enter again.
+//! One owner at a time, which may enter again.
 
 use std::time::Duration;
 

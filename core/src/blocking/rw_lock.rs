@@ -211,7 +211,7 @@ impl RwLock {
 pub struct WriteGuard(Guard);
 
 impl WriteGuard {
-    /// Becomes a reader: others who read may come in, and no writer comes in between.
+    /// Becomes a reader: other readers may enter, and no writer enters in between.
     ///
     /// Blocks until the store has answered.
     ///

@@ -1,4 +1,4 @@
-//! Who leads, as others may see it.
+//! The leader, as others may see it.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Leader {
         })
     }
 
-    /// What it proclaims.
+    /// The proclaimed value.
     pub fn value(&self) -> &Description {
         &self.value
     }

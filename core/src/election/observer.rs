@@ -1,4 +1,4 @@
-//! Who leads, and every change of it that is seen.
+//! An observer of the leader, and of each change that it sees.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::face::Face;
 use crate::retry::{Pauses, Retry};
 
-/// How often to look where no news comes: the net below, as for those who wait for a lock.
+/// How often the observer looks if no news comes, as waiters for a lock do.
 const POLL: Duration = Duration::from_secs(1);
 
 /// How much later than a leader's lease ends to look: stores expire keys to the millisecond.
@@ -25,11 +25,11 @@ const LOOK_SPACING: Duration = Duration::from_millis(10);
 /// How long a look may take: longer than a connection takes that must be made anew.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Observes who leads an [`Election`](crate::election::Election), and what they proclaim.
+/// Observes the leader of an [`Election`](crate::election::Election) and its proclamations.
 ///
-/// It looks when the store has news, when the leader's lease ends, and every second in any case. It tells the
-/// latest state and no history: of changes that follow each other quickly some may be left out, such as
-/// that nobody led for a moment, and a leader that was never told of may have come and gone.
+/// The observer looks when the store has news, when the leader's lease ends, and every second in any case. It
+/// tells the latest state and no history: of changes that follow each other quickly it may leave some out,
+/// such as a moment without a leader, or a leader that came and went.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -52,13 +52,13 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 pub struct Observer {
     face: Face,
     watch: KeyWatch,
-    /// What was told last, if anything was.
+    /// The state that the caller was told last, if any.
     told: Option<Option<Leader>>,
     /// When to look next, unless there is news before.
     look_at: Instant,
     /// When news may be followed at the earliest.
     spaced: Instant,
-    /// Since when the store has not answered and nobody was told of it.
+    /// Since when the store has not answered, unless the caller was told.
     silent_since: Option<Instant>,
     pauses: Pauses,
 }
@@ -79,20 +79,21 @@ impl Observer {
         }
     }
 
-    /// Tells who leads: at first at once, and from then on when that has changed.
+    /// Returns the leader: on the first call at once, and from then on after the next change.
     ///
-    /// A change is another leader, another value, or nobody. Never the same is told twice in a row.
+    /// A change is another leader, another value, or no leader. The observer never returns the same
+    /// state twice in a row.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] each time that the store has not answered for
-    /// another [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and at once what it refuses for good. What was
-    /// told last is then the last that is known, and the next call goes on from there, after a pause.
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Indeterminate`] each time that the store has not answered for another
+    /// [`LockOptions::outage_wait`](crate::LockOptions::outage_wait), and at once an error that no retry can mend. The state
+    /// returned last is then the last that is known, and the next call goes on from there, after a pause.
     /// [`ErrorKind::Closed`] when the client was shut down.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: what was not told yet is told to whoever asks next.
+    /// Safe to drop: the next call returns the change that this one did not.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         let engine = Arc::clone(self.face.engine());
         let told = engine.while_open(pin!(self.changed())).await;
@@ -106,8 +107,8 @@ impl Observer {
 
     /// The same as a stream, which ends after [`ErrorKind::Closed`].
     ///
-    /// A stream that nobody polls keeps a request under way, so its first item may then be out of date; the
-    /// next one follows at once.
+    /// A stream that is not polled keeps a request under way, so its first item may then be out of date;
+    /// the next one follows at once.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -34,6 +34,25 @@ use crate::token::FencingToken;
 /// not (it was paused and does not know yet that its lease has ended) is the [token](Self::token),
 /// checked by the resource.
 ///
+/// All that a guard tells is known here, without I/O:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LeaseState, LockClient};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let guard = client.mutex("invoice:42")?.lock().await?;
+/// assert_eq!(guard.key().as_str(), "invoice:42");
+/// assert_eq!((guard.units(), guard.state()), (1, LeaseState::Held));
+/// assert!(guard.is_held() && !guard.is_revocation_requested());
+/// assert!(guard.deadline() > client.now() && !guard.remaining().is_zero());
+/// println!("UPDATE … WHERE fence <= {}", guard.token().as_i64());
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Dropping a guard hands the release to a background task: it does not block, and it never panics. Only where the last runtime that
 /// locked has ended, or is just ending, does a drop wait: a thread of the client's own sends the release, and drops wait for it, all
 /// together for two seconds at most. So a program may end with a guard in hand:
@@ -121,6 +140,21 @@ impl LockGuard {
 
     /// Makes sure that the lease is in force for at least `min_left`, if nothing happens to the store.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// guard.ensure_held(Duration::from_secs(1))?; // before a step that takes a second
+    /// assert!(guard.ensure_held(Duration::from_secs(3_600)).is_err(), "the TTL is 30 s");
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::LeaseLost`] if it is lost, or too little is left of it.
@@ -143,6 +177,23 @@ impl LockGuard {
     /// watchdog do, and also if it is polled long after. Where several guards share a lease, it ends with the last of them. It
     /// does not borrow the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LossReason};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// client.admin().force_release("invoice:42", "an example").await?;
+    /// tokio::select! {
+    ///     reason = guard.lost() => assert_eq!(reason, Some(LossReason::Vanished)),
+    ///     () = std::future::pending() => {} // the work
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
@@ -160,7 +211,7 @@ impl LockGuard {
         }
     }
 
-    /// Waits until the lease is [unsure](LeaseState::Unsure) or lost: time to finish early.
+    /// Waits until the lease is [unsure](LeaseState::Unsure) or lost: time to finish early. [`lost`](Self::lost) has an example of such a wait.
     ///
     /// # Cancel safety
     ///
@@ -175,6 +226,22 @@ impl LockGuard {
     /// Nothing else happens: the lease goes on until it is released. The holder learns of the request by a renewal, which a store
     /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. Where several guards share a
     /// lease, the wait ends with the last of them. It does not borrow the guard, so that other tasks may wait for it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("batch")?.lock().await?;
+    /// client.request_revocation("batch").await?;
+    /// if guard.revocation_requested().await {
+    ///     guard.release().await?; // after the row at hand
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -194,6 +261,21 @@ impl LockGuard {
     /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
     /// moves it when the store has confirmed; not beyond a shorter one that was asked for before without an
     /// answer, since that request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("import")?.lock().await?;
+    /// guard.extend(Duration::from_secs(300)).await?; // a pause of the process is ahead
+    /// assert!(guard.remaining() > Duration::from_secs(200));
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -397,6 +479,21 @@ impl LockGuard {
     ///
     /// If other guards of the owner remain, it only gives this one up. With
     /// [`min_hold`](crate::LockOptions::min_hold) the key stays closed for the rest of that time.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let invoice = client.mutex("invoice:42")?;
+    /// let guard = invoice.lock().await?;
+    /// guard.release().await?;
+    /// assert!(!invoice.is_locked().await?);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -107,7 +107,7 @@ impl Scene {
         self.client.mutex("k").expect("it is a valid key")
     }
 
-    /// Does what only one holder at a time may do, each with a larger token than the one before.
+    /// Does work that only one holder at a time may do, each with a larger token than the one before.
     fn hold(&self, guard: &LockGuard) {
         assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "the lock has two holders");
         let token = guard.token().number();

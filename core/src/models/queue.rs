@@ -118,7 +118,7 @@ impl Scene {
         }
     }
 
-    /// Does what only one caller at a time may do.
+    /// Does work that only one caller at a time may do.
     fn act(&self, turn: Asker) {
         assert_eq!(self.with_turn.fetch_add(1, Ordering::SeqCst), 0, "two callers have the turn");
         self.with_turn.fetch_sub(1, Ordering::SeqCst);

@@ -67,7 +67,7 @@ impl MultiGuard {
         Self { guards, complete: true }
     }
 
-    /// Has no part yet. Until it is [complete](Self::complete), dropping it gives back what it has.
+    /// Has no part yet. Until it is [complete](Self::complete), dropping it gives its parts back.
     pub(super) fn taking() -> Self {
         Self { guards: Vec::new(), complete: false }
     }
@@ -82,10 +82,10 @@ impl MultiGuard {
         self
     }
 
-    /// Ends what was taken as if it had never been wanted.
+    /// Ends the leases as if they had never been wanted.
     pub(super) async fn give_back(self) {
         self.guards.iter().for_each(LockGuard::waive_min_hold);
-        // What it failed with is not what its caller asked about, and the background sees to it.
+        // A failure to give back is not the caller's concern, and the background sees to it.
         drop(self.release().await);
     }
 
@@ -111,7 +111,7 @@ impl MultiGuard {
         self.guards.iter().map(LockGuard::remaining).min().unwrap_or_default()
     }
 
-    /// Whether all leases are in force, from what is known here and without I/O.
+    /// Whether all leases are in force, by local knowledge and without I/O.
     ///
     /// True is a belief that may end while it is being acted on; false is final.
     pub fn is_held(&self) -> bool {

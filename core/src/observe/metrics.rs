@@ -83,7 +83,7 @@ const LONG_WAITS: MetricSpec = counter_of_locks(
 const WAKE_UPS: MetricSpec = counter_of_locks(
     "leasehold_wake_ups_total",
     &["store", "kind", "by"],
-    "Requests of waiting calls, by what made them ask again",
+    "Requests of waiting calls, by the cause of the request",
 );
 const HELD: MetricSpec =
     gauge_of_locks("leasehold_held", &["store", "kind"], "Leases that this process holds");

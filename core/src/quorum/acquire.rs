@@ -144,7 +144,7 @@ impl<B: LockBackend> Quorum<B> {
         floors >= majority
     }
 
-    /// Releases what was granted, and tells why it was not enough.
+    /// Releases the granted leases, and tells why they were not enough.
     async fn give_up(
         &self,
         lease: &Lease,

@@ -19,7 +19,8 @@ struct State {
 struct UnderWay(Arc<State>);
 
 impl Late {
-    /// Drives a request to its end, on the runtime of this call. Outside of all runtimes, the TTL ends what the request would have ended.
+    /// Drives a request to its end, on the runtime of this call. Outside of all runtimes the request is dropped, and the lease ends
+    /// after its TTL.
     pub(super) fn drive(&self, request: impl Future<Output = ()> + Send + 'static) {
         let under_way = UnderWay::new(&self.0);
         let task = async move {

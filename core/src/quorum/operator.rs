@@ -44,7 +44,8 @@ impl<B: LockBackend> Quorum<B> {
     }
 
     /// Lists the keys of all members that answer, a majority at least, one member after the other.
-    /// `after`: the member to ask, how many of those before it have told all, and what it said last.
+    /// `after`: the member to ask, how many of those before it have listed all their keys, and where
+    /// its last page ended.
     pub(super) async fn list_of_members(
         &self,
         prefix: &str,

@@ -87,7 +87,8 @@ impl<B: LockBackend> Quorum<B> {
         self.leave(lease, round);
     }
 
-    /// Releases what a minority has of a lost lease, or grants to a repair that is under way: its caller releases no lease that is lost.
+    /// Releases a lost lease on the minority that still has it, and grants to a repair that is under way: the caller releases no lost
+    /// lease itself.
     fn give_back(&self, lease: &Lease) {
         self.claims.forget(lease.id());
         self.settle_late(lease, self.releases(lease));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// All calls that wait; what they come to.
+/// Makes each call that waits, and returns the outcomes.
 fn calls(client: &LockClient, guard: Guard) -> Vec<Option<ErrorKind>> {
     let now = now();
     let mutex = client.mutex("m").unwrap();

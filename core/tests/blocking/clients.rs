@@ -56,7 +56,7 @@ fn keep_the_tasks_going_that_building_them_started() {
 }
 
 #[test]
-fn that_are_shut_down_release_all_and_let_nobody_wait() {
+fn shut_down_release_all_and_end_all_waits() {
     let (client, store, _faults) = client_with(LockOptions::new());
     let mutex = client.mutex("k").unwrap();
     let guard = mutex.lock().unwrap();

@@ -1,4 +1,4 @@
-//! What is left when programs and threads end.
+//! Locks that are left when programs and threads end.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn a_guard_dropped_after_its_client_is_released_even_if_that_takes_more_than_one
 }
 
 #[test]
-fn the_background_ends_with_the_last_who_could_need_it() {
+fn the_background_ends_with_the_last_user() {
     let store = Arc::new(MemoryBackend::new());
     let alive = Arc::downgrade(&store);
     let (needed, ended) = std::sync::mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! What becomes of leases.
+//! The ends of leases.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn that_are_held_can_be_asked_about_and_extended() {
 }
 
 #[test]
-fn that_an_operator_ends_are_seen_as_lost_by_everybody_who_looks() {
+fn ended_by_an_operator_are_lost_for_all_observers() {
     let client = client();
     let guard = client.mutex("k").unwrap().lock().unwrap();
     let watching = &guard;

@@ -23,10 +23,10 @@ use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Error, ErrorKind, LeaseState, LockOptions, LossReason, OwnerId};
 
-/// For what is to happen at once, on a machine that is busy.
+/// The limit for an event that follows at once, on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
-/// For what is not to happen.
+/// The time in which an event must not happen.
 const SHORT: Duration = Duration::from_millis(20);
 
 fn client() -> LockClient {
@@ -48,7 +48,7 @@ fn now() -> clock::Instant {
     SystemClock.now()
 }
 
-/// Waits for what another thread is about to bring about.
+/// Waits for an effect of another thread.
 #[track_caller]
 fn wait_until(happened: impl Fn() -> bool) {
     let give_up = Instant::now() + LONG;
@@ -58,7 +58,7 @@ fn wait_until(happened: impl Fn() -> bool) {
     }
 }
 
-/// What another thread gets.
+/// Returns the result of a call in another thread.
 fn elsewhere<T: Send>(call: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(call).join().unwrap())
 }

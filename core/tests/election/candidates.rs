@@ -1,8 +1,8 @@
-//! Who wants to lead.
+//! Candidates that campaign.
 
 use super::*;
 
-/// What all candidates of a test do to each other.
+/// The record of all candidates of a test.
 #[derive(Default)]
 struct Stage {
     leading: AtomicUsize,
@@ -126,7 +126,7 @@ async fn of_one_process_are_elected_in_their_own_order_and_fair_ones_in_that_of_
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_do_not_wait_pass_nobody_who_does() {
+async fn that_do_not_wait_pass_none_that_do() {
     let world = World::new();
     let (one, other) =
         (world.client().election("k").unwrap(), world.client().election("k").unwrap());
@@ -217,7 +217,7 @@ async fn that_are_dropped_at_any_point_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_are_dropped_while_another_leads_are_in_nobodys_way() {
+async fn dropped_while_another_leads_hinder_no_other() {
     for fault in [Fault::DelayRequest(ms(3)), Fault::DelayReply(ms(3)), Fault::LoseReply] {
         for polls in 0..20 {
             let world = World::new();

@@ -1,4 +1,4 @@
-//! Who leads.
+//! Leaders and the ends of their terms.
 
 use super::*;
 

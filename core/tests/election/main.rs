@@ -73,7 +73,7 @@ async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// What the observer tells next: the value, if anybody leads.
+/// The observer's next report: the leader's value, if there is a leader.
 async fn told(observer: &mut Observer) -> Option<String> {
     observer.next().await.unwrap().map(|leader| leader.value().to_string())
 }
@@ -89,7 +89,7 @@ fn value(text: &str) -> Option<String> {
 
 const fn assert_send_sync_static<T: Send + Sync + 'static>(_: &T) {}
 
-/// What users hold may be sent and shared, and what they await be spawned.
+/// Users may send and share the types that they hold, and spawn the futures that they await.
 #[tokio::test]
 async fn elections_may_be_sent_shared_and_spawned() {
     let client = LockClient::new(MemoryBackend::new()).erase();

@@ -1,4 +1,4 @@
-//! Who watches.
+//! Observers of a leader.
 
 use super::*;
 
@@ -49,7 +49,7 @@ async fn are_told_of_every_change_within_a_second_where_there_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn are_told_of_what_happened_before_they_first_asked() {
+async fn are_told_of_events_before_their_first_call() {
     let world = World::new();
     let client = world.client();
     let election = client.election("k").unwrap();
@@ -153,7 +153,7 @@ async fn hear_of_an_outage_that_lasts_and_then_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hear_at_once_of_what_is_refused_for_good_and_do_not_spin() {
+async fn report_a_final_refusal_at_once_and_do_not_spin() {
     let world = World::new();
     let (client, faults) = world.process();
     let mut observer = client.election("k").unwrap().observe();

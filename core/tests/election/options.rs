@@ -1,4 +1,4 @@
-//! What may be set, and what is refused.
+//! Options of elections, allowed and refused.
 
 use super::*;
 
@@ -10,7 +10,7 @@ async fn without_renewal_end_a_leadership_at_its_deadline() {
     let election = client.election("k").unwrap();
     let term = election.campaign("one").await.unwrap();
     pass(TTL / 2).await;
-    // Since nobody tries again, a late answer is better than none.
+    // Since no retry follows, a late answer is better than none.
     faults.inject(Operation::Renew, Fault::DelayReply(TTL / 3), 1);
     term.proclaim("two").await.unwrap();
     let deadline = term.deadline();

@@ -1,4 +1,4 @@
-//! What leaders say.
+//! Values that leaders proclaim.
 
 use super::*;
 
@@ -60,7 +60,7 @@ async fn that_are_proclaimed_at_once_come_in_the_order_of_asking() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn are_not_proclaimed_by_those_who_no_longer_lead() {
+async fn are_not_proclaimed_by_former_leaders() {
     let world = World::new();
     let client = world.client();
     let term = client.election("k").unwrap().campaign("one").await.unwrap();

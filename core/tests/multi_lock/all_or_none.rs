@@ -121,7 +121,7 @@ async fn a_lock_that_is_given_back_is_not_kept_closed() {
 
     held.release().await.unwrap();
     three(&scene).lock().await.unwrap().release().await.unwrap();
-    assert_eq!(closed(&scene).await, KEYS, "what was held as a whole is");
+    assert_eq!(closed(&scene).await, KEYS, "min_hold counts once all parts are held");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What the guard can do.
+//! The guard of several locks.
 
 use super::*;
 
@@ -41,7 +41,7 @@ async fn releases_all_parts_whichever_fails_and_tells_the_first_error() {
         let error = guard.release().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(&key(failing))));
-        assert_eq!(scene.left().await, 0, "the background releases what was refused once");
+        assert_eq!(scene.left().await, 0, "the background retries a failed release");
     }
     let scene = Scene::new();
     let guard = three(&scene).lock().await.unwrap();

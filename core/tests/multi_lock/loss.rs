@@ -21,7 +21,7 @@ async fn of_a_part_ends_the_waiting_for_the_others() {
         assert_eq!(error.operation(), Some(Operation::Acquire));
         assert!(error.loss().is_some());
         assert!(scene.clock.now().since(asked_at) <= ms(1_010));
-        assert_eq!(scene.left().await, 2, "what others hold, and nothing else");
+        assert_eq!(scene.left().await, 2, "the leases of others stay, and no more");
         assert_eq!(closed(&scene).await, [lost, held]);
     }
 }
@@ -83,7 +83,7 @@ async fn of_any_part_is_that_of_the_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_any_part_ends_what_is_run() {
+async fn of_any_part_ends_the_work() {
     for lost in KEYS {
         let scene = Scene::new();
         let whole = three(&scene);
@@ -103,7 +103,7 @@ async fn of_any_part_ends_what_is_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_a_clock_that_jumps_ends_what_is_run_before_it_is_polled_again() {
+async fn by_a_clock_that_jumps_ends_the_work_before_its_next_poll() {
     let clock = Jumping::default();
     let store = MemoryBackend::with_clock(clock.clock);
     let client =

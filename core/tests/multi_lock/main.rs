@@ -86,7 +86,7 @@ async fn drop_contended_calls_at_any_point(scene: impl Fn() -> Scene) {
     }
 }
 
-/// A store of mutexes and nothing else, whatever it declares.
+/// A store that offers mutexes alone, even if it declares more.
 #[derive(Debug)]
 struct Plain {
     store: MemoryBackend,

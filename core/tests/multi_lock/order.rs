@@ -50,7 +50,7 @@ async fn is_kept_when_the_release_is_dropped() {
 
 /// {a, b} against {b, a}, from two processes with many tasks each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lets_nobody_wait_in_a_circle_and_no_two_in_at_once() {
+async fn lets_no_caller_wait_in_a_circle_and_no_two_in_at_once() {
     const TASKS: u32 = 8;
     const TIMES: u32 = 25;
 

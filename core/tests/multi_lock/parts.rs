@@ -1,4 +1,4 @@
-//! What it is made of.
+//! The parts of a lock on several keys.
 
 use super::*;
 
@@ -19,7 +19,7 @@ async fn there_must_be_some() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_one_key_are_refused_whatever_they_are() {
+async fn of_one_key_are_refused_whichever_their_kinds() {
     let scene = Scene::new();
     let one = || scene.client.multi_lock().mutex("a").unwrap();
 

@@ -46,7 +46,7 @@ async fn without_a_wait_are_refused_as_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_wait_tell_so_once_and_for_whom() {
+async fn that_wait_tell_so_once_and_name_the_holder() {
     let scene = Scene::new();
     let held = scene.other.mutex("k").unwrap().lock().await.unwrap();
     let mutex = scene.client.mutex("k").unwrap();
@@ -235,12 +235,12 @@ async fn leave_no_count_behind_when_they_are_dropped_at_any_point() {
 
     let told = scene.told();
     let count = |starts: &str| told.iter().filter(|line| line.starts_with(starts)).count();
-    assert_eq!(count("granted"), count("released"), "what is held");
+    assert_eq!(count("granted"), count("released"), "the difference is the leases held");
     let after_waits = told.iter().filter(|line| {
         let ends = ["granted", "handed_over", "cancelled"].iter().any(|end| line.starts_with(end));
         ends && line.contains(" after ")
     });
-    assert_eq!(count("waiting"), after_waits.count(), "what waits");
+    assert_eq!(count("waiting"), after_waits.count(), "the difference is the calls that wait");
     let outcomes = count("granted") + count("handed_over") + count("cancelled");
     assert!(count("cancelled") > 20 && count("handed_over") > 5, "{told:?}");
     assert!(outcomes <= 7 * 16, "{outcomes} outcomes");

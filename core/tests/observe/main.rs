@@ -1,4 +1,4 @@
-//! What observers are told, under a driven clock.
+//! Reports to observers, under a driven clock.
 
 mod calls;
 mod holds;

@@ -228,7 +228,7 @@ impl State {
         }
     }
 
-    /// No acquisition counts on what the member granted before it lost its data.
+    /// No acquisition relies on grants that the member made before it lost its data.
     fn is_quarantine_over(&self, m: usize) -> bool {
         self.acquisitions.iter().all(|it| match it.phase {
             Phase::Asks => it.granted[m] == 0,

@@ -1,4 +1,4 @@
-//! One store, two clients of it in tokio's paused time, and a record of what came about in the store.
+//! One store, two clients of it in tokio's paused time, and a log of the store's grants and releases.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -62,7 +62,7 @@ impl Scene {
         Self { client, faults, clock, store, other, story }
     }
 
-    /// What has been granted (`+key`, or `+key+key` at once) and released (`-key`) in the store, in order.
+    /// The grants (`+key`, or `+key+key` at once) and releases (`-key`) of the store, in order.
     pub(crate) fn story(&self) -> Vec<String> {
         self.story.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! What a wait is spent on.
+//! The budget of a wait.
 
 use super::*;
 

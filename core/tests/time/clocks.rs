@@ -68,7 +68,7 @@ async fn that_jump_while_work_is_done_end_it_before_it_is_polled_again() {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());
 
-    // Polled again by whatever, before any timer has fired.
+    // Another event polls the work again before any timer has fired.
     assert!(work.as_mut().poll(&mut cx).is_pending());
     let Poll::Ready(ran) = work.as_mut().poll(&mut cx) else { panic!("it waits for timers") };
     assert_eq!(ran.unwrap_err().kind(), ErrorKind::LeaseLost);
@@ -127,7 +127,7 @@ async fn that_run_one_percent_slow_believe_no_longer_than_the_store() {
 
     while guard.is_held() {
         let held = store.inspect(guard.key()).await.unwrap().is_held();
-        assert!(held, "the store has freed what we believe to hold");
+        assert!(held, "the store has freed a lease that the client believes to hold");
         pass(ms(1)).await;
     }
 }

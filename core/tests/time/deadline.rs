@@ -95,7 +95,7 @@ async fn of_an_extension_is_no_later_than_an_attempt_allows_that_got_no_answer()
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_an_extension_is_as_late_as_it_was_asked_for_if_what_failed_was_not_sent() {
+async fn of_an_extension_is_full_after_one_that_was_not_sent() {
     let (client, faults, _clock) = client(options());
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
@@ -107,7 +107,7 @@ async fn of_an_extension_is_as_late_as_it_was_asked_for_if_what_failed_was_not_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_what_lost_waits_for_even_if_nobody_drives_the_watchdog() {
+async fn ends_lost_even_if_the_watchdog_stands_still() {
     let (client, faults, clock) = client(options());
     let guard = lock(&client).await;
     let deadline = guard.deadline();

@@ -235,7 +235,7 @@ async fn is_not_called_for_by_the_news_that_ended_a_wait() {
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     pass(ms(100)).await;
     guard.release().await.unwrap();
-    // For those who wait, and for those who hold.
+    // For waiters and for holders.
     faults.cry_wolf(&LockKey::new("k").unwrap());
 
     let guard = waiting.await.unwrap();
@@ -258,7 +258,7 @@ async fn is_over_with_the_last_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_capped_lease_asks_for_what_is_left_and_then_for_nothing() {
+async fn of_a_capped_lease_asks_for_the_rest_and_then_for_nothing() {
     let (client, faults, clock) = client(options().max_hold(ms(35_000)));
     let granted_at = clock.now();
     let guard = lock(&client).await;

@@ -1,4 +1,4 @@
-//! What `etcdctl` does to a cluster.
+//! Runs `etcdctl` against a cluster.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) const CTL_WAIT: Duration = Duration::from_secs(10);
 const ROOT: &str = "root:root-secret";
 
 impl Etcd {
-    /// Runs `etcdctl` and returns what it prints.
+    /// Runs `etcdctl` and returns its output.
     ///
     /// It asks the members that are neither killed nor paused, with the certificate and as the user that it needs;
     /// options in `args`, such as `["--user", "locker:secret"]`, take the place of these.
@@ -35,7 +35,7 @@ impl Etcd {
     ///
     /// # Errors
     ///
-    /// What it complains about.
+    /// Its error output.
     pub async fn try_ctl(&self, args: &[&str]) -> Result<String, String> {
         run(self.ctl_command(args)).await
     }
@@ -120,7 +120,7 @@ impl Etcd {
         if self.auth_enabled {
             command.args(["--user", ROOT]);
         }
-        // Of options that are given twice, the last counts: that of the caller.
+        // If an option is given twice, the last one counts: that of the caller.
         command.args(args);
         command
     }

@@ -49,7 +49,7 @@ impl CtlLock {
     /// If it has not after ten seconds.
     pub async fn end(mut self) {
         let id = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        // An unreaped child keeps its pid, so this can hit nobody else.
+        // An unreaped child keeps its pid, so the signal can hit no other process.
         let _ = kill_process(id.expect("it was not waited for"), Signal::TERM);
         drop(timeout(CTL_WAIT, self.child.wait()).await.expect("it ends in time"));
     }

@@ -10,7 +10,7 @@ use super::program::Program;
 use super::{Etcd, EtcdOptions};
 
 impl Etcd {
-    /// Starts a new cluster, unless somebody else has taken one of its ports.
+    /// Starts a new cluster, unless another program has taken one of its ports.
     pub(super) async fn launch(options: EtcdOptions) -> Option<Self> {
         let program = if options.old { Program::old() } else { Program::current() };
         let folder = tempfile::Builder::new().prefix("leasehold-etcd-").tempdir();
@@ -86,7 +86,7 @@ impl Etcd {
         let args = args.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
         let mut args: Vec<_> = args.chain(self.options.args.iter().cloned()).collect();
         if !self.options.old && !self.options.durable {
-            // What a kill leaves unwritten, the kernel writes: only a power cut would lose data.
+            // The kernel writes the data that a killed member leaves unwritten: only a power cut would lose it.
             args.push("--unsafe-no-fsync".to_owned());
         }
         args

@@ -82,7 +82,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Adds a user who may read and write the keys with a prefix; implies [`auth`](Self::auth).
+    /// Adds a user with the right to read and write the keys with a prefix; implies [`auth`](Self::auth).
     #[must_use]
     pub fn user(mut self, name: &str, password: &str, prefix: &str) -> Self {
         let [name, password, prefix] = [name, password, prefix].map(str::to_owned);
@@ -93,7 +93,7 @@ impl EtcdOptions {
     /// Sets the pause between a leader's heartbeats, and how long followers wait for one before they elect another.
     ///
     /// etcd wants the second to be five times the first or more. By default they are 50 ms and 500 ms; and 10 ms and
-    /// 100 ms for one member, who waits as long for nobody before it elects itself.
+    /// 100 ms for one member, which waits as long for others before it elects itself.
     #[must_use]
     pub fn timing(mut self, heartbeat: Duration, election: Duration) -> Self {
         self.timing = Some(Timing { heartbeat, election });
@@ -126,7 +126,7 @@ impl EtcdOptions {
             if let Some(etcd) = Etcd::launch(self.clone()).await {
                 return etcd;
             }
-            // Somebody else took one of the ports.
+            // Another program took one of the ports.
         }
         panic!("etcd does not start, see its output above");
     }

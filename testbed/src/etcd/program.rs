@@ -37,7 +37,7 @@ impl Program {
         here.filter(Self::exists).find(|program| version(&program.server) >= Some(OLDEST))
     }
 
-    /// What `scripts/fetch-servers` has put into the user's cache.
+    /// The program that `scripts/fetch-servers` has put into the user's cache.
     fn fetched(name: &str) -> Self {
         let program = Self::lying_in(&cache().join("servers").join(name));
         assert!(program.exists(), "{} is missing: run scripts/install", program.server.display());

@@ -25,8 +25,7 @@ const SLOTS: u16 = 16_384;
 
 /// A running Redis Cluster on loopback. It dies when dropped.
 ///
-/// Its nodes are counted from 0. At first, those who are counted first are the primaries; the next are one replica of
-/// each, and so on.
+/// Its nodes are counted from 0. At first, the primaries come first; the next are one replica of each, and so on.
 #[derive(Debug)]
 pub struct RedisCluster {
     options: ClusterOptions,
@@ -65,7 +64,7 @@ impl RedisCluster {
         self.certificates.as_ref().expect("it was started with TLS")
     }
 
-    /// Its folder, with what the nodes save and their logs.
+    /// Its folder, with the saved data and the logs of the nodes.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -161,7 +160,8 @@ impl RedisCluster {
         .await;
     }
 
-    /// Waits until all nodes that run agree who has which slots, each of them runs, and replicas have their copies.
+    /// Waits until all running nodes agree on the owners of the slots, each of them runs, and replicas have their
+    /// copies.
     ///
     /// # Panics
     ///
@@ -190,7 +190,7 @@ impl RedisCluster {
         self.members[i].node.server.kill();
     }
 
-    /// Starts a node again, on the same ports and with what it knew of the cluster.
+    /// Starts a node again, on the same ports and with its knowledge of the cluster.
     ///
     /// If it was a primary and has not been replaced, it refuses writes for two seconds.
     ///
@@ -205,8 +205,8 @@ impl RedisCluster {
 
     /// Sends one command to a node, past its proxy, and returns the whole reply as text.
     ///
-    /// It comes as a user who may do everything, and again if the server closes the connection instead of answering, as
-    /// it does to all when its role changes.
+    /// The command comes from a user with all rights. The testbed repeats it if the server closes the connection
+    /// instead of answering, as a server does to all connections when its role changes.
     ///
     /// # Panics
     ///
@@ -229,7 +229,7 @@ impl RedisCluster {
         self.members.iter().filter_map(|member| member.node.proxy()).collect()
     }
 
-    /// Changes what happens to the traffic of clients and replicas.
+    /// Changes the weather between the cluster, its clients and its replicas.
     ///
     /// # Panics
     ///
@@ -240,7 +240,7 @@ impl RedisCluster {
         }
     }
 
-    /// Cuts a node off from clients and from its replicas, and nobody is told: the other nodes still see it.
+    /// Cuts a node off from clients and from its replicas, without a word: the other nodes still see it.
     ///
     /// # Panics
     ///
@@ -280,7 +280,7 @@ impl RedisCluster {
         (0..self.members.len()).filter(|i| self.members[*i].node.server.runs())
     }
 
-    /// What each node that runs believes.
+    /// The view of each running node.
     async fn views(&self) -> Vec<(usize, View)> {
         let mut views = Vec::new();
         for i in self.running() {

@@ -56,7 +56,7 @@ impl Node {
         self.source
     }
 
-    /// Changes what happens to the traffic between two, whichever has connected to the other.
+    /// Changes the weather between two nodes, in both directions.
     ///
     /// # Panics
     ///

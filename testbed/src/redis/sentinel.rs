@@ -16,7 +16,7 @@ use super::server::Login;
 
 pub use options::SentinelOptions;
 
-/// How the sentinels call what they watch.
+/// The name by which the sentinels know the servers.
 const NAME: &str = "mymaster";
 
 /// A running Redis server with replicas and sentinels, all on loopback. They die when it is dropped.
@@ -61,7 +61,7 @@ impl RedisSentinel {
         self.certificates.as_ref().expect("it was started with TLS")
     }
 
-    /// The folder with what they save and their logs.
+    /// The folder with their saved data and their logs.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -156,7 +156,7 @@ impl RedisSentinel {
         self.nodes[i].server.kill();
     }
 
-    /// Starts a server again, on the same port, as what it was when it ended.
+    /// Starts a server again, on the same port and in the role in which it ended.
     ///
     /// One that was the primary believes so until the sentinels tell it that there is another.
     ///
@@ -183,7 +183,7 @@ impl RedisSentinel {
         self.sentinels[i].server.kill();
     }
 
-    /// Starts a sentinel again, on the same port and with what it knew.
+    /// Starts a sentinel again, on the same port and with its saved state.
     ///
     /// # Panics
     ///
@@ -196,8 +196,8 @@ impl RedisSentinel {
 
     /// Sends one command to a server, past its proxy, and returns the whole reply as text.
     ///
-    /// It comes as a user who may do everything, and again if the server closes the connection instead of answering, as
-    /// it does to all when its role changes.
+    /// The command comes from a user with all rights. The testbed repeats it if the server closes the connection
+    /// instead of answering, as a server does to all connections when its role changes.
     ///
     /// # Panics
     ///
@@ -229,7 +229,7 @@ impl RedisSentinel {
         self.nodes.iter().chain(&self.sentinels).filter_map(Node::proxy).collect()
     }
 
-    /// Changes what happens to all traffic.
+    /// Changes the weather for all traffic.
     ///
     /// # Panics
     ///
@@ -240,7 +240,7 @@ impl RedisSentinel {
         }
     }
 
-    /// Cuts off a server: clients, sentinels and replicas do not reach it, and nobody is told.
+    /// Cuts off a server without a word: clients, sentinels and replicas do not reach it.
     ///
     /// If it is a replica, it does go on to copy the primary, to which it has connected by itself.
     ///
@@ -272,7 +272,7 @@ impl RedisSentinel {
         self.set_weather(Weather::Fair);
     }
 
-    /// Whom each sentinel that runs names as the primary.
+    /// The server that each running sentinel names as the primary.
     async fn named_primaries(&self) -> Vec<Option<usize>> {
         let mut named = Vec::new();
         for sentinel in self.sentinels.iter().filter(|sentinel| sentinel.server.runs()) {

@@ -1,4 +1,4 @@
-//! One process of `redis-server`, whatever it serves as.
+//! One process of `redis-server`, in any role.
 
 use std::env;
 use std::fs;
@@ -22,7 +22,7 @@ pub(super) const START_WAIT: Duration = Duration::from_secs(30);
 /// A server that runs answers within milliseconds.
 const REPLY_WAIT: Duration = Duration::from_secs(1);
 
-/// As whom commands are sent: a user and a password.
+/// The user and the password that commands are sent with.
 pub(super) type Login = [String; 2];
 
 /// The version of the program, as its major and its minor number.
@@ -226,7 +226,7 @@ fn encode(command: &[&str]) -> String {
     format!("*{}\r\n{}", command.len(), parts.collect::<String>())
 }
 
-/// Reads one reply, or what comes of it before the server closes the connection.
+/// Reads one reply, or the part of it that comes before the server closes the connection.
 async fn read_reply(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
     let mut reply = Vec::new();
     let mut missing = 1;
@@ -237,7 +237,7 @@ async fn read_reply(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
         }
         missing -= 1;
         let line = String::from_utf8_lossy(&reply[start..]).trim_end().to_owned();
-        // What there is not has the length -1.
+        // A missing value has the length -1.
         if let Some(len) = line.strip_prefix('$').and_then(|len| len.parse::<u64>().ok()) {
             (&mut *stream).take(len + 2).read_to_end(&mut reply).await?;
         }

@@ -1,4 +1,4 @@
-//! What servers that hold data are told.
+//! The settings of servers that hold data.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use crate::certificates::{Certificates, TlsClients};
 use super::node::Node;
 use super::server::Login;
 
-/// The user as whom servers, sentinels and this testbed come where there are users.
+/// The user that servers, sentinels and this testbed log in as where there are users.
 const INTERNAL: [&str; 2] = ["leasehold-testbed", "leasehold-testbed-secret"];
 
-/// What is the same for servers that stand alone and for those that stand together.
+/// The settings that servers share, alone or in a group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeOptions {
     pub(super) args: Vec<String>,
@@ -20,7 +20,7 @@ pub(super) struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// Adds a user who may do everything, if there are users.
+    /// Adds a user with all rights, if there are users.
     pub(super) fn let_in_ourselves(&mut self) -> Option<Login> {
         if self.acl.is_empty() {
             return None;
@@ -90,7 +90,7 @@ impl NodeOptions {
     }
 }
 
-/// What a server is told to speak TLS on a port.
+/// The settings by which a server speaks TLS on a port.
 pub(super) fn tls_settings(
     port: u16,
     certificates: &Certificates,
@@ -109,7 +109,7 @@ pub(super) fn tls_settings(
     ]
 }
 
-/// What a server is told to come to others by TLS, with a certificate that says that it is a client.
+/// The settings by which a server connects to others by TLS, with a certificate that says that it is a client.
 pub(super) fn tls_between_servers(certificates: &Certificates) -> [(&'static str, String); 3] {
     [
         ("tls-replication", "yes".to_owned()),

@@ -92,9 +92,9 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Has Java optimize what runs often, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
+    /// Has Java optimize frequent code, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
     ///
-    /// Without this, what it saves by that, it loses: servers of tests live for seconds.
+    /// Without this option, Java loses no time on optimizations that do not pay: servers of tests live for seconds.
     #[must_use]
     pub fn optimized(mut self) -> Self {
         self.optimized = true;

@@ -1,4 +1,4 @@
-//! Who gives up.
+//! Callers that give up.
 
 use super::*;
 
@@ -48,7 +48,7 @@ async fn by_a_shutdown_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_a_shutdown_ends_what_is_held() {
+async fn by_a_shutdown_ends_held_leases() {
     let scene = scene();
     let guard = three(&scene).lock().await.unwrap();
 

@@ -1,4 +1,4 @@
-//! Others who hold some of them.
+//! Holders and waiters of some of the keys.
 
 use super::*;
 
@@ -101,7 +101,7 @@ async fn in_this_process_is_waited_out_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_nobody_who_queues_in_the_store() {
+async fn passes_no_waiter_in_the_store() {
     let scene = scene();
     let queues = Patience::Queues(ms(5_000));
     let (holder, waiter) = (Lease::new(&key("b"), TTL), Lease::new(&key("b"), TTL));

@@ -1,4 +1,4 @@
-//! What one request for all may suffer.
+//! Faults of one request for all keys.
 
 use super::*;
 

@@ -11,7 +11,7 @@ use super::super::settings::flags;
 use super::member::{Member, new_id};
 use super::{ClusterOptions, RedisCluster, SLOTS};
 
-/// After this long, a replica of nobody has looked around. If it is not content, it never will be.
+/// After this long, a replica without a primary has looked around. If it is not content by then, it never will be.
 const CONTENT_WAIT: Duration = Duration::from_millis(500);
 
 /// From this version on, a primary and its replicas have the id of their shard in common.
@@ -22,11 +22,11 @@ const WITH_SHARDS: (u32, u32) = (7, 2);
 const FULL_COVERAGE: &str = "cluster-require-full-coverage";
 
 impl RedisCluster {
-    /// Starts a new cluster, unless somebody else has taken one of its ports.
+    /// Starts a new cluster, unless another program has taken one of its ports.
     ///
     /// A cluster that is made by commands takes a second to get to know itself. And a primary that has just started
     /// refuses writes for two seconds, lest it have been replaced meanwhile. So the nodes start with files that tell
-    /// them all; and the primaries start as replicas of somebody who never was, and take over from him.
+    /// them all; and the primaries start as replicas of a node that never was, and take over from it.
     pub(super) async fn launch(mut options: ClusterOptions) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-cluster-").tempdir();
         let folder = folder.expect("a temporary folder can be made");
@@ -82,7 +82,7 @@ impl RedisCluster {
         self.members[i].node.server.spawn(args);
     }
 
-    /// Starts a node of a cluster in which nobody has any slots as long as all are replicas.
+    /// Starts a node of a cluster in which no node has any slots as long as all are replicas.
     fn spawn_founder(&mut self, i: usize) {
         let mut args = self.args(i);
         args.extend(flags([(FULL_COVERAGE, "no".to_owned())]));
@@ -92,9 +92,9 @@ impl RedisCluster {
     /// Makes a node that starts as a replica a primary. As it was content already, it takes writes at once.
     async fn take_over(&self, i: usize, predecessor: &str) {
         let start = Instant::now();
-        until("a replica of nobody is content", async || {
+        until("a replica without a primary is content", async || {
             let info = self.command(i, &["CLUSTER", "INFO"]).await;
-            // Those of Valkey 9 are not; there it takes two seconds after all.
+            // A node of Valkey 9 never is; there it takes two seconds after all.
             info.contains("cluster_state:ok") || start.elapsed() > CONTENT_WAIT
         })
         .await;
@@ -135,7 +135,8 @@ impl RedisCluster {
         args
     }
 
-    /// What a node believes at first: the other primaries have their slots, and those of its own are somebody else's.
+    /// The view that a node starts with: the other primaries have their slots, and its own slots belong to the
+    /// predecessor.
     fn first_view(
         &self,
         myself: usize,
@@ -160,7 +161,7 @@ impl RedisCluster {
             lines.push(format!("{id} {address} {flag}{role} 0 0 {epoch} connected {slots}"));
         }
         if let Some(id) = predecessor {
-            // Who has no address is neither looked for nor talked about, and never suspected.
+            // The nodes neither look for a node without an address nor talk about it, and never suspect it.
             let (epoch, slots) = (myself + 1, self.first_slots(myself));
             let shard = shard(myself);
             lines

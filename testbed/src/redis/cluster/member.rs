@@ -37,7 +37,7 @@ impl Member {
         port.parse().expect("it is a port")
     }
 
-    /// Changes what happens to the traffic between two nodes: that of replicas, and the cluster's bus.
+    /// Changes the weather between two nodes, for replicas and for the cluster's bus.
     ///
     /// # Panics
     ///

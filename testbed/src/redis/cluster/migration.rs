@@ -6,7 +6,7 @@ use crate::until::until;
 /// More keys than a test has in one slot.
 const ALL_KEYS: &str = "10000";
 
-/// What a node is given to take over keys. They are on the same machine.
+/// The time that a node has to take over keys. Both nodes are on the same machine.
 const MOVE_MILLIS: &str = "5000";
 
 impl RedisCluster {
@@ -72,7 +72,7 @@ impl RedisCluster {
         // The new node takes the epoch after the largest that it knows. Right after another move that may be the old node's, which then takes a
         // larger one, and the slot back, while it is told that the slot is gone: for ever after, each says that the other has it.
         until("the new node knows the epochs of all", async || self.knows_epochs(to).await).await;
-        // If the old one were told first, nobody would have the slot for a moment.
+        // If the old owner were told first, no node would have the slot for a moment.
         for i in [to, from].into_iter().chain(others) {
             self.demand(i, &["CLUSTER", "SETSLOT", slot, "NODE", new]).await;
         }

@@ -51,7 +51,7 @@ impl ClusterOptions {
 
     /// Sets how each node is started; by default, plainly.
     ///
-    /// If it has users, there is also one of the testbed's own, as whom replicas come. If it speaks TLS, all nodes speak nothing else,
+    /// If it has users, the testbed adds one of its own, which replicas log in as. If it speaks TLS, all nodes speak nothing else,
     /// also with each other.
     #[must_use]
     pub fn nodes(mut self, options: RedisOptions) -> Self {
@@ -78,7 +78,7 @@ impl ClusterOptions {
             if let Some(cluster) = RedisCluster::launch(self.clone()).await {
                 return cluster;
             }
-            // Somebody else took one of the ports.
+            // Another program took one of the ports.
         }
         panic!("redis-server does not start, see its output above");
     }

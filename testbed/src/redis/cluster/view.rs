@@ -1,4 +1,4 @@
-//! What a node believes about its cluster.
+//! A node's view of its cluster.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ pub(super) struct Node {
     /// Its primary, if it is a replica.
     pub(super) primary: Option<String>,
     pub(super) epoch: u64,
-    /// Whether it is there, and nobody suspects that it is not.
+    /// Whether it is there, and no other node suspects that it is not.
     pub(super) connected: bool,
     pub(super) slots: Vec<RangeInclusive<u16>>,
 }
@@ -47,13 +47,13 @@ impl View {
         view
     }
 
-    /// Who has which slots.
+    /// The owners of the slots.
     pub(super) fn owners(&self) -> Vec<(&str, &[RangeInclusive<u16>])> {
         let owners = self.nodes.iter().filter(|(_, node)| !node.slots.is_empty());
         owners.map(|(id, node)| (id.as_str(), &node.slots[..])).collect()
     }
 
-    /// What the node believes of itself.
+    /// The node's own entry.
     pub(super) fn own(&self) -> Option<&Node> {
         self.nodes.get(&self.myself)
     }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_tells_who_has_which_slots() {
+    fn a_view_tells_the_owners_of_slots() {
         let view = View::parse(
             "$1\r\n\
              a 127.0.0.1:1@2 myself,master - 0 0 3 connected 0-8 10 [10->-b]\n\

@@ -9,7 +9,7 @@ use super::super::node::Node;
 use super::super::settings::{display, flags, tls_between_servers, tls_settings};
 use super::{NAME, RedisSentinel, SentinelOptions};
 
-/// After this many milliseconds without success, a failover is given up. Those here take a second; after twice this
+/// After this many milliseconds without success, a failover is given up. A failover here takes a second; after twice this
 /// time, the sentinels try again.
 const FAILOVER_TIMEOUT: &str = "3000";
 
@@ -19,7 +19,7 @@ const PING_PERIOD: [&str; 2] = ["PING-PERIOD", "1000"];
 /// The same until all know each other.
 const FIRST_PING_PERIOD: [&str; 2] = ["PING-PERIOD", "50"];
 
-/// What a sentinel does often if it is told to be fast, in milliseconds.
+/// The periods of a sentinel that is told to be fast, in milliseconds.
 ///
 /// Without a primary, a replica is asked for its state once a second, and is not chosen if that is older than five
 /// times the first of these.
@@ -34,7 +34,7 @@ const FAST: [&str; 12] = [
 ];
 
 impl RedisSentinel {
-    /// Starts all, unless somebody else has taken one of their ports.
+    /// Starts all, unless another program has taken one of their ports.
     pub(super) async fn launch(mut options: SentinelOptions) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-sentinel-").tempdir();
         let folder = folder.expect("a temporary folder can be made");
@@ -60,8 +60,8 @@ impl RedisSentinel {
 
     async fn try_launch(&mut self) -> bool {
         self.write_settings();
-        // What is not up when it is looked for is looked for again after a second. So the primary starts before those
-        // who copy it, and they before those who watch them.
+        // A sentinel or replica looks again after a second for a server that was not up. So the primary starts before
+        // its replicas, and they before the sentinels.
         self.spawn_node(0);
         if !self.nodes[0].server.comes_up().await {
             return false;
@@ -115,7 +115,8 @@ impl RedisSentinel {
     /// Waits until all sentinels are connected to everybody.
     async fn acquaint_sentinels(&self) {
         for i in 0..self.sentinels.len() {
-            // An older server does not know the command. It looks for those who started after it after a second.
+            // An older server does not know the command. It looks again after a second for servers that were not
+            // up.
             self.debug(i, &FIRST_PING_PERIOD).await;
         }
         for i in 0..self.sentinels.len() {
@@ -129,18 +130,18 @@ impl RedisSentinel {
     }
 
     async fn knows_everybody(&self, i: usize) -> bool {
-        let count = async |what: &str, field: &str, value: &str| {
-            let reply = self.sentinel_command(i, &["SENTINEL", what, NAME]).await;
+        let count = async |role: &str, field: &str, value: &str| {
+            let reply = self.sentinel_command(i, &["SENTINEL", role, NAME]).await;
             reply.matches(&format!("\r\n{field}\r\n${}\r\n{value}", value.len())).count()
         };
-        // Who is not connected has one more flag.
+        // A server that is not connected has one more flag.
         count("MASTER", "flags", "master").await == 1
             && count("REPLICAS", "flags", "slave").await == self.options.replicas
             && count("REPLICAS", "master-link-status", "ok").await == self.options.replicas
             && count("SENTINELS", "flags", "sentinel").await == self.options.sentinels - 1
     }
 
-    /// Writes the files that sentinels change: their own, and what a server knows about whom it copies.
+    /// Writes the files that sentinels change: their own, and the settings by which a server follows its primary.
     fn write_settings(&self) {
         let primary = &self.nodes[0].announced_port();
         for (i, node) in self.nodes.iter().enumerate() {

@@ -65,7 +65,7 @@ impl SentinelOptions {
 
     /// Sets how each of the servers that hold data is started; by default, plainly.
     ///
-    /// If it has users, there is also one of the testbed's own, as whom replicas and sentinels come. If it speaks TLS, all speak
+    /// If it has users, the testbed adds one of its own, which replicas and sentinels log in as. If it speaks TLS, all speak
     /// nothing else, also with each other.
     #[must_use]
     pub fn nodes(mut self, options: RedisOptions) -> Self {
@@ -97,7 +97,7 @@ impl SentinelOptions {
             if let Some(redis) = RedisSentinel::launch(self.clone()).await {
                 return redis;
             }
-            // Somebody else took one of the ports.
+            // Another program took one of the ports.
         }
         panic!("redis-server does not start, see its output above");
     }

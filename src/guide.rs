@@ -1,0 +1,23 @@
+//! The programs of README and guide, each a doctest.
+
+/// Declares one item per page, so that a failure names its page.
+macro_rules! pages {
+    ($($name:ident = $path:literal,)*) => {
+        $(
+            #[doc = include_str!($path)]
+            struct $name;
+        )*
+    };
+}
+
+pages! {
+    Readme = "../README.md",
+    Backend = "../docs/guide/backend.md",
+    Choosing = "../docs/guide/choosing.md",
+    Fencing = "../docs/guide/fencing.md",
+    FirstLock = "../docs/guide/first-lock.md",
+    Leases = "../docs/guide/leases.md",
+    Migrating = "../docs/guide/migrating.md",
+    Patterns = "../docs/guide/patterns.md",
+    Testing = "../docs/guide/testing.md",
+}
