@@ -39,6 +39,8 @@ pub(crate) enum Scenario {
     RedisCrowd,
     /// Redis, 100,000 leases: the cost of holding them.
     RedisHeld,
+    /// Redis, 1,000,000 leases: what holding them costs.
+    RedisHeldMillion,
     /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
     Quorum,
     /// In memory, one task with one key: lock and release.
@@ -85,6 +87,7 @@ impl Scenario {
             Self::RedisHandOver => vec![hand_over::run(args).await],
             Self::RedisCrowd => vec![crowd::run(args).await],
             Self::RedisHeld => vec![held::run(args).await],
+            Self::RedisHeldMillion => vec![held::run_million(args).await],
             Self::Quorum => quorum::run(args).await,
             Self::Memory => vec![memory::run(args).await],
             Self::EtcdLock => etcd_lock::run(args).await,

@@ -45,6 +45,8 @@ struct Size {
 const FULL: Size =
     Size { leases: 100_000, ttl: Duration::from_secs(30), hold: Duration::from_secs(60) };
 
+const MILLION: Size = Size { leases: 1_000_000, ..FULL };
+
 const QUICK: Size =
     Size { leases: 500, ttl: Duration::from_secs(12), hold: Duration::from_millis(4_500) };
 
@@ -79,23 +81,36 @@ impl KeeperKind {
 }
 
 pub(super) async fn run(args: &Args) -> Outcome {
-    let redis = Arc::new(Redis::start().await);
-    let size = args.scale(FULL, QUICK);
-    let Size { leases, ttl, hold } = size;
-    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
-    let mut contest = Contest::new("redis-held", title);
-    contest.warms_up = false;
-    for kind in [KeeperKind::Redis, KeeperKind::Fred, KeeperKind::AsyncRedisLock] {
-        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
-        contest.add(args, Holders { kind, store, workers, size });
-    }
-    let kind = [KeeperKind::Redis, KeeperKind::Fred].map(KeeperKind::name);
-    let targets = kind.map(|kind| {
-        let at_most = |measure, bound| Target::new(kind, measure, Bound::AtMost(bound));
+    let kinds = [KeeperKind::Redis, KeeperKind::Fred, KeeperKind::AsyncRedisLock];
+    let mut contest = on_redis("redis-held", &kinds, args.scale(FULL, QUICK), args).await;
+    let names = [KeeperKind::Redis, KeeperKind::Fred].map(KeeperKind::name);
+    let targets = names.map(|name| {
+        let at_most = |measure, bound| Target::new(name, measure, Bound::AtMost(bound));
         [at_most(LOST, 0.0), at_most(CPU, 1.2), at_most(MEMORY, 700.0), at_most(TASKS, 1.0)]
     });
     contest.targets = targets.into_iter().flatten().collect();
     contest.run(args).await
+}
+
+/// Ten times as many leases.
+pub(super) async fn run_million(args: &Args) -> Outcome {
+    let size = args.scale(MILLION, QUICK);
+    let mut contest = on_redis("redis-held-million", &[KeeperKind::Redis], size, args).await;
+    contest.targets = vec![Target::new(KeeperKind::Redis.name(), LOST, Bound::AtMost(0.0))];
+    contest.run(args).await
+}
+
+async fn on_redis(name: &'static str, all: &[KeeperKind], size: Size, args: &Args) -> Contest {
+    let redis = Arc::new(Redis::start().await);
+    let Size { leases, ttl, hold } = size;
+    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
+    let mut contest = Contest::new(name, title);
+    contest.warms_up = false;
+    for &kind in all {
+        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
+        contest.add(args, Holders { kind, store, workers, size });
+    }
+    contest
 }
 
 /// The same on databases.
