@@ -12,3 +12,4 @@ mod redlock;
 mod support;
 mod terminal;
 mod this_machine;
+mod zookeeper;
