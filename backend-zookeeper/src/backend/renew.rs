@@ -89,13 +89,14 @@ impl ZooKeeperBackend {
             Ok(looked) => looked,
             Err(failure) => {
                 let error = Failure::into_error(failure);
-                let failed = leases.iter().map(|(i, _)| (*i, Err(Failure::Final(error.repeated()))));
+                let failed =
+                    leases.iter().map(|(i, _)| (*i, Err(Failure::Final(error.repeated()))));
                 return failed.collect();
             }
         };
         let renewing = leases.into_iter().zip(looks);
-        let renewing = renewing
-            .map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
+        let renewing =
+            renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
         join_all(renewing).await
     }
 
@@ -124,7 +125,8 @@ impl ZooKeeperBackend {
 
     /// Reads the node of a lease that has this name, if any.
     async fn look_again(&self, lease: &Lease, hook: &Hook, name: Option<Name>) -> Look {
-        let nodes = name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
+        let nodes =
+            name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
         let found = match read(&hook.link, nodes.collect()).await {
             Ok(mut found) => found.pop().unwrap_or(Ok(None)),
             Err(failure) => Err(failure.of_a_look()),
@@ -155,7 +157,7 @@ impl ZooKeeperBackend {
             let steps: Vec<_> = some.iter().map(Moving::step).collect();
             match self.relocate_all(hook, &steps).await {
                 Ok(_) => some.iter().for_each(|moved| self.watch_moved(moved)),
-                // Those that can be moved are, one by one.
+                // The next step moves each lease by itself.
                 Err(Failure::Mismatch(_) | Failure::Final(_)) => {}
                 Err(failure) => return Err(not_gone(failure)),
             }

@@ -11,7 +11,7 @@ use super::member::Member;
 use super::program::{MAIN, Program};
 use super::{ZooKeeper, ZooKeeperOptions};
 
-/// Little memory, and no time for what pays off in days: a server of a test lives for seconds.
+/// Little memory, and nothing that pays off in days: a server of a test lives for seconds.
 pub(super) const JVM: [&str; 5] = [
     "-Xmx96m",
     "-XX:+UseSerialGC",

@@ -23,7 +23,7 @@ pub struct ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    /// One server, which everybody may use.
+    /// One server, open to all clients.
     ///
     /// It ends sessions after one tick at the least, as they ask, and after two minutes at the most.
     pub fn new() -> Self {
@@ -92,9 +92,9 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Has Java optimize what runs often, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
+    /// Has Java optimize code that runs often, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
     ///
-    /// Without this, what it saves by that, it loses: servers of tests live for seconds.
+    /// Without this, Java saves that work: servers of tests live for seconds.
     #[must_use]
     pub fn optimized(mut self) -> Self {
         self.optimized = true;

@@ -65,7 +65,7 @@ impl ZooKeeper {
             ("clientPort", port(member.client_port)),
             ("dataDir", display(&member.folder.join("data"))),
             ("dataLogDir", display(&member.transactions())),
-            // What a kill leaves unwritten, the kernel writes: only a power cut would lose data.
+            // The kernel writes data that a killed server has left: only a power cut would lose them.
             ("forceSync", force_sync.to_owned()),
             ("preAllocSize", "64".to_owned()),
             // Another port, and half of the classes.
