@@ -14,9 +14,8 @@ fn overlaps(simulation: &Simulation) -> bool {
 
 #[test]
 fn a_reply_that_is_no_renewal_is_found_and_one_of_the_leader_breaks_nothing() {
-    let broken = (0..1_500).find(|seed| {
-        overlaps(&Simulation::new(*seed).answered_by_followers(PINGS))
-    });
+    let broken =
+        (0..1_500).find(|seed| overlaps(&Simulation::new(*seed).answered_by_followers(PINGS)));
 
     let broken = broken.expect("belief that counts from a follower's reply ends in time");
     // The backend on ZooKeeper renews by a request that the leader has to answer.
