@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{LockClient, LockOptions};
-use leasehold_testbed::{MariaDb, Postgres};
+use leasehold_testbed::{MariaDb, Postgres, patiently};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -94,7 +94,8 @@ async fn works() {
 
 async fn assert_keeps_nobody_out(url: &str) {
     let process = Process::start(url);
-    let client = client(url).await;
+    // Only the transactions of the process are to be short.
+    let client = client(&patiently(url)).await;
     for _ in 0..STOPS {
         measure(async || {
             sleep(Duration::from_micros(fastrand::u64(20_000..60_000))).await;
