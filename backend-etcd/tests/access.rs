@@ -6,8 +6,8 @@ use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Description, Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
-use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, ConnectOptions, Txn, TxnOp};
+use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until};
 use tokio::time::{Instant, timeout};
 
@@ -474,6 +474,14 @@ mod tls {
         format!("{}?ca={}", etcd.tls_url(), etcd.certificates().authority().display())
     }
 
+    async fn assert_is_refused_in_time(url: &str) {
+        // A call that was about to give up may try once more.
+        let bound = EtcdConfig::DEFAULT_TIMEOUT * 2 + PROMPT;
+        let refused = async || Stalls::watch().promptly("the refusal", bound, refusal(url)).await;
+        let error = measure(refused).await;
+        assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
+    }
+
     #[tokio::test]
     async fn a_server_with_a_trusted_certificate_is_used() {
         let etcd = EtcdOptions::new().tls().start().await;
@@ -506,22 +514,14 @@ mod tls {
     async fn a_server_without_tls_is_not_spoken_to_in_the_clear() {
         let etcd = Etcd::start().await;
 
-        let start = Instant::now();
-        let error = refusal(&format!("etcds://x:{SECRET}@{}", etcd.endpoints()[0])).await;
-
-        assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
-        assert!(start.elapsed() < Duration::from_secs(3), "it took {:?}", start.elapsed());
+        assert_is_refused_in_time(&format!("etcds://x:{SECRET}@{}", etcd.endpoints()[0])).await;
     }
 
     #[tokio::test]
     async fn a_server_with_tls_that_is_spoken_to_in_the_clear_is_an_error_in_time() {
         let etcd = EtcdOptions::new().tls().start().await;
 
-        let start = Instant::now();
-        let error = refusal(&etcd.url()).await;
-
-        assert!(matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unavailable), "{error:?}");
-        assert!(start.elapsed() < Duration::from_secs(3), "it took {:?}", start.elapsed());
+        assert_is_refused_in_time(&etcd.url()).await;
     }
 
     #[tokio::test]

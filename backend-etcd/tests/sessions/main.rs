@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Renewal, Tenure};
 use leasehold_core::clock::{self, Clock, Sleep};
 use leasehold_core::{LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode};

@@ -12,6 +12,7 @@ use leasehold_core::clock::{Clock, Instant, Sleep};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{Holder, LockKey};
 use leasehold_redis::{RedisBackend, RedisConfig};
+use leasehold_testbed::patiently;
 
 use crate::family::{self, Driven, Servers as _};
 
@@ -56,7 +57,8 @@ impl Members {
 
     fn quorum(&self) -> Quorum<RedisBackend> {
         let member = |url: &String| {
-            (url.clone(), RedisBackend::connect_lazily(RedisConfig::from_url(url).unwrap()))
+            let config = RedisConfig::from_url(&patiently(url)).unwrap();
+            (url.clone(), RedisBackend::connect_lazily(config))
         };
         let members = self.urls.iter().map(member);
         let longest = Duration::from_secs(3_600);

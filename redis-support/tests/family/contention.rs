@@ -11,7 +11,7 @@ use leasehold_testbed::until_some;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::Backend;
+use super::connect_by_default;
 
 /// For how long each holds the lock: like one who increments a number in another store.
 const HELD: Duration = Duration::from_millis(3);
@@ -46,7 +46,7 @@ impl Contention {
             failures: Arc::default(),
         };
         for client in 0..count {
-            let backend = Backend::connect(url).await.unwrap();
+            let backend = connect_by_default(url).await;
             let options = LockOptions::new().ttl(ttl).outage_wait(Duration::from_secs(30));
             let locks = LockClient::builder(backend).options(options).build().unwrap();
             let mutex = locks.mutex(name).unwrap();

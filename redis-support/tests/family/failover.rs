@@ -8,6 +8,7 @@ use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
 
+use super::connect_by_default;
 use super::contention::Contention;
 use super::steps::{lock, renewed, waiting};
 use crate::Backend;
@@ -161,7 +162,7 @@ with_both! {
 }
 
 async fn client(store: &Store) -> LockClient<Backend> {
-    let backend = Backend::connect(&store.url()).await.unwrap();
+    let backend = connect_by_default(&store.url()).await;
     let options = LockOptions::new().ttl(TTL).outage_wait(LONG);
     LockClient::builder(backend).options(options).build().unwrap()
 }

@@ -9,7 +9,7 @@ use leasehold_core::{
     Description, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
     RenewalMode,
 };
-use leasehold_testbed::Redis;
+use leasehold_testbed::{Redis, patiently};
 use tokio::time::{Instant, timeout};
 
 use super::connect;
@@ -240,7 +240,7 @@ async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
 async fn prefixes_are_namespaces() {
     let redis = Redis::start().await;
     let connect = async |prefix: &str| {
-        let config = Config::from_url(&redis.url()).unwrap().prefix(prefix).unwrap();
+        let config = Config::from_url(&patiently(&redis.url())).unwrap().prefix(prefix).unwrap();
         LockClient::new(Backend::connect_with(config).await.unwrap())
     };
     let (one, other) = (connect("one:").await, connect("other:").await);

@@ -23,12 +23,21 @@ mod together;
 mod turns;
 mod units;
 
-use leasehold_core::Error;
-use leasehold_testbed::patiently;
+use leasehold_core::{Error, ErrorKind};
+use leasehold_testbed::{patiently, until_some};
 
 use crate::Backend;
 
 /// Connects, and gives replies as much time as a busy machine may need, unless the URL says how much.
 async fn connect(url: &str) -> Result<Backend, Error> {
     Backend::connect(&patiently(url)).await
+}
+
+/// Connects a client that waits for replies only as long as clients do by default. A busy machine may take longer than that to answer at first.
+async fn connect_by_default(url: &str) -> Backend {
+    until_some("connected", async || match Backend::connect(url).await {
+        Err(error) if error.kind() == ErrorKind::Unavailable => None,
+        connected => Some(connected.unwrap()),
+    })
+    .await
 }

@@ -11,6 +11,7 @@ use leasehold_testbed::{
 };
 use tokio::time::{Instant, timeout};
 
+use super::connect_by_default;
 use super::steps::lock;
 use crate::Backend;
 
@@ -28,7 +29,7 @@ async fn client(url: &str) -> LockClient<Backend> {
 }
 
 async fn client_with(url: &str, ttl: Duration) -> LockClient<Backend> {
-    let backend = Backend::connect(url).await.unwrap();
+    let backend = connect_by_default(url).await;
     let options = LockOptions::new().ttl(ttl).outage_wait(LONG);
     LockClient::builder(backend).options(options).build().unwrap()
 }
