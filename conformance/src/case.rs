@@ -17,7 +17,7 @@ pub struct Case {
     pub name: &'static str,
     /// The part of a lock that it tests.
     pub subject: Subject,
-    /// Its numbers in the project's catalogue of adversarial cases.
+    /// Its numbers in the catalogue of hazards, `docs/hazards.md` in the repository.
     pub numbers: &'static [u16],
     /// The features that the backend must declare, and the hooks that the harness must offer, for the case to run.
     pub needs: &'static [Need],

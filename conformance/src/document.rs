@@ -1,6 +1,5 @@
 //! The suite as a page of documentation, and the check that the page is true.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use leasehold_core::backend::LockBackend;
@@ -119,11 +118,6 @@ pub fn case_table(cases: &[Case], stores: &[Store]) -> String {
         }
     }
     table
-}
-
-/// The numbers of the catalogue that cases have.
-pub fn numbers(cases: &[Case]) -> BTreeSet<u16> {
-    cases.iter().flat_map(|case| case.numbers).copied().collect()
 }
 
 fn join(words: &[impl ToString]) -> String {

@@ -239,7 +239,7 @@ cases! { $
     lost {
         a_loss_shows_in_every_way: layers [95] needs ForceRelease;
         a_silent_network_is_a_loss_by_the_deadline: network [96] needs BlackHole;
-        a_frozen_store_is_a_loss_by_the_deadline: network [96] needs Pause;
+        a_frozen_store_is_a_loss_by_the_deadline: network [96, 148, 149] needs Pause;
         a_deleted_key_is_a_loss_by_the_next_renewal: store [97] needs ForceRelease;
         a_stolen_key_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Push, ForceRelease;
         a_theft_during_a_renewal_is_a_loss_at_once_too: store [97, 98] needs Push, ForceRelease;
@@ -276,7 +276,7 @@ cases! { $
         a_dead_waiter_holds_up_the_next_for_its_place_only: store [124] needs Queue;
         a_waiter_that_gives_up_leaves_the_queue_at_once: store [86, 125] needs Queue;
         a_waiter_that_comes_back_goes_to_the_end: store [125] needs Queue;
-        a_place_that_has_ended_is_lost: store [125] needs Queue;
+        a_place_that_has_ended_is_lost: store [81, 125] needs Queue;
         a_queue_outlives_a_holder_that_dies: store [124] needs Queue;
         a_waiter_that_is_served_has_left_the_queue: store [125] needs Queue;
         a_waiter_that_leaves_wakes_the_next: store [86] needs Queue, Push;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use leasehold_conformance::document::{Store, case_table, numbers};
+use leasehold_conformance::document::{Store, case_table};
 use leasehold_conformance::{Case, Harness, cases};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Holder, LockKey};
@@ -86,17 +86,45 @@ fn the_tables_are_true() {
     fs::write(root().join("docs/conformance.md"), expected).unwrap();
 }
 
-#[test]
-fn no_case_of_the_catalogue_is_forgotten() {
-    let page = page();
-    let elsewhere = section(&page, "Elsewhere").lines().filter_map(|line| line.split('|').nth(1));
-    let elsewhere: BTreeSet<u16> =
-        elsewhere.flat_map(|cell| cell.split(',')).filter_map(|n| n.trim().parse().ok()).collect();
-    let here = numbers(&all_cases());
+/// A row of the catalogue of hazards: its number, and the cell that tells where it is tested.
+fn hazard(line: &str) -> Option<(u16, &str)> {
+    let mut cells = line.split('|').skip(1);
+    let number = cells.next()?.trim().parse().ok()?;
+    Some((number, cells.nth(1)?.trim()))
+}
 
-    assert_eq!(here.intersection(&elsewhere).collect::<Vec<_>>(), Vec::<&u16>::new());
-    for number in (1..=127).chain(190..=196) {
-        assert!(here.contains(&number) || elsewhere.contains(&number), "number {number}");
+/// Fails unless the cell names exactly the cases of that number, and otherwise files and tests in the file before them.
+fn assert_tested(number: u16, cell: &str, cases: &[Case]) {
+    let mut source = String::new();
+    let mut named = BTreeSet::new();
+    for name in cell.split('`').skip(1).step_by(2) {
+        let path = root().join(name);
+        if name.contains("::") {
+            named.insert(name.to_owned());
+        } else if path.exists() {
+            source = fs::read_to_string(&path).unwrap_or_default();
+        } else {
+            assert!(source.contains(&format!("fn {name}(")), "{number}: there is no {name}");
+        }
+    }
+    let of_number = cases.iter().filter(|case| case.numbers.contains(&number));
+    assert_eq!(named, of_number.map(Case::path).collect(), "cases of {number}");
+    assert!(
+        cell.contains('`') || cell.starts_with("No test: "),
+        "{number} has neither test nor reason"
+    );
+}
+
+#[test]
+fn every_hazard_names_its_tests() {
+    let page = fs::read_to_string(root().join("docs/hazards.md")).unwrap();
+    let cases = all_cases();
+    let rows: Vec<(u16, &str)> = page.lines().filter_map(hazard).collect();
+
+    let numbers: Vec<u16> = rows.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (1..=205).collect::<Vec<u16>>());
+    for (number, cell) in rows {
+        assert_tested(number, cell, &cases);
     }
 }
 

@@ -8,7 +8,7 @@ use leasehold_core::backend::{
     Renewal,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 
@@ -128,6 +128,32 @@ async fn releases_that_hang_are_tried_again() {
     tokio::time::sleep(TTL / 5).await;
 
     assert!(scene.other().mutex("k").unwrap().try_lock().await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_that_are_denied_are_not_tried_again() {
+    let scene = Scene::new();
+    let (operation, fault) = (Operation::Release, Fault::Fail(ErrorKind::Denied));
+
+    drop(scene.lock_in_trouble("k", TTL, operation, fault).await);
+    tokio::time::sleep(TTL * 2).await;
+
+    assert_eq!(scene.faults.calls(operation), 1);
+    scene.client.shutdown(Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_was_not_sent_at_first_tells_of_the_loss() {
+    let scene = Scene::new();
+    let guard = scene.lock("k", TTL).await;
+    scene.faults.set_news(News::Muted);
+    scene.client.backend().expire(guard.key()).await.unwrap();
+    scene.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 1);
+
+    let error = guard.release().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
+    assert_eq!(scene.faults.calls(Operation::Release), 2);
 }
 
 /// A store that breaks off when it is asked to renew, and is there again at once, of which it tells.
@@ -275,6 +301,21 @@ mod callers_of_one_key {
         for caller in callers {
             caller.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_out_an_outage_however_long_they_have_waited_for_a_holder() {
+        let scene = Scene::new();
+        let other = scene.other().mutex("k").unwrap().lock().await.unwrap();
+        let waiting = tokio::spawn(failure(scene.mutex()));
+        sleep(OUTAGE_WAIT * 3).await;
+
+        scene.go_down();
+        other.release().await.unwrap();
+        sleep(OUTAGE_WAIT / 2).await;
+
+        assert!(!waiting.is_finished(), "an outage of half its wait ended the call");
+        assert_eq!(waiting.await.unwrap().0, ErrorKind::Unavailable);
     }
 
     #[tokio::test(start_paused = true)]

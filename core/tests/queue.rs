@@ -163,6 +163,23 @@ mod callers_that_share {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn know_the_refusal_that_they_had_themselves() {
+        let (client, other) = processes(LockOptions::new());
+        let writer = other.rw_lock("k").unwrap().write().await.unwrap();
+        // The caller with the turn has no answer for a second.
+        client.backend().faults().inject(Operation::Acquire, Fault::DelayReply(ms(1_000)), 1);
+        let reads = client.rw_lock("k").unwrap();
+        let mut slow = reads.read().boxed();
+        assert!((&mut slow).now_or_never().is_none());
+
+        let refused = client.rw_lock("k").unwrap().try_read_for(ms(500)).await;
+
+        assert!(refused.unwrap().is_err());
+        drop(slow);
+        writer.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn send_few_requests_while_others_hold_it() {
         const FREED: usize = 20;
 

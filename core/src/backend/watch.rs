@@ -304,6 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_is_skipped_is_not_heard() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+        watches.call(&claim.id().secret());
+
+        watch.skip();
+
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
     fn a_claim_called_by_name_hears_no_other_news() {
         let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
         let claim = Claim::new(lease).with_patience(Patience::Waits);

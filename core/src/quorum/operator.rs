@@ -154,3 +154,17 @@ impl<B: LockBackend> Quorum<B> {
         Ok(if is_held { Revocation::Requested } else { Revocation::NotHeld })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_keeps_the_page_of_a_member_whole() {
+        assert_eq!(read_progress("1 20 a b c").unwrap(), (1, 20, Some("a b c".to_owned())));
+        assert_eq!(read_progress("2 0 ").unwrap(), (2, 0, None));
+        for odd in ["", "1", "1 2", "x 2 a", "1 x a"] {
+            assert_eq!(read_progress(odd).unwrap_err().kind(), ErrorKind::Invalid, "{odd:?}");
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! Locks on a majority of independent stores: the model of their tokens, and the backend in virtual time.
 
+mod clocks;
 mod configuration;
+mod members;
 mod model;
 mod operator;
 mod servers;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::LockBackend;
+use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::clock::{Clock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
@@ -56,6 +56,11 @@ impl Server {
             State::Silent => Some(Fault::SwallowRequest),
             State::Slow(delay) => Some(Fault::DelayRequest(delay)),
         });
+    }
+
+    /// How often it was asked for that.
+    pub(crate) fn calls(&self, operation: Operation) -> usize {
+        self.faults.calls(operation)
     }
 
     fn member(&self) -> Member {

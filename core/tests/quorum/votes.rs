@@ -1,15 +1,13 @@
 //! Majorities: dead, silent and slow members, and votes that are split.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal};
-use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{ErrorKind, LockKey, LockOptions};
 use tokio::time::{Instant, sleep};
 
+use crate::clocks::Jumping;
 use crate::servers::{Member, Server, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -131,31 +129,15 @@ async fn release_that_a_minority_hears_stays_unknown() {
     assert_eq!(servers.holding(&key()).await, 0);
 }
 
-#[derive(Clone, Debug)]
-struct Jumping {
-    clock: TokioClock,
-    ahead: Arc<AtomicU64>,
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> clock::Instant {
-        self.clock.now() + MS(self.ahead.load(Ordering::SeqCst))
-    }
-
-    fn sleep_until(&self, deadline: clock::Instant) -> Sleep {
-        self.clock.sleep_until(deadline - MS(self.ahead.load(Ordering::SeqCst)))
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn clock_of_one_member_that_jumps_frees_no_key() {
-    let clock = Jumping { clock: TokioClock::new(), ahead: Arc::default() };
+    let clock = Jumping::new();
     let mut servers = Servers::start(3);
     servers.0[0] = Server::on_clock(clock.clone());
     let (client, other) = (servers.client(), servers.client());
     let guard = client.mutex(key()).unwrap().lock().await.unwrap();
 
-    clock.ahead.store(2 * u64::try_from(TTL.as_millis()).unwrap(), Ordering::SeqCst);
+    clock.jump(TTL * 2);
     assert_eq!(servers.holding(&key()).await, 2);
 
     assert!(other.mutex(key()).unwrap().try_lock().await.unwrap().is_err());
@@ -211,9 +193,11 @@ async fn shutdown_waits_for_the_members_that_are_slow() {
     servers.0[0].set(State::Slow(MS(100)));
     let client = servers.client();
     lock_once(&client).await.unwrap();
+    let started = Instant::now();
 
     client.shutdown(Duration::from_secs(5)).await.unwrap();
 
+    assert!(started.elapsed() <= MS(200), "{:?}", started.elapsed());
     // The process may end now, and take its requests along.
     assert_eq!(servers.holding(&key()).await, 0);
     sleep(MS(200)).await;

@@ -23,6 +23,25 @@ async fn is_taken_until_all_are_held() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn is_refused_with_the_holder_whose_lease_ends_first() {
+    for soonest in 0..3 {
+        let scene = Scene::new();
+        let striped = segments(&scene, 3);
+        let mut guards = Vec::new();
+        for (number, segment) in (0..).zip(striped.segments()) {
+            let ttl = if number == soonest { TTL } else { TTL * 2 };
+            let options = options().ttl(ttl).renewal(RenewalMode::Off);
+            let mutex = scene.other.mutex(segment).unwrap().with_options(options).unwrap();
+            guards.push(mutex.lock().await.unwrap());
+        }
+
+        let busy = striped.try_lock().await.unwrap().unwrap_err();
+
+        assert_eq!(busy.remaining(), Some(TTL));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn is_found_wherever_it_is_and_nothing_else_is_touched() {
     for free in 0..4 {
         let scene = Scene::new();

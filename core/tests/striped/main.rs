@@ -19,7 +19,8 @@ use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{
-    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, Striped, StripedGuard,
+    ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode, Striped,
+    StripedGuard,
 };
 
 use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};

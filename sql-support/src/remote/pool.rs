@@ -160,3 +160,65 @@ impl<C: Connector> fmt::Debug for Pool<C> {
         f.debug_struct("Pool").field("idle", &self.asks.idle().len()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// Makes connections that answer nothing but `renew`.
+    struct Hanging;
+
+    #[async_trait]
+    impl Connector for Hanging {
+        type Link = Self;
+
+        fn address(&self) -> String {
+            "nowhere:1".to_owned()
+        }
+
+        async fn connect(&self) -> Result<Self, RunError> {
+            Ok(Self)
+        }
+    }
+
+    #[async_trait]
+    impl Link for Hanging {
+        fn is_usable(&self) -> bool {
+            true
+        }
+
+        async fn is_alive(&mut self, _limit: Duration) -> bool {
+            true
+        }
+
+        async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
+            if text == "renew" { Ok(Vec::new()) } else { pending().await }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn acquisitions_that_hang_keep_no_connection_from_a_renewal() {
+        let limit = Duration::from_secs(1);
+        let pool = Pool::new(Arc::new(Hanging), 2);
+        let text = |body: &str| Text::new(|_| String::new(), body.to_owned());
+        let (acquire, release, renew) = (text("acquire"), text("release"), text("renew"));
+        // The connections of the first two are free no earlier than the third gives up.
+        let hang = |limit| pool.run(&acquire, Urgency::Asks, limit);
+        let hanging = futures_util::future::join_all([limit, limit, limit / 2].map(hang));
+        let started = Instant::now();
+
+        let (failed, released, renewed) = tokio::join!(
+            hanging,
+            pool.run(&release, Urgency::Releases, limit),
+            pool.run(&renew, Urgency::Renews, limit),
+        );
+
+        assert!(renewed.is_ok() && released.is_err());
+        let failures: Vec<Failure> =
+            failed.into_iter().map(|reply| reply.unwrap_err().failure()).collect();
+        assert_eq!(failures, [Failure::Unknown, Failure::Unknown, Failure::NotApplied]);
+        assert_eq!(started.elapsed(), limit);
+    }
+}
