@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, LockOptions, LossReason};
 use leasehold_testbed::{Redis, free_port, patiently};
 use tokio::runtime::Runtime;
 
-/// Enough for a step that is to happen at once, on a busy machine.
+/// The limit for an event that follows at once, on a busy machine.
 const LONG: Duration = Duration::from_secs(30);
 
 /// A server, and the runtime with which to speak to it past every client of ours.
@@ -41,7 +41,7 @@ fn threads_of_two_clients_count_to_a_hundred_under_growing_tokens() {
             scope.spawn(move || {
                 for _ in 0..25 {
                     let guard = mutex.lock().unwrap();
-                    // No other caller has it, so none waits for it either.
+                    // No other caller has it, so the lock never waits.
                     tokens.try_lock().unwrap().push(guard.token().number());
                     guard.release().unwrap();
                 }

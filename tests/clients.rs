@@ -1,4 +1,4 @@
-//! Two client crates of one store share its locks: the other sees a lock that one takes, waits for it and hears of its release.
+//! Two client crates of one store share its locks: a lock that one takes, the other sees, waits for and hears of.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use leasehold_testbed::{ClusterOptions, Redis, RedisSentinel, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than any test: a waiter that waits so long has heard nothing.
+/// Longer than any test: a wait that lasts this long ended without news.
 const LONG: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(20);
 
@@ -92,7 +92,7 @@ async fn a_fair_line(holder: &LockClient, other: &LockClient, scripts_run: &impl
     let first = fair(other);
     let first = waiting(scripts_run, async move { first.lock().await.unwrap() }).await;
     let key = LockKey::new("line").unwrap();
-    // The last caller does not overtake, though its own client tells it of the release.
+    // The last claim does not overtake, though its own client brings its news.
     let last = fair(holder);
     let last = waiting(scripts_run, async move { last.lock().await.unwrap() }).await;
     guard.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! The examples run, and print the expected lines.
+//! The examples run, and print the promised lines.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use leasehold_testbed::Postgres;
 use leasehold_testbed::until;
 use leasehold_testbed::{Etcd, Redis, patiently};
 
-/// Runs an example in memory and on real servers of the stores that are compiled in, and returns the output of each run.
+/// Runs an example in memory and on real servers of the stores that are compiled in, and returns each output.
 fn run_on_all_stores(name: &str) -> Vec<String> {
     let mut said = vec![run(name)];
     if cfg!(feature = "redis") {

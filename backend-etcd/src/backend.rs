@@ -130,6 +130,7 @@ impl LockBackend for EtcdBackend {
             .with(Feature::Queue)
             .with(Feature::Revocation)
             .with(Feature::Sessions)
+            .with(Feature::SpareTokens)
             .with(Feature::Together)
             .with(Feature::Units)
             .with_ttl_range(Duration::from_secs(1), Capabilities::DEFAULT_MAX_TTL)

@@ -19,6 +19,23 @@ const QUEUED: &str = "queued ";
 /// rather taken for one who holds.
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
+/// How far a revision is shifted to make a token: each grant has the numbers up to the next revision for the holders that the lease passes
+/// to within its process. Tokens of the first 10^11 revisions are below 2^53, up to which readers of JSON are exact.
+const SHIFT: u32 = 16;
+
+/// How many numbers a grant has besides its token.
+pub(crate) const SPARE_TOKENS: u32 = (1 << SHIFT) - 1;
+
+/// The token of the grant at this revision.
+pub(crate) fn token(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or_default() << SHIFT
+}
+
+/// The revision of the grant that has this number.
+pub(crate) fn granted_at(token: u64) -> i64 {
+    i64::try_from(token >> SHIFT).expect("the upper bits are zero")
+}
+
 /// That `key` is the entry of this very lease, and it holds.
 pub(crate) fn is_held(key: &str, lease: &Lease) -> [Compare; 2] {
     begins_with(key, HELD, lease)
@@ -95,10 +112,10 @@ impl Entry {
             .with_token(self.token())
     }
 
-    /// The revision of its grant: that of its last change, unless it was changed since, as units may be.
+    /// The token of its grant, whose revision is that of its last change; none if it was changed since, as units may be.
     fn token(&self) -> Option<u64> {
         let is_granted_last = self.share.is_whole() || self.created == self.modified;
-        is_granted_last.then_some(self.modified).and_then(|revision| revision.try_into().ok())
+        is_granted_last.then(|| token(self.modified))
     }
 
     pub(crate) fn waiter(&self) -> Waiter {
@@ -183,6 +200,17 @@ mod tests {
         assert_eq!(text.fingerprint, lease.id().fingerprint());
         assert_eq!(text.description.as_ref(), lease.description());
         assert_eq!(Text::read(&held(&lease)).unwrap().state, State::Held);
+    }
+
+    #[test]
+    fn each_number_of_a_grant_tells_its_revision() {
+        for revision in [1, 7, i64::from(u32::MAX)] {
+            let first = token(revision);
+            let last = first + u64::from(SPARE_TOKENS);
+
+            assert_eq!([first, last].map(granted_at), [revision; 2]);
+            assert_eq!(last + 1, token(revision + 1));
+        }
     }
 
     #[test]

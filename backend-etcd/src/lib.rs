@@ -25,7 +25,7 @@
 //!
 //! Who owns a lock is decided by etcd's consensus and by no clock. That its holder *believes* in it for no longer assumes that
 //! its own monotonic clock and the leader's run at the same rate, within 1 %. A token is the revision of the store at which
-//! the lock was granted; a backup that is restored without raising the revision resets it.
+//! the lock was granted, times 65,536, and the holders that the lease passes to within the process have the numbers that follow; a backup that is restored without raising the revision resets it.
 //!
 //! Use etcd 3.4.31, 3.5.13 or newer. A leader of an older one that was stopped for longer than a TTL, and replaced meanwhile, ends leases
 //! that are kept alive when it goes on (etcd-io/etcd#15247); a warning is logged when such a server is met. Newer ones do so in some

@@ -4,6 +4,7 @@ use etcd_client::{Compare, CompareOp};
 use leasehold_core::LockGuard;
 
 use crate::backend::EtcdBackend;
+use crate::entry::granted_at;
 
 /// Guards writes to the same etcd with a lock: what `IsOwner` is in etcd's own `concurrency` package.
 ///
@@ -11,8 +12,9 @@ use crate::backend::EtcdBackend;
 pub trait EtcdGuard {
     /// What a transaction compares so that it succeeds only while the lock is held by this very grant.
     ///
-    /// Whoever lost the lock without knowing it yet cannot write any more: the store itself is the resource that
-    /// checks. `backend` is the one that the guard's client was made with, or a clone of it.
+    /// A holder that lost the lock without knowing it yet cannot write any more: the store itself is the resource that
+    /// checks. Holders in one process that [hand the lease over](leasehold_core::LockOptions::hand_over) share a grant, so await writes before
+    /// the release. `backend` is the one that the guard's client was made with, or a clone of it.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,11 +40,11 @@ pub trait EtcdGuard {
 impl EtcdGuard for LockGuard {
     fn etcd_compare(&self, backend: &EtcdBackend) -> Vec<Compare> {
         let entry = backend.entry_of(self.lease());
-        let token = i64::try_from(self.token().number()).unwrap_or(i64::MAX);
+        let granted_at = granted_at(self.token().number());
         // It is there, and has been there since the grant, or since before it in the queue.
         vec![
             Compare::create_revision(entry.as_str(), CompareOp::Greater, 0),
-            Compare::create_revision(entry.as_str(), CompareOp::Less, token.saturating_add(1)),
+            Compare::create_revision(entry.as_str(), CompareOp::Less, granted_at + 1),
         ]
     }
 }

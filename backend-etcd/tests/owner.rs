@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use leasehold_core::{LockClient, LockGuard, LockOptions, RenewalMode};
 use leasehold_etcd::etcd_client::{Client, DeleteOptions, GetOptions, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdGuard};
@@ -120,4 +121,24 @@ async fn one_who_knows_that_it_lost_the_lock_does_not() {
     .await;
 
     assert!(!writes(&store, &client, &guard).await);
+}
+
+#[tokio::test]
+async fn one_who_was_handed_the_lease_in_its_process_gets_through() {
+    let (_etcd, client, store) = start().await;
+    let mutex = client.mutex("job").unwrap();
+    let first = mutex.lock().await.unwrap();
+    let mut waiting = Box::pin(mutex.lock());
+    assert!((&mut waiting).now_or_never().is_none());
+
+    let token = first.token().clone();
+    first.release().await.unwrap();
+
+    let second = waiting.await.unwrap();
+    assert_eq!(second.token().number(), token.number() + 1);
+    assert!(writes(&store, &client, &second).await);
+    let compare = second.etcd_compare(client.backend());
+    second.release().await.unwrap();
+    let write = Txn::new().when(compare).and_then([TxnOp::put("written", "late", None)]);
+    assert!(!store.kv_client().txn(write).await.unwrap().succeeded());
 }

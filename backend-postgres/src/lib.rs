@@ -19,8 +19,8 @@
 //!
 //! # Promises
 //!
-//! Mutual exclusion holds while the server's clock does not jump and no server takes over that has not heard of the last commits. Fencing
-//! tokens strictly increase while the server keeps what it acknowledged: the token of a grant is the larger of the last one + 1 and the
+//! Mutual exclusion holds while the server's clock does not jump and no server takes over without the last commits. Fencing tokens
+//! strictly increase while the server keeps acknowledged commits: the token of a grant is the larger of the last one + 1 and the
 //! server's clock in microseconds.
 //!
 //! # Tables and rights

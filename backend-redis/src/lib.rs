@@ -34,12 +34,12 @@
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe
-//!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking +client|caching
-//!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
+//!     +evalsha +eval +get +mget +set +del +exists +pexpire +pttl +time +client|tracking +client|caching
+//!     +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
 //! Without `+client|tracking`, those who wait poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
-//! lock; without `+mget +mset` and `+client|caching`, what several callers ask for at the same time takes longer.
+//! lock; without `+mget +zmscore` and `+client|caching`, what several callers ask for at the same time takes longer.
 //! In a cluster: `+cluster|slots +cluster|nodes +asking`. To wait for replicas: `+wait`. On sentinels,
 //! `+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe &+switch-master`.
 //!

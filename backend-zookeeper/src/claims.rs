@@ -34,8 +34,8 @@ pub(crate) struct Known {
     pub(crate) state: State,
     /// The session on which that hangs, or on which it was asked for.
     pub(crate) session: Option<Arc<Session>>,
-    /// A request to create its node may have been applied, or may be yet.
-    pub(crate) in_doubt: bool,
+    /// When the last request to create its node was sent, if that may have been applied, or may be yet.
+    pub(crate) in_doubt: Option<Instant>,
     /// When it is forgotten, unless it is renewed or asked for before.
     until: Instant,
     /// When it ends for its holder or waiter, unless it is renewed or asked for before, though others may keep its session alive.
@@ -56,7 +56,7 @@ impl Claims {
             name: None,
             state: State::Queued,
             session: None,
-            in_doubt: false,
+            in_doubt: None,
             until: now,
             kept_until: None,
         });
@@ -69,16 +69,16 @@ impl Claims {
     }
 
     /// A request to create the node of a lease is about to leave.
-    pub(crate) fn sends(&self, lease: &Lease, session: &Arc<Session>) {
+    pub(crate) fn sends(&self, lease: &Lease, session: &Arc<Session>, now: Instant) {
         self.change(lease, |known| {
-            known.in_doubt = true;
+            known.in_doubt = Some(now);
             known.session = Some(Arc::clone(session));
         });
     }
 
     /// No such request is under way any more.
     pub(crate) fn settle(&self, lease: &Lease) {
-        self.change(lease, |known| known.in_doubt = false);
+        self.change(lease, |known| known.in_doubt = None);
     }
 
     /// The node of a lease is this one, and hangs on that session.
@@ -87,7 +87,7 @@ impl Claims {
             known.name = Some(name.to_owned());
             known.state = state;
             known.session = Some(Arc::clone(session));
-            known.in_doubt = false;
+            known.in_doubt = None;
         });
     }
 

@@ -156,6 +156,12 @@ pub(crate) fn unreachable() -> Error {
     Error::new(ErrorKind::Unavailable, message)
 }
 
+/// The failure of a request whose reply is none to it.
+pub(crate) fn senseless() -> Failure {
+    let message = "the reply makes no sense, outcome unknown";
+    Failure::Final(Error::new(ErrorKind::Unexpected, message))
+}
+
 fn refused_user(error: ClientError) -> Error {
     new(ErrorKind::Denied, "the server does not accept the user or the password", error)
 }

@@ -1,9 +1,10 @@
 //! ZooKeeper's sessions: one of each TTL for all leases of ours that are kept, and own ones for the others.
 //!
 //! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
-//! pass on their news every half tick. So a session is renewed by connecting to it again, which the leader has to
-//! allow: from then on, its time is counted anew. That it still leads, a write on the same connection shows. A connection is kept for a twelfth of the TTL, for the sake of those who
-//! acquire, and is too young then for the client crate to send pings on it: nothing but renewals keeps a session alive.
+//! pass on their news every half tick. So Leasehold renews a session by connecting to it again, which the leader has to allow: from then on
+//! the leader counts the session's time anew. A write on the same connection shows that the leader still leads. A connection lasts for a
+//! twelfth of the TTL, for the sake of acquisitions. The client crate sends no pings on one that young: nothing but renewals keeps a
+//! session alive.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -151,15 +152,18 @@ impl Sessions {
         self.begin(servers, ttl).await
     }
 
-    /// Makes sure that no request comes any more that was made on an earlier connection to a session.
+    /// Makes sure that the servers take no more requests that were sent by `sent_at`.
     ///
-    /// The servers refuse requests on a connection once there is a newer one.
+    /// The servers refuse requests on a connection once there is a newer one. All requests before it share that one: where a server was slow,
+    /// hundreds of them may be in doubt.
     pub(crate) async fn settle(
         &self,
         servers: &Servers,
         session: &Arc<Session>,
+        sent_at: Instant,
     ) -> Result<(), Failure> {
-        match self.attached(servers, session, |_, _| false).await {
+        let newer = self.attached(servers, session, |_, kept_at| kept_at > sent_at);
+        match newer.await {
             Ok(_) | Err(Failure::SessionGone(_)) => Ok(()),
             Err(failure) => Err(failure.of_a_look()),
         }

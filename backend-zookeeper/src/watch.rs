@@ -2,7 +2,7 @@
 //!
 //! A waiter watches its predecessor and its own node; a holder, after a moment, its own node; an observer, all children of a
 //! lock's node. A watch begins with a read, which tells whether something has changed since the last look: so
-//! nothing is missed. The failure of a watch is told as news.
+//! nothing is missed. The failure of a waiter's or an observer's watch is told as news.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId};
 use tokio::select;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_client::{AddWatchMode, EventType};
@@ -27,9 +28,15 @@ const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 /// How long a watch that fails rests before it is told or tried again, so that no server is asked all the time that does not answer.
 const REST: Duration = Duration::from_millis(200);
 
+/// How many holders' watches begin at once. After a lost connection thousands begin anew: the timeout of a request must not run while the
+/// server reads the nodes of all others.
+const HOLDERS_AT_ONCE: usize = 64;
+
 /// Passes the ensemble's news on to watchers.
 pub(crate) struct News {
     servers: Arc<Servers>,
+    /// Room for the holders' watches that begin.
+    room: Arc<Semaphore>,
     /// The watches of observers.
     observers: KeyWatches,
     waiters: Board,
@@ -49,6 +56,7 @@ impl News {
     pub(crate) fn new(servers: Arc<Servers>) -> Self {
         Self {
             servers,
+            room: Arc::new(Semaphore::new(HOLDERS_AT_ONCE)),
             observers: KeyWatches::default(),
             waiters: Board::default(),
             holders: Board::default(),
@@ -96,20 +104,17 @@ impl News {
     /// The lease holds with this node.
     pub(crate) fn holds(&self, lease: &Lease, own: String) {
         self.waiters.end(lease);
-        let (servers, told) = (Arc::clone(&self.servers), self.holders.told.clone());
+        let (servers, room) = (Arc::clone(&self.servers), Arc::clone(&self.room));
+        let told = self.holders.told.clone();
         self.holders.begin(lease, Purpose::Holds(own.clone()), &self.servers, |tag| async move {
             sleep(WATCH_HELD_AFTER).await;
-            let mut seen = None;
+            let (mut seen, tell) = (None, || told.notify(tag.as_str()));
             loop {
-                match follow(&servers, &own, &mut seen, || told.notify(tag.as_str())).await {
+                match follow(&servers, &room, &own, &mut seen, tell).await {
                     Ok(()) => {}
-                    Err(failure) => {
-                        told.notify(tag.as_str());
-                        if failure.is_absence() {
-                            return;
-                        }
-                        sleep(REST).await;
-                    }
+                    Err(failure) if failure.is_absence() => return tell(),
+                    // The next watch tells of changes since `seen`. To ask for all leases now would add to the load of a slow server.
+                    Err(_) => sleep(REST).await,
                 }
             }
         });
@@ -262,12 +267,15 @@ async fn changed(servers: &Servers, node: &str) -> Result<(), Failure> {
 /// at once if there is none.
 async fn follow(
     servers: &Servers,
+    room: &Semaphore,
     node: &str,
     seen: &mut Option<i64>,
     tell: impl Fn(),
 ) -> Result<(), Failure> {
+    let begins = room.acquire().await.expect("it is never closed");
     let link = servers.main().await?;
     let (_, stat, watcher) = link.reply(link.client().get_and_watch_data(node)).await?;
+    drop(begins);
     if stat.mzxid != seen.replace(stat.mzxid).unwrap_or(stat.czxid) {
         tell();
     }

@@ -1,4 +1,4 @@
-//! The stages of a lock, each by itself: what our own code costs, with a store that costs next to nothing.
+//! The stages of a lock, each by itself: the cost of our own code, with a store that costs next to nothing.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 criterion_group!(stages, memory, queue, reentrancy, watchdog, call);
 criterion_main!(stages);
 
-/// All stages, with nobody else about.
+/// All stages, without other callers.
 fn memory(criterion: &mut Criterion) {
     let runtime = runtime();
     let mutex = client().mutex("job").expect("it is a good key");
@@ -45,7 +45,7 @@ fn queue(criterion: &mut Criterion) {
                 let began = Instant::now();
                 let mut waiters = JoinSet::new();
                 for _ in 0..WAITERS {
-                    // Each has as many turns; of what is more than asked for, the time is taken off.
+                    // Each has as many turns; the time of surplus turns is subtracted.
                     waiters.spawn(lock_and_release(mutex.clone(), times.div_ceil(WAITERS)));
                 }
                 waiters.join_all().await;
@@ -78,8 +78,8 @@ async fn enter_again(mutex: ReentrantMutex, times: u64) -> Duration {
     elapsed
 }
 
-/// A lock is filed with the watchdog, and taken out again, beside 10,000 that are held: the difference to the same with
-/// nobody else about is the watchdog's.
+/// A lock is filed with the watchdog, and taken out again, beside 10,000 held ones: the difference to the same without
+/// other locks is the watchdog's.
 fn watchdog(criterion: &mut Criterion) {
     const HELD: u32 = 10_000;
 
@@ -100,7 +100,7 @@ fn watchdog(criterion: &mut Criterion) {
     drop(held);
 }
 
-/// What is sent to Redis for a lock and for its release, without sending it.
+/// The request that Redis would get for a lock and for its release, without sending it.
 fn call(criterion: &mut Criterion) {
     let layout = Layout::default();
     let key = LockKey::new("job").expect("it is a good key");
@@ -122,7 +122,7 @@ fn client() -> LockClient<MemoryBackend> {
     LockClient::new(MemoryBackend::new())
 }
 
-/// In a task, like what users do: the runtime's own thread would have to be woken for each change.
+/// In a task, as in users' programs: the runtime's own thread would have to be woken for each change.
 fn in_task<T: Send + 'static>(
     runtime: &Runtime,
     future: impl Future<Output = T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What is asked of the bench.
+//! The arguments of the bench.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// Draws a plot of each scenario into a folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) svg: Option<PathBuf>,
-    /// What this process is to do for the one that started it.
+    /// The plan of this process, from the one that started it.
     #[arg(long, hide = true)]
     pub(crate) child: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Other processes: this program once more, told what to do on its command line.
+//! Other processes: this program once more, with a plan on its command line.
 //!
 //! A child connects, says that it is ready, waits for the word and reports in one line. It ends when its parent closes its
 //! input, also by ending itself.
@@ -19,7 +19,7 @@ use crate::scenario::{crowd, hand_over, held};
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// What a child is to do.
+/// The plan of a child.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) enum Plan {
     HandOver(hand_over::Plan),
@@ -58,12 +58,12 @@ impl Child {
         self.input.write_all(word.as_bytes()).await.expect("the child waits for it");
     }
 
-    /// Waits for what it reports, and until it has ended.
+    /// Waits for its report, and until it has ended.
     pub(crate) async fn report<T: DeserializeOwned>(mut self) -> T {
         let line = self.line().await;
         drop(self.input);
         self.process.wait().await.expect("a child can be waited for");
-        serde_json::from_str(&line).expect("children report what they are asked for")
+        serde_json::from_str(&line).expect("children report in the type that parents read")
     }
 
     async fn line(&mut self) -> String {
@@ -94,9 +94,9 @@ impl Word {
     }
 }
 
-/// Does what a parent asked for.
+/// Runs a parent's plan.
 pub(crate) async fn run(plan: &str) -> ExitCode {
-    let plan = serde_json::from_str(plan).expect("parents ask for what there is");
+    let plan = serde_json::from_str(plan).expect("parents and children share the type of plans");
     let word = listen();
     // In a task, as in the parent.
     let report = tokio::spawn(async {
@@ -110,13 +110,13 @@ pub(crate) async fn run(plan: &str) -> ExitCode {
         Ok(report) => say(&report.expect("reports are plain data")),
         Err(_panicked) => exit(1),
     }
-    // What is still held dies with its store. To give it back would take longer than the measurement.
+    // Held locks die with their store. To give them back would take longer than the measurement.
     exit(0)
 }
 
 fn say(line: &str) {
     let mut output = stdout().lock();
-    // Without a parent, nobody is to be told.
+    // Without a parent, the line has no reader.
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));
 }
 

@@ -1,4 +1,4 @@
-//! Contestants that take turns, so that what else the machine does strikes all of them alike.
+//! Contestants that take turns, so that other load on the machine strikes all of them alike.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::target::Target;
 pub(crate) trait Contestant: Send {
     fn name(&self) -> String;
 
-    /// Does it for as long as `turn` says or takes, and tells what it measured.
+    /// Works for as long as `turn` says or takes, and returns its figures.
     async fn round(&mut self, turn: Turn) -> Round;
 }
 
@@ -34,13 +34,13 @@ impl Turn {
         self.round == 0
     }
 
-    /// What keys begin with that nobody used before.
+    /// A prefix of keys that is new on its server.
     pub(crate) fn prefix(&self) -> String {
         format!("bench/{:02}/{:02}", self.round, self.contestant)
     }
 }
 
-/// What was measured in one turn.
+/// The figures of one turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Round(Vec<(Measure, f64)>);
 
@@ -64,11 +64,11 @@ impl Round {
     }
 }
 
-/// What contestants compete in.
+/// A contest over some measures.
 pub(crate) struct Contest {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// The first one is what the others are compared with.
+    /// The others are compared with the first one.
     pub(crate) contestants: Vec<Box<dyn Contestant>>,
     pub(crate) targets: Vec<Target>,
     /// Not where every turn is a fresh process that takes minutes.

@@ -1,4 +1,4 @@
-//! Databases of its own, and what they tell of the work that they have.
+//! Databases of the bench's own, and the figures that they give of their work.
 
 use std::fs;
 use std::path::{Path, PathBuf};

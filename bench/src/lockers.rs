@@ -1,4 +1,4 @@
-//! Who can lock: what locks are made of, we, and others.
+//! The lockers: ours, their parts, and those of others.
 
 mod async_redis_lock;
 mod fred_floor;
@@ -29,7 +29,7 @@ use self::postgres_sql::{How as OnPostgres, PostgresSql};
 use self::sqlite_sql::{How as OnSqlite, SqliteSql};
 use crate::database::Database;
 
-/// How long a store keeps a lock that nobody renews: our default.
+/// How long a store keeps an unrenewed lock: our default.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// One client of one store.
@@ -45,7 +45,7 @@ pub(crate) trait Locker: Send + Sync + 'static {
     }
 }
 
-/// What one task locks.
+/// The lock of one task.
 pub(crate) trait Lock: Send + Sync + 'static {
     /// Waits for the lock, does `work`, and waits until the lock is given back.
     fn turn<W>(&self, work: W) -> impl Future<Output = W::Output> + Send
@@ -53,16 +53,16 @@ pub(crate) trait Lock: Send + Sync + 'static {
         W: Future<Output: Send + 'static> + Send + 'static;
 }
 
-/// Does something with a locker, whatever its type.
+/// Does work with a locker of any type.
 pub(crate) trait Visitor: Send {
     type Output;
 
     fn visit<L: Locker>(self, locker: L) -> impl Future<Output = Self::Output> + Send;
 }
 
-/// Who can lock.
+/// A locker.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) enum Who {
+pub(crate) enum LockerKind {
     RedisFloor,
     Redis,
     RedisErased,
@@ -81,7 +81,7 @@ pub(crate) enum Who {
     Sqlite(OnSqlite),
 }
 
-impl Who {
+impl LockerKind {
     /// The lockers on Redis and the parts that they are made of, to be compared where none waits.
     pub(crate) const ON_REDIS: [Self; 8] = [
         Self::RedisFloor,

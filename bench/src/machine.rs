@@ -1,4 +1,4 @@
-//! What the machine tells of time and of this process.
+//! The machine's figures of time and of this process.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Measures locks beside what they are made of, and beside others: side by side in one run, on servers of its own.
+//! Measures locks beside their parts, and beside other locks: side by side in one run, on servers of its own.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -43,23 +43,23 @@ fn runtime(workers: usize) -> Runtime {
     builder.worker_threads(workers).enable_all().build().expect("a process can have threads")
 }
 
-/// Measures, and stops servers and children however that ends: they go when what measures is dropped.
+/// Measures, and stops servers and children at any end: they go when the measurement is dropped.
 async fn measure_unless_stopped(args: Args) -> ExitCode {
     let mut interrupted = signal(SignalKind::interrupt()).expect("signals can be waited for");
     let mut terminated = signal(SignalKind::terminate()).expect("signals can be waited for");
-    // In a task, like what users do: the runtime's own thread would have to be woken for each reply.
+    // In a task, as in users' programs: the runtime's own thread would have to be woken for each reply.
     let mut measuring = tokio::spawn(measure(args));
     tokio::select! {
         measured = &mut measuring => match measured {
             Ok(()) => return ExitCode::SUCCESS,
-            // What it was is printed already.
+            // The panic is printed already.
             Err(_panicked) => return ExitCode::FAILURE,
         },
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
     }
     measuring.abort();
-    // An error is what was asked for.
+    // The error is the one that stopped the task.
     drop(measuring.await);
     ExitCode::FAILURE
 }

@@ -1,10 +1,10 @@
-//! What is measured, and what many measurements of it say.
+//! The measures, and the spread of many figures of one.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// What is measured.
+/// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Measure {
     pub(crate) name: &'static str,
@@ -53,7 +53,7 @@ impl Measure {
     }
 }
 
-/// What the figures of several rounds have in common.
+/// The spread of the figures of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,

@@ -1,4 +1,4 @@
-//! What came of a contest.
+//! The outcome of a contest.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::contest::Round;
 use crate::measure::{Measure, Spread};
 use crate::target::{Target, Verdict};
 
-/// What came of a contest.
+/// The outcome of a contest.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) scenario: String,

@@ -1,4 +1,4 @@
-//! Says what came of it: as text, as tables for the guide, as data and as plots.
+//! Reports outcomes: as text, as tables for the guide, as data and as plots.
 
 mod markdown;
 mod plot;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::Args;
 use crate::outcome::Outcome;
 
-/// What was measured so far. Written after each scenario, so that what fails later takes nothing with it.
+/// The outcomes so far. Written after each scenario, so that a later failure takes nothing with it.
 pub(crate) struct Report {
     all: All,
     markdown: bool,
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Prints it, and writes what was measured so far.
+    /// Prints it, and writes the outcomes so far.
     pub(crate) fn add(&mut self, outcome: Outcome) {
         if self.markdown {
             println!("{}", markdown::tables(&outcome));

@@ -1,4 +1,4 @@
-//! What can be measured.
+//! The scenarios of the bench.
 
 pub(crate) mod crowd;
 pub(crate) mod hand_over;
@@ -24,7 +24,7 @@ use crate::args::Args;
 use crate::database::Database;
 use crate::outcome::Outcome;
 
-/// What can be measured.
+/// A scenario.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Scenario {
     /// Redis, one task with one key: lock and release.
@@ -35,10 +35,12 @@ pub(crate) enum Scenario {
     RedisHot,
     /// Redis, two processes with one key: from the beginning of a release to the other's lock.
     RedisHandOver,
-    /// Redis, 200 waiters in four processes with one key: what a hand-over costs.
+    /// Redis, 200 waiters in four processes with one key: the cost of a hand-over.
     RedisCrowd,
-    /// Redis, 100,000 leases: what holding them costs.
+    /// Redis, 100,000 leases: the cost of holding them.
     RedisHeld,
+    /// Redis, 1,000,000 leases: what holding them costs.
+    RedisHeldMillion,
     /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
     Quorum,
     /// In memory, one task with one key: lock and release.
@@ -63,7 +65,7 @@ pub(crate) enum Scenario {
     SqliteLock,
     /// SQLite, two processes with one key: from the beginning of a release to the other's lock.
     SqliteHandOver,
-    /// PostgreSQL, MariaDB and SQLite, 10,000 leases: what holding them costs.
+    /// PostgreSQL, MariaDB and SQLite, 10,000 leases: the cost of holding them.
     SqlHeld,
     /// PostgreSQL, MariaDB and SQLite, ten minutes of locks each on keys that come and go: the size of the tables.
     SqlChurn,
@@ -71,7 +73,7 @@ pub(crate) enum Scenario {
     ZookeeperLock,
     /// ZooKeeper, two clients with one key, beside Apache Curator.
     ZookeeperHandOver,
-    /// ZooKeeper, 1,000 leases, beside Apache Curator: what holding them costs.
+    /// ZooKeeper, 1,000 leases, beside Apache Curator: the cost of holding them.
     ZookeeperHeld,
 }
 
@@ -85,6 +87,7 @@ impl Scenario {
             Self::RedisHandOver => vec![hand_over::run(args).await],
             Self::RedisCrowd => vec![crowd::run(args).await],
             Self::RedisHeld => vec![held::run(args).await],
+            Self::RedisHeldMillion => vec![held::run_million(args).await],
             Self::Quorum => quorum::run(args).await,
             Self::Memory => vec![memory::run(args).await],
             Self::EtcdLock => etcd_lock::run(args).await,

@@ -1,4 +1,4 @@
-//! What a Redis server tells of the work that it has.
+//! The figures that a Redis server gives of its work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// What this bench sends to look at the server.
+/// The commands by which this bench looks at the server.
 const OURS: [&str; 3] = ["config", "info", "monitor"];
 
 /// A server, and which of the commands that it counts were sent by clients.
 ///
-/// A server counts what scripts call like what clients send. So which is which is watched once, with `MONITOR`, while
-/// a contestant warms up: that slows the server down.
+/// A server counts commands of scripts like commands of clients. So the bench watches once with `MONITOR`, while a
+/// contestant warms up, to tell them apart: that slows the server down.
 #[derive(Debug)]
 pub(crate) struct Store {
     redis: Arc<Redis>,
     commands: Commands,
 }
 
-/// Commands by who calls them.
+/// Commands by caller.
 #[derive(Debug, Default)]
 struct Commands {
     by_clients: BTreeSet<String>,
@@ -32,7 +32,7 @@ struct Commands {
 /// How many commands a server has run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
-    /// Those that clients sent; `None` if that cannot be told, since scripts call the same ones.
+    /// The commands of clients; `None` if the server does not tell, since scripts call the same ones.
     pub(crate) sent: Option<u64>,
     /// With those that scripts called.
     pub(crate) all: u64,

@@ -1,20 +1,20 @@
-//! What a figure should be.
+//! The targets of figures.
 
 use serde::Serialize;
 
 use crate::contest::Round;
 use crate::measure::{Measure, Spread, show};
 
-/// What a figure of a contestant should be, by itself or beside others of the same round.
+/// The target of a contestant's figure, by itself or beside others of the same round.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    who: &'static str,
+    contestant: &'static str,
     measure: Measure,
     beside: Beside,
     bound: Bound,
 }
 
-/// What a figure is divided by.
+/// The divisor of a figure.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     Nothing,
@@ -22,7 +22,7 @@ enum Beside {
     BestOf(&'static [&'static str]),
 }
 
-/// What is enough.
+/// The bound of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bound {
     AtLeast(f64),
@@ -46,8 +46,8 @@ impl Bound {
 }
 
 impl Target {
-    pub(crate) fn new(who: &'static str, measure: Measure, bound: Bound) -> Self {
-        Self { who, measure, beside: Beside::Nothing, bound }
+    pub(crate) fn new(contestant: &'static str, measure: Measure, bound: Bound) -> Self {
+        Self { contestant, measure, beside: Beside::Nothing, bound }
     }
 
     /// Divides by the same figure of `other`.
@@ -71,15 +71,15 @@ impl Target {
         self
     }
 
-    /// Compares it with what was measured.
+    /// Compares it with the figures of a contest.
     pub(crate) fn verdict(&self, contestants: &[(String, Vec<Round>)]) -> Verdict {
-        let rounds_of = |who: &str| {
-            let found = contestants.iter().find(|(name, _)| name == who);
+        let rounds_of = |contestant: &str| {
+            let found = contestants.iter().find(|(name, _)| name == contestant);
             found.map_or(&[][..], |(_, rounds)| &rounds[..])
         };
-        let own = rounds_of(self.who).iter().enumerate();
+        let own = rounds_of(self.contestant).iter().enumerate();
         let measured = Spread::of(own.filter_map(|(i, round)| {
-            let figure = |who: &str, measure| rounds_of(who).get(i)?.figure(measure);
+            let figure = |contestant: &str, measure| rounds_of(contestant).get(i)?.figure(measure);
             let own = round.figure(self.measure)?;
             match self.beside {
                 Beside::Nothing => Some(own),
@@ -94,10 +94,16 @@ impl Target {
             }
         }));
         let reached = measured.map(|measured| self.bound.holds(measured.median));
-        Verdict { who: self.who, what: self.what(), bound: self.bound.text(), measured, reached }
+        Verdict {
+            contestant: self.contestant,
+            figure: self.figure(),
+            bound: self.bound.text(),
+            measured,
+            reached,
+        }
     }
 
-    fn what(&self) -> String {
+    fn figure(&self) -> String {
         let name = self.measure.heading();
         match self.beside {
             Beside::Nothing => name,
@@ -115,10 +121,10 @@ impl Target {
 /// Whether a target is reached.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
-    pub(crate) who: &'static str,
-    pub(crate) what: String,
+    pub(crate) contestant: &'static str,
+    pub(crate) figure: String,
     pub(crate) bound: String,
-    /// `None` if nobody measured it.
+    /// `None` if no round measured it.
     pub(crate) measured: Option<Spread>,
     /// Whether the median does.
     pub(crate) reached: Option<bool>,

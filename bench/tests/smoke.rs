@@ -1,4 +1,4 @@
-//! The bench runs, and measures all that it says. Of how fast anything is, nothing is said here.
+//! The bench runs, and takes every measure that it promises. These tests say nothing about speed.
 
 use std::fs;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn measured(scenarios: &[&str]) -> Vec<Value> {
     outcomes
 }
 
-/// The figures of all who were measured by this.
+/// The figures of all contestants that have this measure.
 fn figures(outcome: &Value, measure: &str) -> Vec<f64> {
     let all = outcome["figures"].as_array().expect("there are some");
     let of = all.iter().find(|figures| figures["measure"]["name"] == measure);
@@ -64,7 +64,7 @@ fn a_lock_is_measured_beside_all_others() {
 }
 
 #[test]
-fn a_hot_key_is_measured_with_what_the_server_hears_of_it() {
+fn a_hot_key_is_measured_with_the_servers_own_counts() {
     let [hot] = &measured(&["redis-hot"])[..] else { panic!("one was asked for") };
 
     assert_complete(hot, "locks per second");

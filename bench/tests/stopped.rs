@@ -91,7 +91,7 @@ async fn works() {
     tasks.join_all().await;
 }
 
-async fn assert_keeps_nobody_out(url: &str) {
+async fn assert_blocks_no_other(url: &str) {
     let process = Process::start(url);
     let client = client(url).await;
     for _ in 0..STOPS {
@@ -113,11 +113,11 @@ async fn assert_keeps_nobody_out(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_keeps_nobody_out_of_postgres() {
-    assert_keeps_nobody_out(&Postgres::start().await.url()).await;
+async fn a_stopped_process_blocks_no_other_on_postgres() {
+    assert_blocks_no_other(&Postgres::start().await.url()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_process_keeps_nobody_out_of_mariadb() {
-    assert_keeps_nobody_out(&MariaDb::start().await.url()).await;
+async fn a_stopped_process_blocks_no_other_on_mariadb() {
+    assert_blocks_no_other(&MariaDb::start().await.url()).await;
 }

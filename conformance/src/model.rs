@@ -27,12 +27,9 @@ const STEP: Duration = Duration::from_secs(200);
 /// A sequence has so many operations at most, and half as many on average.
 const LONGEST: usize = 84;
 
-/// How many sequences of operations a model tries at most: 12,600 operations, with a standard deviation of 420.
+/// How many sequences of operations a model tries at most. `TestRunner` runs them all or fails, so the model counts no operations itself:
+/// their sum is random, and a bound on it fails at times.
 const SEQUENCES: usize = 300;
-
-/// Operations per sequence that are tried at least. For a fifth of the sequences that is more than five standard deviations below the average:
-/// one run of a model in thirty million has fewer.
-const OPERATIONS: usize = 25;
 
 /// Keys and leases per key. Few, so that operations meet.
 const KEYS: usize = 2;
@@ -149,20 +146,12 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
         Ok((scene, backend, all_kinds))
     })?;
 
-    let sequences = store.rounds(SEQUENCES);
-    let cases = u32::try_from(sequences).expect("they are few");
+    let cases = u32::try_from(store.rounds(SEQUENCES)).expect("they are few");
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let operations = std::cell::Cell::new(0);
     let outcome = TestRunner::new(config).run(&vec(step(all_kinds), 1..LONGEST), |steps| {
-        operations.set(operations.get() + steps.len());
         runtime.block_on(scene.run(Pair::new(&scene, &backend, shares).compare(&steps)))
     });
     outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", store.name));
-    assert!(
-        operations.get() >= OPERATIONS * sequences,
-        "only {} operations were tried",
-        operations.get()
-    );
     Ok(())
 }
 

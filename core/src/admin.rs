@@ -80,6 +80,21 @@ impl Admin {
     /// renewal or deadline. Until then they may go on: a resource that checks fencing tokens
     /// refuses them from [`ForcedRelease::min_token`] on.
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LossReason};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("job")?.lock().await?;
+    /// let forced = client.admin().force_release("job", "its host hangs").await?;
+    /// assert_eq!(forced.ended().len(), 1);
+    /// assert_eq!(guard.lost().await, Some(LossReason::Vanished));
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot do it,

@@ -67,7 +67,7 @@ impl<B: LockBackend> LockClient<B> {
 }
 
 impl<B: LockBackend + ?Sized> LockClient<B> {
-    /// The mutex `key`: one holder at a time, and a second acquisition by the same owner waits like any other.
+    /// The mutex `key`: one holder at a time, which cannot enter again.
     ///
     /// # Errors
     ///
@@ -208,6 +208,23 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// Guards learn of it ([`LossReason::Shutdown`](crate::LossReason::Shutdown)) before their leases are released. Calls that
     /// wait, and all later ones, fail with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient, LossReason};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let job = client.mutex("job")?;
+    /// let guard = job.lock().await?;
+    /// client.shutdown(Duration::from_secs(5)).await?; // on SIGTERM, after the last request
+    /// assert_eq!(guard.lost().await, Some(LossReason::Shutdown));
+    /// assert_eq!(job.lock().await.unwrap_err().kind(), ErrorKind::Closed);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not confirm all releases `within` that time.
@@ -250,6 +267,21 @@ impl<B: LockBackend + ?Sized> fmt::Debug for LockClient<B> {
 }
 
 /// Makes a [`LockClient`] with options of its own.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LockClient, LockOptions};
+///
+/// let client: LockClient = LockClient::builder(MemoryBackend::new())
+///     .options(LockOptions::new().ttl(Duration::from_secs(10)).wait(Duration::from_secs(2)))
+///     .max_waiters(100) // per key, in this process
+///     .long_hold(Duration::from_secs(60))
+///     .build()?
+///     .erase();
+/// # let _ = client;
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Builder<B> {
     backend: B,

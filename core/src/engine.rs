@@ -93,7 +93,7 @@ impl Engine {
     pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
         let key = request.key;
         let call = Call::one(self.upkeep.events(), &self.queue, self.clock(), &request);
-        let locked = call.run(self.while_open(pin!(self.stages(request, &call)))).await;
+        let locked = call.run(self.running(pin!(self.stages(request, &call)))).await;
         let locked = locked.map_err(|error| self.acquiring(error, key));
         call.end(locked.as_ref());
         locked
@@ -113,7 +113,7 @@ impl Engine {
     ) -> Result<Option<Locked<Vec<LockGuard>>>, Error> {
         let (key, wait) = (requests[0].key, requests[0].wait);
         let call = Call::of(self.upkeep.events(), &self.queue, self.clock(), requests);
-        match call.run(self.while_open(pin!(self.stages_for_all(requests, &call)))).await {
+        match call.run(self.running(pin!(self.stages_for_all(requests, &call)))).await {
             Ok(Locked::Held(_)) if !wait.is_over(self.now()) => {
                 call.forget();
                 Ok(None)
@@ -135,7 +135,7 @@ impl Engine {
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
         // 1 reentrancy
-        if !wait.is_once() && runs::keep_out(upkeep, key, share, owner, clock.now()) {
+        if !wait.is_once() && runs::keep_out(upkeep, key, share, owner) {
             let message = "the caller runs under this lock, and would wait for itself";
             return Err(Error::new(ErrorKind::WouldDeadlock, message));
         }
@@ -143,13 +143,14 @@ impl Engine {
         if let Some(owner) = owner {
             let limit = options.reentry_limit;
             let enter = upkeep.holds().enter(key, owner, share, limit, wait, clock);
+            let enter = self.unless_closing(enter);
             match call.queueing(pin!(enter)).await? {
                 None => {
                     let holder = self.queue.last_known(key, clock.now())?;
                     return Ok(Locked::Held(Busy::new(key, holder)));
                 }
                 Some(Entry::Again(hold, term)) => {
-                    call.acquired(&request, hold.number(term), Path::Reentered);
+                    call.acquired(&request, hold.number(term), Path::Reentered, clock.now());
                     return Ok(Locked::Guard(self.guard(hold, term)));
                 }
                 Some(Entry::First(first)) => entering = Some(first),
@@ -163,11 +164,14 @@ impl Engine {
             let turn = self.queue.turn(key, &wish, back.take(), wait, &mut tries, clock);
             let asker = match call.queueing(pin!(turn)).await? {
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
-                // Lost on its way to a caller that was stalled.
-                Next::Guard(guard) if !guard.is_held() => continue,
                 Next::Guard(guard) => {
+                    let now = clock.now();
+                    if guard.held().0.is_over(now) {
+                        // Lost on its way to a caller that was stalled.
+                        continue;
+                    }
                     guard.held().0.taken_over();
-                    call.acquired(&request, guard.token().number(), Path::HandedOver);
+                    call.acquired(&request, guard.token().number(), Path::HandedOver, now);
                     return self.entered(entering, guard);
                 }
                 Next::Ask(asker) => asker,
@@ -178,9 +182,9 @@ impl Engine {
             let request = if once.is_some() { request.but_once() } else { request };
             let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
             let wait_now = request.wait;
-            let acquired =
-                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options, call)
-                    .await;
+            let acquire =
+                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options, call);
+            let acquired = self.unless_closing(acquire).await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -227,8 +231,8 @@ impl Engine {
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let acquired = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options, call);
-        let owed = match acquired.await? {
+        let acquire = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options, call);
+        let owed = match self.unless_closing(acquire).await? {
             Acquired::Granted(owed) => owed,
             Acquired::Held(held) => return Ok(Locked::Held(held)),
         };
@@ -269,7 +273,7 @@ impl Engine {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted);
+        call.acquired(request, hold.number(Term::default()), Path::Granted, self.now());
         watchdog.add(&hold);
         hold
     }
@@ -287,12 +291,18 @@ impl Engine {
     /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
     pub(crate) async fn while_open<T>(
         &self,
+        call: Pin<&mut impl Future<Output = Result<T, Error>>>,
+    ) -> Result<T, Error> {
+        self.running(pin!(self.unless_closing(call))).await
+    }
+
+    /// Runs a call inside a runtime. A shutdown ends it when it is polled next, so its stages see to it that they are.
+    async fn running<T>(
+        &self,
         mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         // A task that locks again and again, and never has to wait, lets others run all the same.
         coop::consume_budget().await;
-        // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the call has to wait.
-        let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
             return Err(closed());
         }
@@ -301,10 +311,26 @@ impl Engine {
             if self.is_closed() {
                 return Poll::Ready(Err(closed()));
             }
-            match call.as_mut().poll(cx) {
-                Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(closed())),
-                outcome @ Poll::Ready(_) => outcome,
-            }
+            call.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    /// Runs a stage that may wait for the store, or for another call, until the client is shut down. The local queue ends its waits by
+    /// itself.
+    async fn unless_closing<T>(
+        &self,
+        stage: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let mut stage = pin!(stage);
+        // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the stage has to wait.
+        let mut closing = pin!(self.closing.notified());
+        if self.is_closed() {
+            return Err(closed());
+        }
+        poll_fn(|cx| match stage.as_mut().poll(cx) {
+            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(closed())),
+            outcome @ Poll::Ready(_) => outcome,
         })
         .await
     }
@@ -336,6 +362,7 @@ impl Engine {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
+        self.queue.close();
         upkeep.ensure_running()?;
         let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
         self.backend().close().await;

@@ -84,7 +84,7 @@ impl MemoryBackend {
             (outcome, machine.changes() != before)
         };
         if changed {
-            op.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
+            op.keys().for_each(|key| self.watches.notify(key.as_str()));
         }
         if let Outcome::WrongType(key) = &outcome {
             let claim = op.claims().iter().find(|claim| claim.key() == key);

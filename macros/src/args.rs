@@ -124,10 +124,10 @@ fn any_time(input: ParseStream<'_>) -> syn::Result<Duration> {
 }
 
 /// A time that must not be zero.
-fn time(input: ParseStream<'_>, what: &str) -> syn::Result<Duration> {
+fn time(input: ParseStream<'_>, name: &str) -> syn::Result<Duration> {
     let (span, time) = literal_time(input)?;
     if time.is_zero() {
-        return Err(Error::new(span, format!("{what} must not be zero")));
+        return Err(Error::new(span, format!("{name} must not be zero")));
     }
     Ok(time)
 }

@@ -3,7 +3,7 @@
 mod belief;
 mod event;
 
-pub use self::event::{Event, What};
+pub use self::event::{Event, EventKind};
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -14,7 +14,7 @@ use self::belief::{Belief, HoldId};
 /// The violations that a verdict tells of; more of the same history say nothing new.
 const TOLD: usize = 5;
 
-/// The events of several processes on one machine, all of which read one clock.
+/// The events of several processes on one machine that read one clock.
 ///
 /// The history of an honest store keeps V1 to V4 and V6 of the [rules](crate). It tells nothing of the waits of callers (V5) and of
 /// leases that are handed over (V7).
@@ -22,12 +22,12 @@ const TOLD: usize = 5;
 /// ```
 /// use std::time::Duration;
 ///
-/// use leasehold_simulation::{Event, History, What};
+/// use leasehold_simulation::{Event, EventKind, History};
 ///
 /// let [second, third] = [2, 3].map(Duration::from_secs);
 /// let enters = |at, process, token| {
-///     let what = What::Entered { key: "job".to_owned(), token, units: 1, limit: 1, deadline: at + second };
-///     Event { at, process, hold: 1, what }
+///     let kind = EventKind::Entered { key: "job".to_owned(), token, units: 1, limit: 1, deadline: at + second };
+///     Event { at, process, hold: 1, kind }
 /// };
 ///
 /// let history = History::new(vec![enters(second, 1, 7), enters(third, 2, 8)]);
@@ -141,7 +141,7 @@ impl Verdict {
             beliefs.iter().map(|belief| (belief.id, belief)).collect();
         let mut last: HashMap<&str, &Belief<'_>> = HashMap::new();
         for event in events {
-            let What::Wrote { accepted } = event.what else { continue };
+            let EventKind::Wrote { accepted } = event.kind else { continue };
             self.writes += 1;
             self.refused += usize::from(!accepted);
             let Some(belief) = beliefs.get(&HoldId::of(event)) else {
@@ -187,14 +187,14 @@ impl Verdict {
         let mut lost = HashSet::new();
         for event in events {
             let (hold, process) = (event.hold, event.process);
-            match event.what {
-                What::Held { .. } if lost.contains(&HoldId::of(event)) => {
+            match event.kind {
+                EventKind::Held { .. } if lost.contains(&HoldId::of(event)) => {
                     self.violate(format!("V4: hold {hold} of process {process} is held again"));
                 }
-                What::Held { deadline } if deadline < event.at => {
+                EventKind::Held { deadline } if deadline < event.at => {
                     self.violate(format!("V4: hold {hold} of process {process} is held too long"));
                 }
-                What::Lost => {
+                EventKind::Lost => {
                     self.losses += 1;
                     lost.insert(HoldId::of(event));
                 }
@@ -207,11 +207,11 @@ impl Verdict {
     fn judge_freedom(&mut self, events: &[Event], within: Duration) {
         let mut keys: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
         for event in events {
-            match &event.what {
-                What::Entered { key, .. } => {
+            match &event.kind {
+                EventKind::Entered { key, .. } => {
                     keys.entry(key).or_default();
                 }
-                What::Freed { key, after } => {
+                EventKind::Freed { key, after } => {
                     keys.insert(key, Some(*after));
                 }
                 _ => {}

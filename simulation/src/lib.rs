@@ -52,7 +52,7 @@ mod history;
 mod report;
 mod shrink;
 
-pub use history::{Event, History, Verdict, What};
+pub use history::{Event, EventKind, History, Verdict};
 pub use incident::{Fault, Incident};
 pub use network::Link;
 pub use report::Report;

@@ -15,7 +15,7 @@ use leasehold_core::clock::Clock;
 use leasehold_core::memory::{MemoryBackend, Outcome};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::clock::DriftingClock;
 use crate::incident::Fault;
@@ -130,7 +130,13 @@ impl Link {
         if world.is_on(Fault::Restart { store }) {
             return None;
         }
-        let outcome = world.apply(store, &request);
+        let outcome = match world.answer_of_follower(store, &request) {
+            Some((outcome, ping)) => {
+                tokio::spawn(self.clone().pass_on(request.clone(), ping));
+                outcome
+            }
+            None => world.apply(store, &request),
+        };
         if let Some(again) = fate.again {
             let is_renewal = matches!(request, Request::Renew(_));
             let repeat = repeat(Arc::clone(world), store, request, again);
@@ -144,6 +150,16 @@ impl Link {
         sleep(fate.back).await;
         let is_cut = world.is_on(Fault::CutReplies { client, store });
         (!fate.is_unheard && !is_cut).then_some(outcome)
+    }
+
+    /// Tells the store of a request that the client's follower has answered.
+    async fn pass_on(self, request: Request, ping: Duration) {
+        let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
+        sleep_until(world.zero() + ping).await;
+        if !world.is_on(Fault::CutRequests { client: *client, store: *store }) {
+            world.admits(*store, &request).await;
+            world.apply(*store, &request);
+        }
     }
 
     /// Sends news of a request that the store has applied.

@@ -38,6 +38,7 @@ pub struct Simulation {
     stores: Stores,
     make_backend: MakeBackend,
     drift: i64,
+    pings: Option<Duration>,
     without: BTreeSet<usize>,
 }
 
@@ -50,6 +51,7 @@ impl Simulation {
             stores: Stores { count: 1, are_members: false },
             make_backend: Arc::new(|links| Arc::new(links[0].clone())),
             drift: Rate::WITHIN,
+            pings: None,
             without: BTreeSet::new(),
         }
     }
@@ -90,6 +92,16 @@ impl Simulation {
     #[must_use]
     pub fn drift(mut self, millionths: u32) -> Self {
         self.drift = millionths.into();
+        self
+    }
+
+    /// Has renewals answered by servers that only follow the store, which hears of them with the next ping, so often.
+    ///
+    /// A follower that [is cut off](crate::Fault::CutRequests) before the ping takes the renewals along that it has answered. A reply is no
+    /// renewal then, and the promises do not hold.
+    #[must_use]
+    pub fn answered_by_followers(mut self, pings: Duration) -> Self {
+        self.pings = Some(pings);
         self
     }
 
@@ -159,7 +171,7 @@ impl Simulation {
         let stores = 0..self.stores.count;
         let stores = stores.map(|store| Store::new(self.rate(Stream::StoreClock(store)))).collect();
         let (weather, reply_limit) = (Weather::draw(rng), REPLY_LIMITS[rng.usize(..2)]);
-        World::new(self.schedule(), incidents, weather, reply_limit, stores)
+        World::new(self.schedule(), incidents, weather, reply_limit, stores, self.pings)
     }
 
     fn rate(&self, stream: Stream) -> Rate {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::LockKey;
 use leasehold_core::admin::Revocation;
+use leasehold_core::backend::Renewal;
 use leasehold_core::memory::Outcome;
 use tokio::time;
 
@@ -29,6 +30,8 @@ pub(crate) struct World {
     pub(crate) judge: Judge,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
+    /// How often followers pass on to a store the renewals that they have answered, if they do.
+    pings: Option<Duration>,
     weather: Mutex<Weather>,
     zero: time::Instant,
     stores: Vec<Store>,
@@ -44,12 +47,14 @@ impl World {
         weather: Weather,
         reply_limit: Duration,
         stores: Vec<Store>,
+        pings: Option<Duration>,
     ) -> Self {
         Self {
             schedule,
             judge: Judge::new(weather.is_calm().then(|| incidents.clone())),
             incidents,
             reply_limit,
+            pings,
             weather: Mutex::new(weather),
             zero: time::Instant::now(),
             stores,
@@ -132,6 +137,24 @@ impl World {
             links.iter().filter(|link| link.store() == store).for_each(|link| link.tell(request));
         }
         outcome
+    }
+
+    /// The reply of a follower, which knows the leases of a store and not how long they last; and when its next ping is.
+    pub(crate) fn answer_of_follower(
+        &self,
+        store: usize,
+        request: &Request,
+    ) -> Option<(Outcome, Duration)> {
+        let (Request::Renew(lease), Some(pings)) = (request, self.pings) else { return None };
+        let look = Request::Inspect(lease.key().clone());
+        let (Outcome::Inspection(found), _) = self.stores[store].apply(&look, self.now()) else {
+            unreachable!("each request has its own outcome")
+        };
+        let fingerprint = lease.id().fingerprint();
+        let is_held = found.holders().iter().any(|holder| holder.fingerprint() == fingerprint);
+        let pings_before = self.now().as_nanos() / pings.as_nanos();
+        let next = pings * u32::try_from(pings_before + 1).expect("a simulation is short");
+        is_held.then_some((Outcome::Renewal(Renewal::Renewed), next))
     }
 
     /// Lets the incidents that are a moment only happen, and has the judge look at all holders as a pause begins.

@@ -1,19 +1,19 @@
-//! The checker of histories finds each lie, and no fault in what is true.
+//! The checker of histories finds each lie, and no fault in a true history.
 
 use std::time::Duration;
 
-use leasehold_simulation::{Event, History, Verdict, What};
+use leasehold_simulation::{Event, EventKind, History, Verdict};
 
 /// Longer than a key may take to be free.
 const TTL: u64 = 100;
 
-fn event(at: u64, process: u32, what: What) -> Event {
-    Event { at: Duration::from_millis(at), process, hold: 1, what }
+fn event(at: u64, process: u32, kind: EventKind) -> Event {
+    Event { at: Duration::from_millis(at), process, hold: 1, kind }
 }
 
 fn enters_for(at: u64, process: u32, token: u64, deadline: u64, limit: u32) -> Event {
     let (key, deadline) = ("job".to_owned(), Duration::from_millis(deadline));
-    event(at, process, What::Entered { key, token, units: 1, limit, deadline })
+    event(at, process, EventKind::Entered { key, token, units: 1, limit, deadline })
 }
 
 fn enters(at: u64, process: u32, token: u64) -> Event {
@@ -21,20 +21,20 @@ fn enters(at: u64, process: u32, token: u64) -> Event {
 }
 
 fn held(at: u64, process: u32, deadline: u64) -> Event {
-    event(at, process, What::Held { deadline: Duration::from_millis(deadline) })
+    event(at, process, EventKind::Held { deadline: Duration::from_millis(deadline) })
 }
 
 fn writes(at: u64, process: u32, accepted: bool) -> Event {
-    event(at, process, What::Wrote { accepted })
+    event(at, process, EventKind::Wrote { accepted })
 }
 
 fn ends(at: u64, process: u32) -> Event {
-    event(at, process, What::Ends)
+    event(at, process, EventKind::Ends)
 }
 
 fn freed(after: u64) -> Event {
     let after = Duration::from_millis(after);
-    event(1_000, 0, What::Freed { key: "job".to_owned(), after })
+    event(1_000, 0, EventKind::Freed { key: "job".to_owned(), after })
 }
 
 fn judged(events: impl Into<Vec<Event>>) -> Verdict {
@@ -59,7 +59,7 @@ fn a_true_history_is_believed() {
         writes(95, 2, true),
         // Paused before its release was sent, and late.
         writes(96, 1, false),
-        event(200, 2, What::Lost),
+        event(200, 2, EventKind::Lost),
         freed(30),
     ]);
 
@@ -71,20 +71,25 @@ fn a_true_history_is_believed() {
 }
 
 #[test]
-fn two_who_believe_at_once_are_found() {
+fn two_holders_at_once_are_found() {
     assert_broken("V1", [enters(0, 1, 7), held(50, 1, 150), enters(40, 2, 8), freed(0)]);
 }
 
 #[test]
 fn a_stopped_process_believes_up_to_its_deadline() {
-    assert_broken("V1", [enters(0, 1, 7), enters(99, 2, 8), event(300, 1, What::Lost), freed(0)]);
-    let verdict = judged([enters(0, 1, 7), enters(100, 2, 8), event(300, 1, What::Lost), freed(0)]);
+    assert_broken(
+        "V1",
+        [enters(0, 1, 7), enters(99, 2, 8), event(300, 1, EventKind::Lost), freed(0)],
+    );
+    let verdict =
+        judged([enters(0, 1, 7), enters(100, 2, 8), event(300, 1, EventKind::Lost), freed(0)]);
     assert!(verdict.violations().is_empty(), "{verdict}");
 }
 
 #[test]
 fn a_killed_process_believes_nothing() {
-    let verdict = judged([enters(0, 1, 7), event(20, 1, What::Killed), enters(20, 2, 8), freed(0)]);
+    let verdict =
+        judged([enters(0, 1, 7), event(20, 1, EventKind::Killed), enters(20, 2, 8), freed(0)]);
 
     assert!(verdict.violations().is_empty(), "{verdict}");
 }
@@ -126,7 +131,10 @@ fn tokens_that_do_not_grow_are_found() {
 
 #[test]
 fn a_loss_that_is_withdrawn_is_found() {
-    assert_broken("V4", [enters(0, 1, 7), event(50, 1, What::Lost), held(60, 1, 99), freed(0)]);
+    assert_broken(
+        "V4",
+        [enters(0, 1, 7), event(50, 1, EventKind::Lost), held(60, 1, 99), freed(0)],
+    );
 }
 
 #[test]

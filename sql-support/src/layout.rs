@@ -102,12 +102,12 @@ impl Default for Layout {
     }
 }
 
-fn checked(what: &str, name: String) -> Result<String, Error> {
+fn checked(option: &str, name: String) -> Result<String, Error> {
     let first = name.bytes().next().unwrap_or(b'0');
     let plain = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
     if !plain || first.is_ascii_digit() || name.len() > Layout::MAX_NAME {
         let message = format!(
-            "{what}: 1 to {} characters of a-z 0-9 _ are possible, and the first is no digit",
+            "{option}: 1 to {} characters of a-z 0-9 _ are possible, and the first is no digit",
             Layout::MAX_NAME
         );
         return Err(Error::new(ErrorKind::Invalid, message));

@@ -145,9 +145,9 @@ impl News {
         }
     }
 
-    /// Passes on what another client's transaction told: `w<key>` or `h<key>`, for [waiters](Concerns::Waiters) or
-    /// [holders](Concerns::Holders) of the key with this encoded name, and then, each after a blank, the tags of the claims that are called. Anything
-    /// else has all look.
+    /// Passes on the notification of another client's transaction: `w<key>` or `h<key>`, for [waiters](Concerns::Waiters) or
+    /// [holders](Concerns::Holders) of the key with this encoded name, and then, each after a blank, the tags of the called claims. Any
+    /// other text makes all of them look.
     pub fn heard(&self, text: &str) {
         let mut words = text.split(' ');
         let key = words.next().unwrap_or_default();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_and_holders_hear_what_concerns_them() {
+    fn waiters_and_holders_hear_their_own_news() {
         let (news, claim) = (News::new(), claim());
         let mut waiter = news.watch(claim.key());
         let mut holder = news.watch_lease(claim.lease());

@@ -1,4 +1,4 @@
-//! The forms of functions that may be annotated. Most tests are that they compile.
+//! The forms of functions that may be annotated. Most of these tests check that they compile.
 
 use std::cell::Cell;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The page on observability lists all events, spans and metrics, and no others; none has secrets.
+//! The page on observability lists all events and metrics, and nothing else; none of them has secrets.
 
 mod capture;
 mod documents;

@@ -61,7 +61,7 @@ async fn shows_every_documented_metric_and_no_other() {
     let of_page = rows("Metrics").into_iter();
     let documented = of_page.map(|row| (row[0].clone(), (row[1].clone(), set(&row[3])))).collect();
     assert_eq!(self::metrics(&page), documented);
-    // Nothing waits any more, and a lock that was lost or released is not held.
+    // Nothing waits any more, and lost or released leases are not held.
     for gauge in ["leasehold_waiting", "leasehold_held"] {
         let series = format!("{gauge}{{store=\"memory\",key=\"job\",kind=\"mutex\"}} 0\n");
         assert!(page.contains(&series), "{page}");

@@ -13,6 +13,7 @@ use super::hook::{Hook, put};
 use super::look::{queues, revision};
 use super::position::Position;
 use super::{EtcdBackend, context};
+use crate::entry::{SPARE_TOKENS, token};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
@@ -232,8 +233,9 @@ impl EtcdBackend {
             None => {}
         }
         self.news.granted(&self.connection, lease, position.key(asked), revision);
-        let token = u64::try_from(revision).ok().and_then(NonZeroU64::new);
-        let grant = Grant::new(token.ok_or_else(super::look::senseless)?);
+        let token = NonZeroU64::new(token(revision)).ok_or_else(super::look::senseless)?;
+        let spare = asked.claim.spare_tokens().min(SPARE_TOKENS);
+        let grant = Grant::new(token).with_spare_tokens(spare);
         Ok(match hook {
             Hook::Session(session) => {
                 let good_for = session.good_until().since(sent_at);

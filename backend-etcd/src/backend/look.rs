@@ -12,7 +12,7 @@ use leasehold_core::backend::{Claim, Contention, KeyPage, Lease};
 use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 
 use super::EtcdBackend;
-use crate::entry::Entry;
+use crate::entry::{Entry, SPARE_TOKENS, token};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
 use crate::queue::Queue;
@@ -125,7 +125,7 @@ impl EtcdBackend {
         let waiting = u64::try_from(queue.waiters().count()).unwrap_or(u64::MAX);
         let waiters = queue.waiters().take(LISTED).map(Entry::waiter).collect();
         let inspection = Inspection::free()
-            .with_last_token(u64::try_from(newest).ok())
+            .with_last_token(Some(token(newest) + u64::from(SPARE_TOKENS)))
             .with_queue(waiting, waiters);
         let holders = holders.into_iter().map(|holder| described(holder, &left));
         Ok(holders.fold(inspection, Inspection::with_holder))

@@ -182,7 +182,7 @@ impl EtcdBackend {
                 failures += 1;
                 continue;
             }
-            let number = u64::try_from(revision(&reply)?).unwrap_or_default();
+            let number = entry::token(revision(&reply)?);
             let ended = together.iter().map(|holder| described(holder, &left));
             let so_far = mem::take(forced).with_min_token(number);
             *forced = ended.fold(so_far, ForcedRelease::with_ended);

@@ -11,7 +11,7 @@ use zookeeper_client::Stat;
 use super::ZooKeeperBackend;
 use super::relocate::{Guard, Made, Move};
 use crate::entry::{self, SHIFT, token};
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::layout::tag;
 use crate::name::{Name, State};
 use crate::queue::{Queue, Verdict};
@@ -173,8 +173,9 @@ impl ZooKeeperBackend {
             Some(_) => Guard::Unpassed(queue.version),
         };
         let data = &entry::held(&lease);
-        let step = Move { from: own, to: &to, state: State::Held, data, guard, is_touched: false };
-        let moved = self.relocate(&lease, &hook, step).await?;
+        let (lease, state) = (&lease, State::Held);
+        let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
+        let moved = self.relocate(&hook, step).await?;
         self.granted(trial, &hook, queue, &to, &moved).await
     }
 
@@ -198,7 +199,7 @@ impl ZooKeeperBackend {
         }
         self.claims.renew(lease, trial.sent_at);
         self.news.holds(lease, self.layout.node(claim.key(), &own.text));
-        let number = NonZeroU64::new(token(stat.czxid)).ok_or_else(senseless)?;
+        let number = NonZeroU64::new(token(stat.czxid)).ok_or_else(error::senseless)?;
         let spare = claim.spare_tokens().min((1 << SHIFT) - 1);
         let grant = Grant::new(number).with_spare_tokens(spare);
         let good_for = hook.good_until.since(trial.sent_at);
@@ -221,9 +222,4 @@ impl ZooKeeperBackend {
 fn other_kind(claim: &Claim) -> Failure {
     let message = "it is held as a lock of another kind";
     Failure::Final(Error::new(ErrorKind::WrongType, message).with_key(claim.key()))
-}
-
-fn senseless() -> Failure {
-    let message = "the reply makes no sense, outcome unknown";
-    Failure::Final(Error::new(ErrorKind::Unexpected, message))
 }

@@ -32,8 +32,8 @@ impl ZooKeeperBackend {
         if to != *own || known.is_none_or(|session| session.id != hook.id()) {
             let data = &entry::queued(&self.waiting_lease(claim));
             let (state, guard) = (State::Queued, Guard::None);
-            let step = Move { from: own, to: &to, state, data, guard, is_touched: false };
-            if let Err(failure) = self.relocate(lease, &hook, step).await {
+            let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
+            if let Err(failure) = self.relocate(&hook, step).await {
                 return Err(match failure {
                     Failure::Unknown(_) => failure.after("it stands in line"),
                     failure => failure,

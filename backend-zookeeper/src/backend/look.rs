@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use leasehold_core::LockKey;
 use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{Contention, KeyPage};
+use zookeeper_client::{Error as ClientError, MultiReadResult};
 
 use super::ZooKeeperBackend;
 use crate::connection::Link;
@@ -15,13 +16,16 @@ use crate::layout;
 use crate::name::Name;
 use crate::queue::Queue;
 
+/// How many nodes one request reads: servers refuse requests of more than a mebibyte, and the paths of so many take less than half of that.
+pub(super) const NODES_PER_REQUEST: usize = 256;
+
 /// How many locks one page of a list looks at.
 const LOCKS_PER_PAGE: usize = 256;
 
 /// How many waiters an inspection lists: more than fit on a screen, and a short reply.
 const LISTED: usize = 128;
 
-/// Of how many holders an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many.
+/// How many holders a refused attempt reads, to tell how long they last. That is a hint, and a semaphore may have many holders.
 const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {
@@ -64,11 +68,10 @@ impl ZooKeeperBackend {
         names: impl IntoIterator<Item = &Name>,
     ) -> Result<Vec<Entry>, Failure> {
         let link = self.servers.main().await?;
-        let nodes = names.into_iter().map(|name| (name, self.layout.node(key, &name.text)));
-        let nodes: Vec<(&Name, String)> = nodes.collect();
-        let entries = join_all(nodes.iter().map(|(name, node)| read(&link, name, node))).await;
+        let nodes = names.into_iter().map(|name| (name.clone(), self.layout.node(key, &name.text)));
+        let entries = read(&link, nodes.collect()).await.map_err(Failure::of_a_look)?;
         let found: Result<Vec<_>, Failure> = entries.into_iter().collect();
-        Ok(found.map_err(Failure::of_a_look)?.into_iter().flatten().collect())
+        Ok(found?.into_iter().flatten().collect())
     }
 
     /// Tells of a holder that is in the way of the claim with this entry; of none, if that cannot be found out.
@@ -138,19 +141,29 @@ impl ZooKeeperBackend {
     }
 }
 
-/// Asks when it is called, and takes the reply when it is polled.
-pub(super) fn read<'a>(
-    link: &'a Link,
-    name: &'a Name,
-    node: &str,
-) -> impl Future<Output = Result<Option<Entry>, Failure>> + use<'a> {
-    let reply = link.client().get_data(node);
-    async move {
-        match link.reply(reply).await {
-            Ok((data, stat)) => Ok(Some(Entry::new(name.clone(), data, stat))),
-            Err(failure) if failure.is_absence() => Ok(None),
-            Err(failure) => Err(failure),
-        }
+/// Reads nodes with these names and paths, in few requests. Each has an outcome of its own: its entry, or none if there is no such node.
+pub(super) async fn read(
+    link: &Link,
+    nodes: Vec<(Name, String)>,
+) -> Result<Vec<Result<Option<Entry>, Failure>>, Failure> {
+    let requests = nodes.chunks(NODES_PER_REQUEST).map(|some| {
+        let mut reader = link.client().new_multi_reader();
+        let added = some.iter().try_for_each(|(_, node)| reader.add_get_data(node));
+        // The request leaves now, and its reply is taken later.
+        added.map(|()| link.reply(reader.commit())).map_err(error::request)
+    });
+    let requests: Result<Vec<_>, Failure> = requests.collect();
+    let replies: Result<Vec<_>, Failure> = join_all(requests?).await.into_iter().collect();
+    let results = replies?.into_iter().flatten();
+    Ok(nodes.into_iter().zip(results).map(|((name, _), result)| entry(name, result)).collect())
+}
+
+fn entry(name: Name, result: MultiReadResult) -> Result<Option<Entry>, Failure> {
+    match result {
+        MultiReadResult::Data { data, stat } => Ok(Some(Entry::new(name, data, stat))),
+        MultiReadResult::Error { err: ClientError::NoNode } => Ok(None),
+        MultiReadResult::Error { err } => Err(error::request(err)),
+        _ => Err(error::senseless()),
     }
 }
 

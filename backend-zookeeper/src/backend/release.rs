@@ -26,7 +26,7 @@ impl ZooKeeperBackend {
     }
 
     async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
-        if let Some(known) = self.claims.find(lease).filter(|known| !known.in_doubt)
+        if let Some(known) = self.claims.find(lease).filter(|known| known.in_doubt.is_none())
             && let Some(name) = known.name
             && self.drop_node(lease, &name).await?
         {

@@ -2,7 +2,7 @@
 
 use leasehold_core::backend::{Lease, Tenure};
 use leasehold_core::{Error, ErrorKind, LockKey};
-use zookeeper_client::{CreateMode, MultiWriteResult, Stat};
+use zookeeper_client::{CreateMode, MultiWriteResult, MultiWriter, Stat};
 
 use super::ZooKeeperBackend;
 use super::release::unknown;
@@ -25,6 +25,8 @@ pub(super) enum Guard {
 
 /// How a node is moved.
 pub(super) struct Move<'a> {
+    /// As it is to be from then on.
+    pub(super) lease: &'a Lease,
     pub(super) from: &'a Name,
     pub(super) to: &'a Name,
     pub(super) state: State,
@@ -52,9 +54,10 @@ impl ZooKeeperBackend {
 
     /// Makes sure that no earlier request to create the node of a lease comes any more.
     pub(super) async fn settle(&self, lease: &Lease) -> Result<(), Failure> {
-        let known = self.claims.find(lease).filter(|known| known.in_doubt);
-        if let Some(session) = known.and_then(|known| known.session) {
-            self.sessions.settle(&self.servers, &session).await?;
+        let known = self.claims.find(lease);
+        let doubt = known.and_then(|known| Some((known.in_doubt?, known.session?)));
+        if let Some((sent_at, session)) = doubt {
+            self.sessions.settle(&self.servers, &session, sent_at).await?;
             if lease.tenure() == Tenure::Fixed {
                 session.close().await;
             }
@@ -91,7 +94,7 @@ impl ZooKeeperBackend {
         let (node, lock) = (self.layout.node(lease.key(), &head), self.layout.lock(lease.key()));
         let (link, client) = (&hook.link, hook.link.client());
         let options = CreateMode::EphemeralSequential.with_acls(self.servers.config().acls());
-        self.claims.sends(lease, &hook.session);
+        self.claims.sends(lease, &hook.session, self.clock.now());
         let (create, look) = (client.create(&node, data, &options), client.get_children(&lock));
         let (created, looked) = tokio::join!(link.reply(create), link.reply(look));
         let (stat, number) = match created {
@@ -136,42 +139,9 @@ impl ZooKeeperBackend {
     }
 
     /// Moves the node of a lease to a session, perhaps under another name, with the same number: one atomic step.
-    pub(super) async fn relocate(
-        &self,
-        lease: &Lease,
-        hook: &Hook,
-        step: Move<'_>,
-    ) -> Result<Stat, Failure> {
-        let Move { from, to, state, data, guard, is_touched } = step;
-        let (lock, key) = (self.layout.lock(lease.key()), lease.key());
-        let (before, node) = (self.layout.node(key, &from.text), self.layout.node(key, &to.text));
-        let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
-        let writing = || {
-            let mut multi = hook.link.client().new_multi_writer();
-            match guard {
-                Guard::None => {}
-                Guard::Unpassed(version) => multi.add_check_version(&lock, version)?,
-                Guard::Passes(version) => multi.add_set_data(&lock, b"", Some(version))?,
-            }
-            multi.add_delete(&before, None)?;
-            multi.add_create(&node, data, &options)?;
-            if is_touched {
-                multi.add_set_data(&node, data, None)?;
-            }
-            self.claims.sends(lease, &hook.session);
-            Ok(multi.commit())
-        };
-        let writing = writing().map_err(crate::error::request)?;
-        let written = match hook.link.reply(writing).await {
-            Ok(written) => written,
-            Err(failure) => {
-                if !matches!(failure, Failure::Unknown(_)) {
-                    self.claims.settle(lease);
-                }
-                return Err(failure);
-            }
-        };
-        self.claims.lies(lease, &to.text, state, &hook.session);
+    pub(super) async fn relocate(&self, hook: &Hook, step: Move<'_>) -> Result<Stat, Failure> {
+        let node = self.layout.node(step.lease.key(), &step.to.text);
+        let written = self.relocate_all(hook, &[step]).await?;
         let stat = written.into_iter().find_map(|result| match result {
             MultiWriteResult::Create { stat, .. } => Some(stat),
             _ => None,
@@ -185,6 +155,52 @@ impl ZooKeeperBackend {
                 looked.ok_or(Failure::Mismatch(zookeeper_client::Error::NoNode))
             }
         }
+    }
+
+    /// Moves several nodes in one step: all of them or none.
+    pub(super) async fn relocate_all(
+        &self,
+        hook: &Hook,
+        steps: &[Move<'_>],
+    ) -> Result<Vec<MultiWriteResult>, Failure> {
+        let mut multi = hook.link.client().new_multi_writer();
+        let added = steps.iter().try_for_each(|step| self.add_move(&mut multi, step));
+        added.map_err(crate::error::request)?;
+        let now = self.clock.now();
+        for step in steps {
+            self.claims.sends(step.lease, &hook.session, now);
+        }
+        let written = hook.link.reply(multi.commit()).await;
+        for Move { lease, to, state, .. } in steps {
+            match &written {
+                Ok(_) => self.claims.lies(lease, &to.text, *state, &hook.session),
+                Err(Failure::Unknown(_)) => {}
+                Err(_) => self.claims.settle(lease),
+            }
+        }
+        written
+    }
+
+    fn add_move(
+        &self,
+        multi: &mut MultiWriter<'_>,
+        step: &Move<'_>,
+    ) -> Result<(), zookeeper_client::Error> {
+        let Move { lease, from, to, data, .. } = step;
+        let (lock, key) = (self.layout.lock(lease.key()), lease.key());
+        let (before, node) = (self.layout.node(key, &from.text), self.layout.node(key, &to.text));
+        match step.guard {
+            Guard::None => {}
+            Guard::Unpassed(version) => multi.add_check_version(&lock, version)?,
+            Guard::Passes(version) => multi.add_set_data(&lock, b"", Some(version))?,
+        }
+        let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
+        multi.add_delete(&before, None)?;
+        multi.add_create(&node, data, &options)?;
+        if step.is_touched {
+            multi.add_set_data(&node, data, None)?;
+        }
+        Ok(())
     }
 
     /// Deletes a node of ours; `false` if it is not there.

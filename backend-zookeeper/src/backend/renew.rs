@@ -1,12 +1,11 @@
 //! Renewing leases.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::Error;
 use leasehold_core::backend::{Lease, Operation, Renewal, Tenure};
-use leasehold_core::clock::Instant;
 
 use super::look::read;
 use super::relocate::{Guard, Move};
@@ -20,6 +19,19 @@ use crate::session::{Hook, Use};
 /// How often others may change a node of ours under our hands.
 const MAX_TRIES: usize = 4;
 
+/// How many nodes one request moves: servers refuse requests of more than a mebibyte, and so many take less than two thirds of that.
+const MOVES_PER_REQUEST: usize = 128;
+
+/// A lease, and its place in the caller's list.
+type Numbered<'a> = (usize, &'a Lease);
+
+/// The node of a lease as one look has shown it.
+struct Look {
+    /// Its name, as far as it is known.
+    name: Option<Name>,
+    found: Result<Option<Entry>, Failure>,
+}
+
 impl ZooKeeperBackend {
     /// Connects to the sessions of those leases, and then makes sure that the leases are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
@@ -27,32 +39,65 @@ impl ZooKeeperBackend {
         self.doubt_strays(now);
         // That may connect to sessions again, which waits for their users.
         let settled = join_all(leases.iter().map(|lease| self.settle(lease))).await;
-        let hooks = self.renewed_hooks(leases).await;
-        let renewed = leases.iter().zip(settled).map(async |(lease, settled)| {
-            settled.map_err(|failure| context(failure, Operation::Renew, lease.key()))?;
-            let hook = match hooks.get(&lease.ttl()) {
-                Some(Err(error)) if lease.tenure() == Tenure::Kept => {
-                    return Err(repeated(error, lease));
-                }
-                Some(Ok(hook)) if lease.tenure() == Tenure::Kept => Some(hook),
-                _ => None,
-            };
-            let renewed = self.renew_one(lease, hook, now).await;
+        let (mut renewed, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
+        let mut together: BTreeMap<Duration, Vec<Numbered<'_>>> = BTreeMap::new();
+        for (i, (lease, settled)) in leases.iter().zip(settled).enumerate() {
+            match (settled, lease.tenure()) {
+                (Err(failure), _) => renewed.push((i, Err(failure))),
+                (Ok(()), Tenure::Kept) => together.entry(lease.ttl()).or_default().push((i, lease)),
+                (Ok(()), Tenure::Fixed) => alone.push((i, lease)),
+            }
+        }
+        let together = together.into_iter().map(|(ttl, leases)| self.renew_together(ttl, leases));
+        let alone = alone.into_iter().map(async |(i, lease)| (i, self.renew_alone(lease).await));
+        let (together, alone) = join(join_all(together), join_all(alone)).await;
+        renewed.extend(together.into_iter().flatten().chain(alone));
+        renewed.sort_unstable_by_key(|(i, _)| *i);
+        let renewed = leases.iter().zip(renewed).map(|(lease, (_, renewed))| {
+            if let Ok(Renewal::Renewed | Renewal::RevocationRequested) = renewed {
+                self.claims.renew(lease, now);
+            }
             renewed.map_err(|failure| context(failure, Operation::Renew, lease.key()))
         });
-        join_all(renewed).await
+        renewed.collect()
     }
 
-    /// The sessions of those that are kept, by TTL.
-    async fn renewed_hooks(&self, leases: &[Lease]) -> HashMap<Duration, Result<Hook, Error>> {
-        let kept = leases.iter().filter(|lease| lease.tenure() == Tenure::Kept);
-        let mut ttls: Vec<_> = kept.map(Lease::ttl).collect();
-        ttls.sort_unstable();
-        ttls.dedup();
-        let renewed = ttls
-            .into_iter()
-            .map(async |ttl| (ttl, self.renewed_hook(ttl).await.map_err(Failure::into_error)));
-        join_all(renewed).await.into_iter().collect()
+    /// Renews a lease with a new session of its own.
+    async fn renew_alone(&self, lease: &Lease) -> Result<Renewal, Failure> {
+        let hook = self.sessions.own(&self.servers, lease.ttl()).await?;
+        let look = self.look_again(lease, &hook, self.known_name(lease)).await;
+        let renewed = self.renew_at(lease, &hook, look).await;
+        hook.session.close().await;
+        renewed
+    }
+
+    /// Renews leases of one TTL, which share a session: a few requests for hundreds of them.
+    async fn renew_together(
+        &self,
+        ttl: Duration,
+        leases: Vec<Numbered<'_>>,
+    ) -> Vec<(usize, Result<Renewal, Failure>)> {
+        let looked = async {
+            let hook = self.renewed_hook(ttl).await?;
+            let mut looks = self.look(&hook, &leases).await?;
+            if self.move_all(&hook, &leases, &looks).await? {
+                looks = self.look(&hook, &leases).await?;
+            }
+            Ok((hook, looks))
+        };
+        let (hook, looks) = match looked.await {
+            Ok(looked) => looked,
+            Err(failure) => {
+                let error = Failure::into_error(failure);
+                let failed =
+                    leases.iter().map(|(i, _)| (*i, Err(Failure::Final(error.repeated()))));
+                return failed.collect();
+            }
+        };
+        let renewing = leases.into_iter().zip(looks);
+        let renewing =
+            renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
+        join_all(renewing).await
     }
 
     /// The session of those with this TTL, on a server that has all that the leader has now.
@@ -62,47 +107,78 @@ impl ZooKeeperBackend {
         Ok(hook)
     }
 
-    async fn renew_one(
-        &self,
-        lease: &Lease,
-        hook: Option<&Hook>,
-        now: Instant,
-    ) -> Result<Renewal, Failure> {
-        let own;
-        let hook = match hook {
-            Some(hook) => hook,
-            None => {
-                own = self.sessions.own(&self.servers, lease.ttl()).await?;
-                &own
-            }
-        };
-        let renewed = self.renew_at(lease, hook).await;
-        if lease.tenure() == Tenure::Fixed {
-            hook.session.close().await;
-        }
-        if let Ok(Renewal::Renewed | Renewal::RevocationRequested) = renewed {
-            self.claims.renew(lease, now);
-        }
-        renewed
+    /// Reads the nodes of those leases.
+    async fn look(&self, hook: &Hook, leases: &[Numbered<'_>]) -> Result<Vec<Look>, Failure> {
+        let names: Vec<_> = leases.iter().map(|(_, lease)| self.known_name(lease)).collect();
+        let known = leases.iter().zip(&names).filter_map(|((_, lease), name)| {
+            let name = name.as_ref()?;
+            Some((name.clone(), self.layout.node(lease.key(), &name.text)))
+        });
+        let found = read(&hook.link, known.collect()).await.map_err(Failure::of_a_look)?;
+        let mut found = found.into_iter();
+        let looks = names.into_iter().map(|name| {
+            let found = name.as_ref().and_then(|_| found.next()).unwrap_or(Ok(None));
+            Look { name, found }
+        });
+        Ok(looks.collect())
     }
 
-    async fn renew_at(&self, lease: &Lease, hook: &Hook) -> Result<Renewal, Failure> {
-        let known = self.claims.find(lease).and_then(|known| Name::read(&known.name?));
-        let mut name = known;
+    /// Reads the node of a lease that has this name, if any.
+    async fn look_again(&self, lease: &Lease, hook: &Hook, name: Option<Name>) -> Look {
+        let nodes =
+            name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
+        let found = match read(&hook.link, nodes.collect()).await {
+            Ok(mut found) => found.pop().unwrap_or(Ok(None)),
+            Err(failure) => Err(failure.of_a_look()),
+        };
+        Look { name, found }
+    }
+
+    fn known_name(&self, lease: &Lease) -> Option<Name> {
+        self.claims.find(lease).and_then(|known| Name::read(&known.name?))
+    }
+
+    /// Moves those that hang on another session to this one, some at a time; `false` if there are none.
+    ///
+    /// Where one of some has just gone or changed, none of them is moved.
+    async fn move_all(
+        &self,
+        hook: &Hook,
+        leases: &[Numbered<'_>],
+        looks: &[Look],
+    ) -> Result<bool, Failure> {
+        let strays = leases.iter().zip(looks).filter_map(|((_, lease), look)| {
+            let entry = look.found.as_ref().ok()?.as_ref()?;
+            let is_stray = !entry.is_queued() && entry.stat.ephemeral_owner != hook.id();
+            (is_stray && !entry.is_touched()).then(|| Moving::new(lease, entry))
+        });
+        let strays: Vec<_> = strays.collect();
+        for some in strays.chunks(MOVES_PER_REQUEST) {
+            let steps: Vec<_> = some.iter().map(Moving::step).collect();
+            match self.relocate_all(hook, &steps).await {
+                Ok(_) => some.iter().for_each(|moved| self.watch_moved(moved)),
+                // The next step moves each lease by itself.
+                Err(Failure::Mismatch(_) | Failure::Final(_)) => {}
+                Err(failure) => return Err(not_gone(failure)),
+            }
+        }
+        Ok(!strays.is_empty())
+    }
+
+    async fn renew_at(
+        &self,
+        lease: &Lease,
+        hook: &Hook,
+        mut look: Look,
+    ) -> Result<Renewal, Failure> {
         for _ in 0..MAX_TRIES {
-            let found = match &name {
-                Some(name) => {
-                    let node = self.layout.node(lease.key(), &name.text);
-                    read(&hook.link, name, &node).await.map_err(Failure::of_a_look)?
-                }
-                None => None,
-            };
-            let Some(entry) = found.filter(|entry| !entry.is_queued()) else {
+            let Look { name, found } = look;
+            let Some(entry) = found?.filter(|entry| !entry.is_queued()) else {
                 // It lies elsewhere if another client asked for it, too.
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);
                 if let Some(elsewhere) = elsewhere.filter(|it| Some(*it) != name.as_ref()) {
-                    name = Some(elsewhere.clone());
+                    look = self.look_again(lease, hook, Some(elsewhere.clone())).await;
                     continue;
                 }
                 if queue.entry(&tag).is_none() {
@@ -117,9 +193,8 @@ impl ZooKeeperBackend {
             match self.renew_entry(lease, hook, &entry).await {
                 Ok(()) if is_asked => return Ok(Renewal::RevocationRequested),
                 Ok(()) => return Ok(Renewal::Renewed),
-                Err(Failure::Mismatch(_)) => {}
-                Err(Failure::SessionGone(error)) => return Err(Failure::ServerDown(error)),
-                Err(failure) => return Err(failure),
+                Err(Failure::Mismatch(_)) => look = self.look_again(lease, hook, name).await,
+                Err(failure) => return Err(not_gone(failure)),
             }
         }
         Err(Failure::Mismatch(zookeeper_client::Error::BadVersion))
@@ -127,23 +202,24 @@ impl ZooKeeperBackend {
 
     /// Puts a lease in force on a session. Nothing is written if it is in force there already.
     async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
-        let lease = lease.clone().with_share(lease.share().capped_by(entry.name.share));
-        let to = entry.name.changed(lease.share(), State::Held);
-        if to != entry.name || entry.stat.ephemeral_owner != hook.id() {
-            let (from, data, is_touched) = (&entry.name, &entry.moved(&lease), entry.is_touched());
-            let (state, guard) = (State::Held, Guard::None);
-            let step = Move { from, to: &to, state, data, guard, is_touched };
-            self.relocate(&lease, hook, step).await?;
-            self.news.holds(&lease, self.layout.node(lease.key(), &to.text));
+        let moving = Moving::new(lease, entry);
+        if moving.to != entry.name || entry.stat.ephemeral_owner != hook.id() {
+            self.relocate(hook, moving.step()).await?;
+            self.watch_moved(&moving);
             return Ok(());
         }
-        let data = entry.renewed(&lease);
+        let data = entry.renewed(&moving.lease);
         if data != entry.data && !entry.is_asked_by_curator() {
             let node = self.layout.node(lease.key(), &entry.name.text);
             let version = Some(entry.stat.version);
             hook.link.reply(hook.link.client().set_data(&node, &data, version)).await?;
         }
         Ok(())
+    }
+
+    fn watch_moved(&self, moved: &Moving<'_>) {
+        let node = self.layout.node(moved.lease.key(), &moved.to.text);
+        self.news.holds(&moved.lease, node);
     }
 
     /// Whether the holder is asked to finish. A request writes its data anew.
@@ -157,7 +233,33 @@ impl ZooKeeperBackend {
     }
 }
 
-/// The failure of a request for several leases, for one of them.
-fn repeated(error: &Error, lease: &Lease) -> Error {
-    context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
+/// A holder on its way to another session.
+struct Moving<'a> {
+    /// As it is to be from then on.
+    lease: Lease,
+    from: &'a Entry,
+    to: Name,
+    data: Vec<u8>,
+}
+
+impl<'a> Moving<'a> {
+    fn new(lease: &Lease, from: &'a Entry) -> Self {
+        let lease = lease.clone().with_share(lease.share().capped_by(from.name.share));
+        let to = from.name.changed(lease.share(), State::Held);
+        Self { data: from.moved(&lease), lease, from, to }
+    }
+
+    fn step(&self) -> Move<'_> {
+        let Self { lease, from, to, data } = self;
+        let (state, guard, is_touched) = (State::Held, Guard::None, from.is_touched());
+        Move { lease, from: &from.name, to, state, data, guard, is_touched }
+    }
+}
+
+/// The session was renewed just before: its end is that of the server's knowledge, and no proof that the leases are gone.
+fn not_gone(failure: Failure) -> Failure {
+    match failure {
+        Failure::SessionGone(error) => Failure::ServerDown(error),
+        failure => failure,
+    }
 }

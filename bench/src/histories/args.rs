@@ -6,7 +6,7 @@ use clap::Parser;
 
 use crate::store::Kind;
 
-/// Judges what processes believe that lock, work, are stopped and are killed, on stores that it starts itself.
+/// Judges the beliefs of processes that lock, work, are stopped and are killed, on stores that it starts itself.
 ///
 /// It fails if a history breaks a promise.
 #[derive(Debug, Parser)]

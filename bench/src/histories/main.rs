@@ -1,4 +1,4 @@
-//! Records what processes believe that lock, work, are stopped and are killed on one store, and judges that.
+//! Records the beliefs of processes that lock, work, are stopped and are killed on one store, and judges them.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use leasehold_simulation::{Event, History, What};
+use leasehold_simulation::{Event, EventKind, History};
 
 use crate::now;
 
@@ -32,18 +32,18 @@ impl Record {
         *fence = token.max(*fence);
         // Read with the state locked: writes are recorded in the order in which the resource receives them.
         let at = now();
-        state.events.push(Event { at, process, hold, what: What::Wrote { accepted } });
+        state.events.push(Event { at, process, hold, kind: EventKind::Wrote { accepted } });
     }
 
     /// Records that a process is killed, at `at` or later.
     pub(crate) fn killed(&self, process: u32, at: Duration) {
-        self.add(Event { at, process, hold: 0, what: What::Killed });
+        self.add(Event { at, process, hold: 0, kind: EventKind::Killed });
     }
 
     /// Records that a key was free so long after all processes had ended.
     pub(crate) fn freed(&self, key: &str, after: Duration) {
-        let what = What::Freed { key: key.to_owned(), after };
-        self.add(Event { at: now(), process: 0, hold: 0, what });
+        let kind = EventKind::Freed { key: key.to_owned(), after };
+        self.add(Event { at: now(), process: 0, hold: 0, kind });
     }
 
     pub(crate) fn history(&self) -> History {

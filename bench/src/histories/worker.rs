@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions, RenewalMode};
-use leasehold_simulation::What;
+use leasehold_simulation::EventKind;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -69,9 +69,10 @@ impl Key {
     }
 }
 
-/// Does what a plan says until it is killed.
+/// Runs a plan until it is killed.
 pub(crate) async fn run(plan: &str) -> ExitCode {
-    let plan: Plan = serde_json::from_str(plan).expect("parents ask for what there is");
+    let plan: Plan =
+        serde_json::from_str(plan).expect("parents and children share the type of plans");
     let client = client(&plan.url, plan.ttl).await;
     let teller = Arc::new(Teller::new(plan.process));
     let mut tasks = JoinSet::new();
@@ -137,7 +138,7 @@ impl<'a> Held<'a> {
             return None;
         }
         let hold = worker.teller.next_hold();
-        let entered = What::Entered {
+        let entered = EventKind::Entered {
             key: key.name.to_owned(),
             token: guard.token().number(),
             units: guard.units(),
@@ -174,8 +175,8 @@ impl<'a> Held<'a> {
         let at = now();
         let is_held = self.guard.is_held();
         let deadline = since_boot(self.guard.deadline());
-        let what = if is_held { What::Held { deadline } } else { What::Lost };
-        self.worker.teller.tell(at, self.hold, what);
+        let kind = if is_held { EventKind::Held { deadline } } else { EventKind::Lost };
+        self.worker.teller.tell(at, self.hold, kind);
         is_held
     }
 
@@ -185,7 +186,7 @@ impl<'a> Held<'a> {
             std::mem::forget(self.guard);
             return;
         }
-        self.worker.teller.tell(now(), self.hold, What::Ends);
+        self.worker.teller.tell(now(), self.hold, EventKind::Ends);
         // A release that fails goes on in the background, as that of a guard that is dropped.
         if fastrand::u8(..4) != 0 {
             drop(self.guard.release().await);

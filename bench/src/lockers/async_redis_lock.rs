@@ -12,7 +12,7 @@ impl AsyncRedisLock {
         Self(connecting.await.expect("the server is up"))
     }
 
-    /// Our TTL and our pace of renewal, and no end of waiting; else as it is by default: who waits tries again every 100 ms.
+    /// Our TTL and our pace of renewal, and no end of waiting; else the defaults: a waiter tries again every 100 ms.
     pub(crate) fn options() -> Options {
         Options::new().timeout(None).ttl(TTL).extend(TTL / 3)
     }

@@ -31,7 +31,7 @@ impl FredFloor {
             ..ConnectionConfig::default()
         };
         let client = Client::new(config, Some(performance), Some(connection), None);
-        // What it returns is the task that has the connection, which ends with the process.
+        // The returned task has the connection, and ends with the process.
         drop(client.init().await.expect("the server is up"));
         let load = command("SCRIPT");
         let hash: String =
@@ -75,11 +75,11 @@ impl Lock for Key {
         let ttl = TTL.as_millis() as i64;
         let set: Vec<Value> = vec![key.into(), value.into(), "NX".into(), "PX".into(), ttl.into()];
         let locked = Box::pin(self.client.custom::<Option<String>, _>(command("SET"), set)).await;
-        assert!(locked.expect("the server is up").is_some(), "nobody else locks it");
+        assert!(locked.expect("the server is up").is_some(), "the key is free");
         let done = work.await;
         let delete: Vec<Value> = vec![(&*self.release).into(), 1.into(), key.into(), value.into()];
         let deleted = Box::pin(self.client.custom::<u32, _>(command("EVALSHA"), delete)).await;
-        assert_eq!(deleted.expect("the server is up"), 1, "nobody else unlocks it");
+        assert_eq!(deleted.expect("the server is up"), 1, "the key is still locked");
         done
     }
 }

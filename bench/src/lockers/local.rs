@@ -1,4 +1,4 @@
-//! Tokio's own mutex: what a lock within a process can be at best.
+//! Tokio's own mutex: the best that a lock within a process can reach.
 
 use tokio::sync::Mutex;
 

@@ -82,7 +82,7 @@ impl MariaDbSql {
         let mut connection = self.connection.lock().await;
         connection.exec_drop(statement, (key,)).await.expect("the server is up");
         let changed = connection.affected_rows();
-        assert_eq!(changed, u64::from(self.how.changes_rows()), "nobody else locks it");
+        assert_eq!(changed, u64::from(self.how.changes_rows()), "the key is free");
     }
 }
 

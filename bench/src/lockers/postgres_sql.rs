@@ -116,10 +116,10 @@ impl Lock for Key {
             return done;
         }
         let changed = client.execute(acquire, &[key]).await.expect("the server is up");
-        assert_eq!(changed, 1, "nobody else locks it");
+        assert_eq!(changed, 1, "the key is free");
         let done = work.await;
         let changed = client.execute(release, &[key]).await.expect("the server is up");
-        assert_eq!(changed, 1, "nobody else unlocks it");
+        assert_eq!(changed, 1, "the key is still locked");
         done
     }
 }

@@ -1,4 +1,4 @@
-//! The least that a lock on Redis can be, with the `redis` crate: not fenced, and nobody waits for it or renews it.
+//! The least that a lock on Redis can be, with the `redis` crate: no fencing, no waiting, no renewal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,12 +56,12 @@ impl Lock for Key {
         let mut set = redis::cmd("SET");
         set.arg(&self.key).arg(&value).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
         let locked: Option<String> = set.query_async(&mut connection).await.expect("it is up");
-        assert!(locked.is_some(), "nobody else locks it");
+        assert!(locked.is_some(), "the key is free");
         let done = work.await;
         let mut delete = redis::cmd("EVALSHA");
         delete.arg(&*self.release).arg(1).arg(&self.key).arg(&value);
         let deleted: u32 = delete.query_async(&mut connection).await.expect("it is up");
-        assert_eq!(deleted, 1, "nobody else unlocks it");
+        assert_eq!(deleted, 1, "the key is still locked");
         done
     }
 }

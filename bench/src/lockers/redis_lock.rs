@@ -1,4 +1,4 @@
-//! The crate `redis-lock`: its locks of one key. (Those of several keys make two connections for each lock.)
+//! The crate `redis-lock`: its locks of one key. (Locks of several keys make two connections for each lock.)
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,12 +9,12 @@ use super::{Lock, Locker, TTL, native_redis};
 pub(super) struct Rslock(LockManager);
 
 impl Rslock {
-    /// As it is by default: who waits tries again after up to 200 ms.
+    /// The defaults: a waiter tries again after up to 200 ms.
     pub(super) fn new(url: &str) -> Self {
         Self(LockManager::from_clients(vec![native_redis(url)]))
     }
 
-    /// Who waits tries again after up to 5 ms.
+    /// A waiter tries again after up to 5 ms.
     pub(super) fn eager(url: &str) -> Self {
         let Self(mut manager) = Self::new(url);
         // After so many, it begins anew.

@@ -79,7 +79,7 @@ impl SqliteSql {
                 self.execute(SHEDLOCK, params![until, now, key])
             }
         };
-        assert_eq!(changed, 1, "nobody else locks it");
+        assert_eq!(changed, 1, "the key is free");
     }
 
     fn release(&self, key: &str) {
@@ -93,7 +93,7 @@ impl SqliteSql {
                 self.execute(SHEDLOCK_ENDS, params![machine::now().as_millis() as i64, key])
             }
         };
-        assert_eq!(changed, 1, "nobody else unlocks it");
+        assert_eq!(changed, 1, "the key is still locked");
     }
 
     fn execute(&self, statement: &str, values: impl rusqlite::Params) -> usize {

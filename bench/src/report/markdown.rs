@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::measure::{Spread, show};
 use crate::outcome::Outcome;
 
-/// What came of a contest, to be pasted.
+/// The outcome of a contest, to be pasted.
 pub(super) fn tables(outcome: &Outcome) -> String {
     let mut text = format!("<!-- bench: {} -->\n\n", outcome.scenario);
     figures(&mut text, outcome).expect("text grows");
@@ -42,9 +42,9 @@ fn targets(text: &mut String, outcome: &Outcome) -> std::fmt::Result {
     }
     writeln!(text, "| target | | | measured | reached |\n| --- | --- | --- | --- | --- |")?;
     for verdict in &outcome.targets {
-        let (who, what, bound) = (verdict.who, &verdict.what, &verdict.bound);
+        let (contestant, figure, bound) = (verdict.contestant, &verdict.figure, &verdict.bound);
         let (measured, word) = (range(verdict.measured), verdict.word());
-        writeln!(text, "| {who} | {what} | {bound} | {measured} | {word} |")?;
+        writeln!(text, "| {contestant} | {figure} | {bound} | {measured} | {word} |")?;
     }
     writeln!(text)
 }

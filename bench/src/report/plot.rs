@@ -24,7 +24,7 @@ const FIRST: RGBColor = RGBColor(140, 140, 140);
 /// Above this, short bars would be no bars.
 const WIDEST_LINEAR: f64 = 50.0;
 
-/// Draws what was measured first, into a file in `folder` that is named after the scenario.
+/// Draws the first measure, into a file in `folder` that is named after the scenario.
 pub(super) fn draw(outcome: &Outcome, folder: &Path) {
     let Some(figures) = outcome.figures.first() else { return };
     let rows = outcome.contestants.iter().zip(&figures.rows);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::measure::{Spread, show};
 use crate::outcome::{Figures, Outcome};
 
-/// What came of a contest, to be read.
+/// The outcome of a contest, to be read.
 pub(super) fn tables(outcome: &Outcome) -> String {
     let mut text = format!("{}: {}, {} rounds\n", outcome.scenario, outcome.title, outcome.rounds);
     for figures in &outcome.figures {
@@ -13,8 +13,8 @@ pub(super) fn tables(outcome: &Outcome) -> String {
     }
     for verdict in &outcome.targets {
         let measured = verdict.measured.map_or_else(|| "–".to_owned(), range);
-        let (who, what, bound) = (verdict.who, &verdict.what, &verdict.bound);
-        writeln!(text, "  target: {who}: {what}: {bound}: {measured}: {}", verdict.word())
+        let (contestant, figure, bound) = (verdict.contestant, &verdict.figure, &verdict.bound);
+        writeln!(text, "  target: {contestant}: {figure}: {bound}: {measured}: {}", verdict.word())
             .expect("text grows");
     }
     text

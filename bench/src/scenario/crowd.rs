@@ -1,5 +1,5 @@
-//! Many waiters in several processes that want one key on Redis: what a hand-over costs, and whether anybody is left
-//! without.
+//! Many waiters in several processes that want one key on Redis: the cost of a hand-over, and whether each waiter
+//! gets the key.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::args::Args;
 use crate::child::{Child, Plan as ChildPlan, Word, Workers};
 use crate::contest::{Contest, Contestant, Round, Turn};
-use crate::lockers::{Lock, Locker, Visitor, Who};
+use crate::lockers::{Lock, Locker, LockerKind, Visitor};
 use crate::machine;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
@@ -31,16 +31,16 @@ const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
 
 const PROCESSES: usize = 4;
 
-/// Waited for, not computed: what CPU is used is used for handing over.
+/// A pause and no computation: the CPU time is that of the hand-over.
 const WORK: Duration = Duration::from_millis(5);
 
-/// How many there are, and what they do.
+/// The numbers of processes and waiters, and their work.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Size {
     tasks_of_a_process: usize,
     /// How often each wants the lock.
     locks_of_a_task: usize,
-    /// Who has not had it by then is left without.
+    /// A waiter without the key by then is counted as left without.
     patience: Duration,
 }
 
@@ -58,13 +58,13 @@ pub(super) async fn run(args: &Args) -> Outcome {
         PROCESSES * size.tasks_of_a_process
     );
     let mut contest = Contest::new("redis-crowd", title);
-    for who in Who::WAITING_ON_REDIS {
+    for kind in LockerKind::WAITING_ON_REDIS {
         let (store, workers) = (Store::new(&redis), Workers::of(args));
-        contest.add(args, Crowd { who, store, workers, size });
+        contest.add(args, Crowd { kind, store, workers, size });
     }
-    let who = [Who::Redis, Who::Fred].map(Who::name);
-    let targets = who.map(|who| {
-        let at_most = |measure, bound| Target::new(who, measure, Bound::AtMost(bound));
+    let kind = [LockerKind::Redis, LockerKind::Fred].map(LockerKind::name);
+    let targets = kind.map(|kind| {
+        let at_most = |measure, bound| Target::new(kind, measure, Bound::AtMost(bound));
         [at_most(RUN, 10.0), at_most(CPU, 0.4), at_most(LEFT_WITHOUT, 0.0)]
     });
     contest.targets = targets.into_iter().flatten().collect();
@@ -72,7 +72,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
 }
 
 struct Crowd {
-    who: Who,
+    kind: LockerKind,
     store: Store,
     workers: Workers,
     size: Size,
@@ -81,14 +81,14 @@ struct Crowd {
 #[async_trait]
 impl Contestant for Crowd {
     fn name(&self) -> String {
-        self.who.name().to_owned()
+        self.kind.name().to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
         // To warm up, a few are enough.
         let size = if turn.is_warm_up() { QUICK } else { self.size };
         let plan = ChildPlan::Crowd(Plan {
-            who: self.who,
+            kind: self.kind,
             url: self.store.url(),
             key: format!("{}/crowd", turn.prefix()),
             size,
@@ -133,13 +133,13 @@ async fn all_at_once(mut children: Vec<Child>) -> Vec<Report> {
 /// Asked of each process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Plan {
-    who: Who,
+    kind: LockerKind,
     url: String,
     key: String,
     size: Size,
 }
 
-/// What came of it.
+/// The report of a process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     locks: usize,
@@ -150,8 +150,8 @@ pub(crate) struct Report {
 impl Plan {
     pub(crate) async fn run(self, word: Word) -> Report {
         let url = self.url.clone();
-        let who = self.who;
-        who.visit(&url, Waiting { plan: self, word }).await
+        let kind = self.kind;
+        kind.visit(&url, Waiting { plan: self, word }).await
     }
 }
 
@@ -165,7 +165,7 @@ impl Visitor for Waiting {
 
     async fn visit<L: Locker>(self, locker: L) -> Report {
         let Self { plan: Plan { key, size, .. }, word } = self;
-        // What only the first lock needs, such as scripts.
+        // The work of the first lock alone, such as loading scripts.
         locker.lock(&format!("{key}/first")).turn(ready(())).await;
         let locks = locker.locks(&key, size.tasks_of_a_process);
         word.wait().await;

@@ -12,20 +12,20 @@ use tokio::time::sleep;
 
 use crate::args::Args;
 use crate::contest::{Contest, Contestant, Round, Turn};
-use crate::lockers::{Lock, Locker, Visitor, Who};
+use crate::lockers::{Lock, Locker, LockerKind, Visitor};
 use crate::measure::{Measure, micros, percentile};
 use crate::store::Store;
 
 /// Tasks that lock and release.
 pub(super) struct Cycles<L> {
-    who: Who,
+    kind: LockerKind,
     locker: L,
     tasks: usize,
     keys: Keys,
     store: Option<Store>,
 }
 
-/// What they lock.
+/// The keys of the tasks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Keys {
     /// Each its own key.
@@ -36,25 +36,26 @@ pub(super) enum Keys {
     OwnAndUntimed,
 }
 
-/// Adds the contestants `all`, of so many tasks each, to a contest. Each has the URL of its server, and perhaps counts what that runs.
+/// Adds the contestants `all`, of so many tasks each, to a contest. Each has the URL of its server, and perhaps a counter of the
+/// server's commands.
 pub(super) async fn add(
     contest: &mut Contest,
     args: &Args,
-    all: &[Who],
+    all: &[LockerKind],
     (tasks, keys): (usize, Keys),
     server: impl Fn() -> (String, Option<Store>),
 ) {
-    for who in all.iter().copied().filter(|who| who.name().contains(&args.only)) {
+    for kind in all.iter().copied().filter(|kind| kind.name().contains(&args.only)) {
         let (url, store) = server();
-        let adding = Adding { contest, args, who, tasks, keys, store };
-        who.visit(&url, adding).await;
+        let adding = Adding { contest, args, kind, tasks, keys, store };
+        kind.visit(&url, adding).await;
     }
 }
 
 struct Adding<'a> {
     contest: &'a mut Contest,
     args: &'a Args,
-    who: Who,
+    kind: LockerKind,
     tasks: usize,
     keys: Keys,
     store: Option<Store>,
@@ -64,15 +65,15 @@ impl Visitor for Adding<'_> {
     type Output = ();
 
     async fn visit<L: Locker>(self, locker: L) {
-        let Self { contest, args, who, tasks, keys, store } = self;
-        contest.add(args, Cycles { who, locker, tasks, keys, store });
+        let Self { contest, args, kind, tasks, keys, store } = self;
+        contest.add(args, Cycles { kind, locker, tasks, keys, store });
     }
 }
 
 #[async_trait]
 impl<L: Locker> Contestant for Cycles<L> {
     fn name(&self) -> String {
-        self.who.name().to_owned()
+        self.kind.name().to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
@@ -107,7 +108,7 @@ impl<L: Locker> Cycles<L> {
     }
 }
 
-/// Measures each lock. What ends after time is up is not counted.
+/// Measures each lock. A lock that ends after time is up does not count.
 pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
     let stop = Arc::new(AtomicBool::new(false));
     let start = Arc::new(Barrier::new(locks.len() + 1));
@@ -142,7 +143,8 @@ pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
         .with(Measure::EVENNESS, evenness(&counts))
 }
 
-/// Counts locks, and says how many there were. Who still waits when time is up is not waited for: that may take long.
+/// Counts locks, and returns their number. Callers that still wait when time is up are dropped, since that wait may be
+/// long.
 pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u64) {
     let counters: Vec<Arc<Counter>> = locks.iter().map(|_| Arc::default()).collect();
     let stop = Arc::new(AtomicBool::new(false));
@@ -164,7 +166,7 @@ pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u
     let elapsed = wait(time).await;
     let counts: Vec<u64> =
         counters.iter().map(|counter| counter.0.load(Ordering::Relaxed)).collect();
-    // Who never has to wait ends by the one, who waits by the other.
+    // A task that never has to wait ends by the one, a waiting task by the other.
     stop.store(true, Ordering::Relaxed);
     tasks.shutdown().await;
 

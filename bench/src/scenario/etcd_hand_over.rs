@@ -14,7 +14,7 @@ use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
 use crate::target::{Bound, Target};
 
-/// Long enough for who waits to stand in line and to watch.
+/// Long enough for the waiter to stand in line and to watch.
 const UNTIL_IT_WAITS: Duration = Duration::from_millis(30);
 
 pub(super) async fn run(args: &Args) -> Outcome {

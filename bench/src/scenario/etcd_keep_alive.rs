@@ -24,7 +24,7 @@ const MANY: &str = "leasehold, etcd, 1,000 locks";
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// What the server counts.
+/// The server's counter of keep-alives.
 const HEARD: &str = r#"grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"}"#;
 
 pub(super) async fn run(args: &Args) -> Outcome {
@@ -37,7 +37,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     }
     contest.warms_up = false;
     contest.targets = vec![
-        // Of twelve of them, one more or less is chance.
+        // With twelve of them, one more or less is chance.
         Target::new(MANY, KEEP_ALIVES, Bound::AtMost(1.2)).beside(ONE),
         Target::new(MANY, LOST, Bound::AtMost(0.0)),
     ];

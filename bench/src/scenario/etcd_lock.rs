@@ -1,5 +1,5 @@
 //! One task with one key on etcd: on one member that waits for its disk, as it does by default, and on one that does not:
-//! there, what is left is what clients and protocols cost.
+//! the rest there is the cost of clients and protocols.
 
 use std::time::{Duration, Instant};
 

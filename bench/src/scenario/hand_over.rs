@@ -13,7 +13,7 @@ use crate::args::Args;
 use crate::child::{Child, Plan as ChildPlan, Word, Workers};
 use crate::contest::{Contest, Contestant, Round, Turn};
 use crate::database::{Database, Server};
-use crate::lockers::{Lock, Locker, Visitor, Who, native_connection};
+use crate::lockers::{Lock, Locker, LockerKind, Visitor, native_connection};
 use crate::machine;
 use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
@@ -26,10 +26,11 @@ const HAND_OVERS: Measure = Measure::more("hand-overs per second", "/s");
 
 const PING: &str = "PING, redis";
 
-/// By who has slept as long as the others work: a process that sleeps, and a core, take their time to wake.
+/// A ping by a task that has slept as long as the others work: a process that sleeps, and a core, take their time to
+/// wake.
 const RESTED_PING: &str = "PING after 1 ms, redis";
 
-/// Waited for, not computed: so cores are free for what is measured.
+/// A pause and no computation, so that cores are free for the measured work.
 const WORK: Duration = Duration::from_millis(1);
 
 pub(super) async fn run(args: &Args) -> Outcome {
@@ -40,8 +41,8 @@ pub(super) async fn run(args: &Args) -> Outcome {
         let connection = native_connection(&redis.url()).await;
         contest.add(args, Ping { name, pause, connection });
     }
-    for who in Who::WAITING_ON_REDIS {
-        contest.add(args, Pair { who, url: redis.url(), workers: Workers::of(args) });
+    for kind in LockerKind::WAITING_ON_REDIS {
+        contest.add(args, Pair { kind, url: redis.url(), workers: Workers::of(args) });
     }
     contest.targets = targets();
     contest.run(args).await
@@ -55,22 +56,22 @@ pub(super) async fn run_on(database: Database, args: &Args) -> Outcome {
         "{database:?}, two processes, one key, 1 ms of work: from the release to the other's lock"
     );
     let mut contest = Contest::new(name, title);
-    for who in Who::waiting_on(database) {
-        contest.add(args, Pair { who, url: server.url(), workers: Workers::of(args) });
+    for kind in LockerKind::waiting_on(database) {
+        contest.add(args, Pair { kind, url: server.url(), workers: Workers::of(args) });
     }
     contest.run(args).await
 }
 
 fn targets() -> Vec<Target> {
-    let who = [Who::Redis, Who::Fred].map(Who::name);
-    let of = who.map(|who| {
+    let kind = [LockerKind::Redis, LockerKind::Fred].map(LockerKind::name);
+    let of = kind.map(|kind| {
         let beside_ping = |measure, bound| {
-            Target::new(who, measure, Bound::AtMost(bound)).beside_its(PING, Measure::P50)
+            Target::new(kind, measure, Bound::AtMost(bound)).beside_its(PING, Measure::P50)
         };
         [
             beside_ping(Measure::P50, 3.0),
             beside_ping(Measure::P99, 12.0),
-            Target::new(who, PASSED_ON, Bound::AtLeast(0.99)),
+            Target::new(kind, PASSED_ON, Bound::AtLeast(0.99)),
         ]
     });
     of.into_iter().flatten().collect()
@@ -110,7 +111,7 @@ impl Contestant for Ping {
 
 /// Two processes.
 struct Pair {
-    who: Who,
+    kind: LockerKind,
     url: String,
     workers: Workers,
 }
@@ -118,12 +119,12 @@ struct Pair {
 #[async_trait]
 impl Contestant for Pair {
     fn name(&self) -> String {
-        self.who.name().to_owned()
+        self.kind.name().to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
         let plan = ChildPlan::HandOver(Plan {
-            who: self.who,
+            kind: self.kind,
             url: self.url.clone(),
             key: format!("{}/pair", turn.prefix()),
             time: turn.time,
@@ -140,13 +141,13 @@ impl Contestant for Pair {
 /// Asked of each of two processes: to lock, work and release, again and again.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Plan {
-    who: Who,
+    kind: LockerKind,
     url: String,
     key: String,
     time: Duration,
 }
 
-/// What a process saw.
+/// The report of a process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     /// From when until when it wanted the lock.
@@ -165,8 +166,8 @@ pub(crate) struct Held {
 impl Plan {
     pub(crate) async fn run(self, word: Word) -> Report {
         let url = self.url.clone();
-        let who = self.who;
-        who.visit(&url, Holding { plan: self, word }).await
+        let kind = self.kind;
+        kind.visit(&url, Holding { plan: self, word }).await
     }
 }
 
@@ -181,7 +182,7 @@ impl Visitor for Holding {
     async fn visit<L: Locker>(self, locker: L) -> Report {
         let Self { plan, word } = self;
         let lock = locker.lock(&plan.key);
-        // What only the first lock needs, such as scripts.
+        // The work of the first lock alone, such as loading scripts.
         locker.lock(&format!("{}/first", plan.key)).turn(ready(())).await;
         word.wait().await;
         let from = machine::now();
@@ -199,7 +200,7 @@ impl Visitor for Holding {
     }
 }
 
-/// Puts together what both processes saw, as long as both wanted the lock.
+/// Puts together the reports of both processes, as long as both wanted the lock.
 fn measured([one, other]: [Report; 2]) -> Round {
     let both = one.from.max(other.from)..one.until.min(other.until);
     let [one, other] = [one.held, other.held].map(Vec::into_iter);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_goes_to_the_other_is_handed_over() {
+    fn only_grants_to_the_other_process_are_hand_overs() {
         let one = report([[0, 10], [20, 30], [50, 60], [110, 120]]);
         let other = report([[35, 40], [62, 70]]);
 

@@ -1,4 +1,4 @@
-//! Many leases that are held: what that costs, and whether any is lost.
+//! Many held leases: the cost of holding them, and whether any is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,27 +45,29 @@ struct Size {
 const FULL: Size =
     Size { leases: 100_000, ttl: Duration::from_secs(30), hold: Duration::from_secs(60) };
 
+const MILLION: Size = Size { leases: 1_000_000, ..FULL };
+
 const QUICK: Size =
     Size { leases: 500, ttl: Duration::from_secs(12), hold: Duration::from_millis(4_500) };
 
 const FULL_ON_DATABASES: Size = Size { leases: 10_000, ..FULL };
 
-/// Long enough for what was dropped to be given back.
+/// Long enough for dropped leases to be given back.
 const UNTIL_QUIET: Duration = Duration::from_millis(200);
 
-/// So many tasks acquire the leases. They have ended when it is measured what it takes to hold them.
+/// So many tasks acquire the leases. They have ended when the cost of holding is measured.
 const ACQUIRERS: usize = 128;
 
-/// Who holds.
+/// A keeper of leases.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-enum Who {
+enum KeeperKind {
     Redis,
     Fred,
     AsyncRedisLock,
     Sql(Database),
 }
 
-impl Who {
+impl KeeperKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Redis => "leasehold, redis",
@@ -79,23 +81,36 @@ impl Who {
 }
 
 pub(super) async fn run(args: &Args) -> Outcome {
-    let redis = Arc::new(Redis::start().await);
-    let size = args.scale(FULL, QUICK);
-    let Size { leases, ttl, hold } = size;
-    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
-    let mut contest = Contest::new("redis-held", title);
-    contest.warms_up = false;
-    for who in [Who::Redis, Who::Fred, Who::AsyncRedisLock] {
-        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
-        contest.add(args, Holders { who, store, workers, size });
-    }
-    let who = [Who::Redis, Who::Fred].map(Who::name);
-    let targets = who.map(|who| {
-        let at_most = |measure, bound| Target::new(who, measure, Bound::AtMost(bound));
+    let kinds = [KeeperKind::Redis, KeeperKind::Fred, KeeperKind::AsyncRedisLock];
+    let mut contest = on_redis("redis-held", &kinds, args.scale(FULL, QUICK), args).await;
+    let names = [KeeperKind::Redis, KeeperKind::Fred].map(KeeperKind::name);
+    let targets = names.map(|name| {
+        let at_most = |measure, bound| Target::new(name, measure, Bound::AtMost(bound));
         [at_most(LOST, 0.0), at_most(CPU, 1.2), at_most(MEMORY, 700.0), at_most(TASKS, 1.0)]
     });
     contest.targets = targets.into_iter().flatten().collect();
     contest.run(args).await
+}
+
+/// Ten times as many leases.
+pub(super) async fn run_million(args: &Args) -> Outcome {
+    let size = args.scale(MILLION, QUICK);
+    let mut contest = on_redis("redis-held-million", &[KeeperKind::Redis], size, args).await;
+    contest.targets = vec![Target::new(KeeperKind::Redis.name(), LOST, Bound::AtMost(0.0))];
+    contest.run(args).await
+}
+
+async fn on_redis(name: &'static str, all: &[KeeperKind], size: Size, args: &Args) -> Contest {
+    let redis = Arc::new(Redis::start().await);
+    let Size { leases, ttl, hold } = size;
+    let title = format!("Redis, {leases} leases with a TTL of {ttl:?}, held for {hold:?}");
+    let mut contest = Contest::new(name, title);
+    contest.warms_up = false;
+    for &kind in all {
+        let (store, workers) = (Place::Redis(Store::new(&redis)), Workers::of(args));
+        contest.add(args, Holders { kind, store, workers, size });
+    }
+    contest
 }
 
 /// The same on databases.
@@ -107,7 +122,7 @@ pub(super) async fn run_on_databases(args: &Args) -> Outcome {
     contest.warms_up = false;
     for database in [Database::Postgres, Database::MariaDb, Database::Sqlite] {
         let (store, workers) = (Place::Database(database, None), Workers::of(args));
-        contest.add(args, Holders { who: Who::Sql(database), store, workers, size });
+        contest.add(args, Holders { kind: KeeperKind::Sql(database), store, workers, size });
     }
     contest.run(args).await
 }
@@ -148,7 +163,7 @@ impl Place {
 
 /// A process that holds them.
 struct Holders {
-    who: Who,
+    kind: KeeperKind,
     store: Place,
     workers: Workers,
     size: Size,
@@ -157,13 +172,13 @@ struct Holders {
 #[async_trait]
 impl Contestant for Holders {
     fn name(&self) -> String {
-        self.who.name().to_owned()
+        self.kind.name().to_owned()
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
-        let Self { who, size, .. } = *self;
+        let Self { kind, size, .. } = *self;
         let plan = ChildPlan::Held(Plan {
-            who,
+            kind,
             url: self.store.fresh().await,
             prefix: format!("{}/held", turn.prefix()),
             size,
@@ -192,13 +207,13 @@ impl Contestant for Holders {
 /// Asked of the process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Plan {
-    who: Who,
+    kind: KeeperKind,
     url: String,
     prefix: String,
     size: Size,
 }
 
-/// What came of it.
+/// The report of a process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Report {
     acquiring: Duration,
@@ -212,20 +227,20 @@ pub(crate) struct Report {
 impl Plan {
     pub(crate) async fn run(self, word: Word) -> Report {
         let (url, ttl) = (patiently(&self.url), self.size.ttl);
-        match self.who {
-            Who::Redis => {
+        match self.kind {
+            KeeperKind::Redis => {
                 let backend = connected(RedisBackend::connect(&url)).await;
                 self.hold(client(backend, ttl), word).await
             }
-            Who::Fred => {
+            KeeperKind::Fred => {
                 let backend = connected(FredBackend::connect(&url)).await;
                 self.hold(client(backend, ttl), word).await
             }
-            Who::Sql(_) => {
+            KeeperKind::Sql(_) => {
                 let backend = connected(leasehold::backend::connect(&url)).await;
                 self.hold(client(backend, ttl), word).await
             }
-            Who::AsyncRedisLock => {
+            KeeperKind::AsyncRedisLock => {
                 let locker = async_redis_lock::Locker::from_client(native_redis(&self.url)).await;
                 let options = async_redis_lock::Options::new().timeout(None).ttl(ttl);
                 let options = options.extend(ttl / 3);
@@ -240,8 +255,8 @@ impl Plan {
     }
 
     async fn hold_with<K: Keeper>(self, keeper: K, word: Word) -> Report {
-        // What only the first leases need, such as scripts and tasks. One is held on to, and what it takes is counted with
-        // the others.
+        // The work of the first leases alone, such as loading scripts and starting tasks. One lease stays held, and its
+        // cost is counted with the others.
         let first = acquire(&keeper, &format!("{}/first", self.prefix), ACQUIRERS).await;
         let _one = first.into_iter().flatten().next();
         sleep(UNTIL_QUIET).await;
@@ -278,7 +293,7 @@ fn client<B: LockBackend>(backend: B, ttl: Duration) -> LockClient<B> {
     LockClient::builder(backend).options(options).build().expect("such leases are possible")
 }
 
-/// Who holds leases, and renews them by himself.
+/// A client that holds leases and renews them by itself.
 trait Keeper: Clone + Send + Sync + 'static {
     type Kept: Send + 'static;
 
@@ -313,7 +328,7 @@ impl Keeper for (async_redis_lock::Locker, async_redis_lock::Options) {
     }
 }
 
-/// The leases by who acquired them, so that nothing moves afterwards.
+/// Returns the leases by the task that acquired them, so that nothing moves afterwards.
 async fn acquire<K: Keeper>(keeper: &K, prefix: &str, count: usize) -> Vec<Vec<K::Kept>> {
     let mut tasks = JoinSet::new();
     for first in 0..ACQUIRERS {

@@ -7,13 +7,14 @@ use leasehold_testbed::Redis;
 use super::cycle::{self, Keys};
 use crate::args::Args;
 use crate::contest::Contest;
-use crate::lockers::Who;
+use crate::lockers::LockerKind;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
-const PEERS: &[&str] = &[Who::Rslock.name(), Who::AsyncRedisLock.name(), Who::RedisLock.name()];
+const PEERS: &[&str] =
+    &[LockerKind::Rslock.name(), LockerKind::AsyncRedisLock.name(), LockerKind::RedisLock.name()];
 
 /// How many tasks; how much faster than the floor, and how much than the best peer.
 const SIZES: [(usize, f64, f64); 2] = [(64, 1.2, 1.5), (512, 1.5, 2.0)];
@@ -25,12 +26,14 @@ pub(super) async fn run(args: &Args) -> Vec<Outcome> {
         let title = format!("Redis, {tasks} tasks, a key each: lock and release");
         let mut contest = Contest::new(format!("redis-many-{tasks}"), title);
         let store = || (redis.url(), Some(Store::new(&redis)));
-        cycle::add(&mut contest, args, &Who::ON_REDIS, (tasks, Keys::Own), store).await;
-        let rate = |who: Who, bound| Target::new(who.name(), Measure::RATE, Bound::AtLeast(bound));
+        cycle::add(&mut contest, args, &LockerKind::ON_REDIS, (tasks, Keys::Own), store).await;
+        let rate = |kind: LockerKind, bound| {
+            Target::new(kind.name(), Measure::RATE, Bound::AtLeast(bound))
+        };
         contest.targets = vec![
-            rate(Who::Redis, of_floor).beside(Who::RedisFloor.name()),
-            rate(Who::Fred, of_floor).beside(Who::FredFloor.name()),
-            rate(Who::Redis, of_peers).beside_best_of(PEERS),
+            rate(LockerKind::Redis, of_floor).beside(LockerKind::RedisFloor.name()),
+            rate(LockerKind::Fred, of_floor).beside(LockerKind::FredFloor.name()),
+            rate(LockerKind::Redis, of_peers).beside_best_of(PEERS),
         ];
         outcomes.push(contest.run(args).await);
     }

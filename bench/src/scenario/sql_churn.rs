@@ -37,7 +37,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     for database in [Database::Postgres, Database::MariaDb, Database::Sqlite] {
         contest.add(args, Churn { database, time });
     }
-    // One takes half an hour, and sizes do not depend on what else the machine does.
+    // One takes half an hour, and sizes do not depend on other load on the machine.
     contest.run(&args.once()).await
 }
 

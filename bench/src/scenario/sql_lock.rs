@@ -1,5 +1,5 @@
-//! One task with one key on a database: where that waits for its disk, and where what is left is what clients, protocols and
-//! statements cost.
+//! One task with one key on a database: with its disk, and without, where the rest is the cost of clients, protocols and
+//! statements.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::cycle::{self, Keys};
 use crate::args::Args;
 use crate::contest::{Contest, Contestant, Round, Turn};
 use crate::database::{Database, Server};
-use crate::lockers::Who;
+use crate::lockers::LockerKind;
 use crate::machine;
 use crate::measure::{Measure, micros};
 use crate::outcome::Outcome;
@@ -41,13 +41,13 @@ async fn run_on(
     (name, title): (String, String),
     args: &Args,
 ) -> Outcome {
-    let who: &[Who] = match database {
-        Database::Postgres => &Who::ON_POSTGRES,
-        Database::MariaDb => &Who::ON_MARIADB,
-        Database::Sqlite => &Who::ON_SQLITE,
+    let kind: &[LockerKind] = match database {
+        Database::Postgres => &LockerKind::ON_POSTGRES,
+        Database::MariaDb => &LockerKind::ON_MARIADB,
+        Database::Sqlite => &LockerKind::ON_SQLITE,
     };
     let mut contest = Contest::new(name, title);
-    cycle::add(&mut contest, args, who, (1, Keys::Own), || (server.url(), None)).await;
+    cycle::add(&mut contest, args, kind, (1, Keys::Own), || (server.url(), None)).await;
     let metered = |contestant| -> Box<dyn Contestant> {
         Box::new(Metered { contestant, server: Arc::clone(server) })
     };

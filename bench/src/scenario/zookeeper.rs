@@ -258,7 +258,7 @@ impl Holder {
         self.hold(acquiring, || machine::cpu_time_of(&id)).await
     }
 
-    /// Measures what it costs to hold what was acquired.
+    /// Measures the cost of holding the acquired leases.
     async fn hold(&self, acquiring: Duration, client: impl Fn() -> Duration) -> Round {
         let servers = || -> Duration {
             let ids = self.zookeeper.ids().into_iter();

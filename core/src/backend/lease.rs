@@ -1,12 +1,14 @@
 //! The store's time-bound grant of one claim.
 
+mod random;
+
 use std::fmt::{self, Write as _};
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use crate::backend::Share;
 use crate::description::Description;
@@ -25,8 +27,8 @@ pub struct LeaseId {
 impl LeaseId {
     /// Draws a new id: 122 random bits from the operating system, and a count.
     ///
-    /// The bits are drawn each time, so a forked process draws others; the count keeps ids of one
-    /// process apart even if its source of randomness should repeat itself.
+    /// Each thread draws the bits of 64 ids at once, and draws anew in a forked process, which has another process id. The count keeps
+    /// ids of one process apart even if its source of randomness should repeat itself.
     ///
     /// # Panics
     ///
@@ -35,7 +37,8 @@ impl LeaseId {
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
 
-        Self { random: Uuid::new_v4(), count: COUNT.fetch_add(1, Ordering::Relaxed) }
+        let random = Builder::from_random_bytes(random::bytes()).into_uuid();
+        Self { random, count: COUNT.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The id as text without blanks, for the store alone.

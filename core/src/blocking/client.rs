@@ -77,7 +77,7 @@ impl LockClient {
         Self { client, background }
     }
 
-    /// The mutex `key`: one holder at a time, and a second acquisition by the same owner waits like any other.
+    /// The mutex `key`: one holder at a time, which cannot enter again.
     ///
     /// # Errors
     ///

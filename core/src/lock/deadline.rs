@@ -18,8 +18,8 @@ const ATTEMPTS_PER_TTL: u32 = 6;
 /// A twelfth of the TTL between a failed renewal and the next.
 const PAUSES_PER_TTL: u32 = 12;
 
-/// Ten round trips to a server nearby.
-const WITHOUT_NEWS: Duration = Duration::from_millis(50);
+/// Ten round trips to a server nearby: most leases are released before.
+const YOUTH: Duration = Duration::from_millis(50);
 
 /// However much news there is of a lease, it is looked at no more often.
 const BETWEEN_NEWS: Duration = Duration::from_millis(10);
@@ -57,10 +57,10 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
     (sent_at + interval).rounded_down(interval / POINTS_PER_RENEWAL)
 }
 
-/// When a lease of which the store tells nothing, granted at `since`, is renewed for the first time, by which its holder asks for
-/// news of it: soon, and not at once, since most locks are released by then.
-pub(crate) fn news_due(since: Instant) -> Instant {
-    since + WITHOUT_NEWS
+/// When a lease that was asked for at `since` is of age: it takes a place in the schedule, a watch, and, where the store tells nothing of a
+/// lease before its first renewal, that renewal.
+pub(crate) fn of_age(since: Instant) -> Instant {
+    since + YOUTH
 }
 
 /// When a lease that was renewed at `sent_at` is looked at once there is news of it.

@@ -13,13 +13,12 @@ use state::{Phase, State};
 use telling::Standing;
 
 use std::mem;
-use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::backend::{KeyWatch, Lease, Operation, Replaced, Share, Tenure};
+use crate::backend::{KeyWatch, Lease, LockBackend, Operation, Replaced, Share, Tenure};
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
@@ -63,11 +62,24 @@ pub(crate) struct Hold {
     alarm: Arc<Alarm>,
     /// Where the watchdog has filed it; locked only while its schedule is.
     filed: Mutex<Option<Place>>,
+    /// When it is of age, unless it is due before.
+    of_age: Instant,
 }
 
-/// A place in the watchdog's schedule: when, and which of those at that time. No number is zero, so that an `Option` of it
-/// is no larger.
-pub(crate) type Place = (Instant, NonZeroU64);
+/// A place in the watchdog's schedule: a bucket, and an index in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    Young(u32),
+    Due(Instant, u32),
+}
+
+/// When the watchdog is to look at a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) at: Instant,
+    /// The TTL of the renewal that is due then, if the store keeps the lease alive together with others.
+    pub(crate) renews_with: Option<Duration>,
+}
 
 /// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -169,6 +181,7 @@ impl Hold {
             changed: Notify::new(),
             alarm,
             filed: Mutex::default(),
+            of_age: deadline::of_age(sent_at),
         })
     }
 
@@ -211,23 +224,25 @@ impl Hold {
         lock(&self.state).deadline
     }
 
+    /// When the watchdog takes charge of it: of a young lease nothing is due earlier.
+    pub(crate) fn of_age(&self) -> Instant {
+        self.of_age.min(lock(&self.state).due)
+    }
+
     /// When the watchdog is to look at it next; never again if it is over.
     ///
     /// A deadline that has passed unnoticed is not noticed here: what that lets go of must not be dropped in a lock.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    pub(crate) fn due(&self) -> Option<Due> {
         let state = lock(&self.state);
-        (!state.is_over()).then_some(state.due)
-    }
-
-    /// The TTL with which it falls due for renewal, if it does so next; not if all that comes is its deadline.
-    pub(crate) fn renews_next(&self) -> Option<Duration> {
-        let state = lock(&self.state);
-        let waits = state.phase == Phase::Held
+        if state.is_over() {
+            return None;
+        }
+        let renews_next = state.phase == Phase::Held
             && state.due < state.deadline
             && !state.renewing
-            && !state.news;
-        let kept = self.wanted(&state).tenure() == Tenure::Kept;
-        (waits && kept).then_some(state.ttl)
+            && !state.news
+            && self.wanted(&state).tenure() == Tenure::Kept;
+        Some(Due { at: state.due, renews_with: renews_next.then_some(state.ttl) })
     }
 
     /// How it stands. A deadline that has passed ends it here and now.
@@ -391,14 +406,14 @@ impl Hold {
             let is_asking = state.renewing && state.asks_for_news;
             let has_news = state.news || is_asking || state.watch.has_changed();
             let is_contested = has_news || state.asked_back;
-            let looks_at = deadline::news_due(state.confirmed_at);
+            let looks_at = deadline::of_age(state.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
             let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
-            let waiter = state.turn.as_ref()?.next_who_takes_over(&self.options)?;
+            let waiter = state.turn.as_mut()?.next_who_takes_over(&self.options)?;
             state.term.0 += 1;
             let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
             let owner = mem::replace(&mut state.owner, waiter.owner());
@@ -530,11 +545,12 @@ impl Hold {
     }
 
     /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
-    pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
+    pub(crate) fn listen(self: &Arc<Self>, backend: &dyn LockBackend, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
             // The only way to look again is to renew, which was not asked for.
             return;
         }
+        self.begin_watch(backend);
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
         // Declared before the lock, to be dropped after it.
@@ -551,6 +567,22 @@ impl Hold {
         if state.news && !state.renewing {
             state.hurry(now);
         }
+    }
+
+    /// Begins the watch of a lease that has none, since the store tells of it from its next renewal on.
+    fn begin_watch(&self, backend: &dyn LockBackend) {
+        let lacks_watch =
+            |state: &State| !state.has_news && state.watch.is_silent() && !state.is_over();
+        if !lacks_watch(&lock(&self.state)) {
+            return;
+        }
+        // The backend's own code runs with no mutex locked.
+        let mut watch = backend.watch_lease(&self.lease);
+        let mut state = lock(&self.state);
+        if lacks_watch(&state) {
+            mem::swap(&mut state.watch, &mut watch);
+        }
+        drop(state);
     }
 
     fn standing(&self) -> Standing {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::backend::Share;
-use crate::clock::Instant;
 use crate::key::LockKey;
 use crate::lock::hold::Hold;
 use crate::lock::upkeep::Upkeep;
@@ -39,7 +38,6 @@ pub(crate) fn keep_out(
     key: &LockKey,
     share: Share,
     owner: Option<OwnerId>,
-    now: Instant,
 ) -> bool {
     let client = identity(upkeep);
     let keeps_out = |run: &Run| {
@@ -49,7 +47,7 @@ pub(crate) fn keep_out(
             && is_full(held, share)
             // An owner enters its own locks again.
             && (by.is_none() || by != owner)
-            && !run.hold.is_over(now)
+            && !run.hold.is_over(upkeep.now())
     };
     RUNS.try_with(|runs| runs.iter().any(keeps_out)).unwrap_or_default()
 }

@@ -1,6 +1,5 @@
 //! The upkeep of leases after the call that took them: a task on each runtime that locks, with watchdog and reaper.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::backend::LockBackend;
@@ -22,8 +21,8 @@ pub(crate) struct Upkeep {
     watchdog: Arc<Watchdog>,
     reaper: Arc<Reaper>,
     events: Events,
-    /// They share all work, so that none depends on a runtime that has ended or that nothing drives.
-    tasks: Mutex<HashMap<Id, JoinHandle<()>>>,
+    /// They share all work, so that none depends on a runtime that has ended or that nothing drives. A list, since a process has few runtimes.
+    tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
 
 impl Upkeep {
@@ -51,8 +50,11 @@ impl Upkeep {
         let runtime = Handle::try_current();
         let mut tasks = lock(&self.tasks);
         let runs = match &runtime {
-            Ok(runtime) => tasks.get(&runtime.id()).is_some_and(|task| !task.is_finished()),
-            Err(_) => tasks.values().any(|task| !task.is_finished()),
+            Ok(runtime) => {
+                let id = runtime.id();
+                tasks.iter().any(|(of, task)| *of == id && !task.is_finished())
+            }
+            Err(_) => tasks.iter().any(|(_, task)| !task.is_finished()),
         };
         if runs {
             return Ok(());
@@ -61,8 +63,8 @@ impl Upkeep {
             let message = "locks need a tokio runtime: call from inside one";
             Error::new(ErrorKind::Unsupported, message).with_source(error)
         })?;
-        tasks.retain(|_, task| !task.is_finished());
-        tasks.insert(runtime.id(), runtime.spawn(self.task()));
+        tasks.retain(|(_, task)| !task.is_finished());
+        tasks.push((runtime.id(), runtime.spawn(self.task())));
         Ok(())
     }
 

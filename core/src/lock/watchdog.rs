@@ -1,19 +1,22 @@
 //! Stage 4: renews all leases of a client, in batches, and ends those whose deadline passes.
+//!
+//! A lease is young at first: it has a place in a list, and no watch, no due time and no task that wakes up for it. The watchdog takes charge of
+//! the leases that come of age. Loss needs no watchdog, since every look at a hold compares its deadline with the clock.
 
-use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroU64;
+mod schedule;
+
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::Instrument;
 
+use self::schedule::Schedule;
 use crate::backend::{Capabilities, Feature, Lease, LockBackend, Operation};
 use crate::clock::{self, Clock, Instant};
-use crate::lock::hold::{Alarm, BATCH, Hold, Place, Renewing};
+use crate::lock::hold::{Alarm, BATCH, Hold, Renewing};
 use crate::lock::reaper::{Debt, Reaper};
 use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
@@ -33,27 +36,10 @@ pub(crate) struct Watchdog {
     events: Events,
 }
 
-#[derive(Debug)]
-struct Schedule {
-    /// By when they are due: for renewal, or at their deadline.
-    holds: BTreeMap<Place, Arc<Hold>>,
-    next_id: NonZeroU64,
-    /// When all with a TTL fall due for renewal, however far apart they would, where one renewal serves them all: if the store has
-    /// sessions.
-    rounds: Option<HashMap<Duration, Instant>>,
-    /// When a task looks again by itself: no task without a call looks later, except one without room for more renewals.
-    wakes_at: Instant,
-}
-
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities, events: Events) -> Self {
-        let schedule = Schedule {
-            holds: BTreeMap::new(),
-            next_id: NonZeroU64::MIN,
-            rounds: store.supports(Feature::Sessions).then(HashMap::new),
-            wakes_at: Instant::FAR_FUTURE,
-        };
-        Self { clock, schedule: Mutex::new(schedule), alarm: Arc::default(), events }
+        let schedule = Mutex::new(Schedule::new(store.supports(Feature::Sessions)));
+        Self { clock, schedule, alarm: Arc::default(), events }
     }
 
     pub(crate) fn alarm(&self) -> &Arc<Alarm> {
@@ -62,16 +48,29 @@ impl Watchdog {
 
     /// Begins to watch over `hold`.
     pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        hold.listen(self.clock.now());
-        self.file([hold]);
+        if lock(&self.schedule).add(hold) {
+            self.alarm.wake();
+        }
     }
 
     /// Files `holds` anew, after their due times have changed.
     pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
+        self.file_by(Schedule::file, holds);
+    }
+
+    fn file_by<'a>(
+        &self,
+        file: impl Fn(&mut Schedule, &Arc<Hold>, Instant) -> bool,
+        holds: impl IntoIterator<Item = &'a Arc<Hold>>,
+    ) {
+        let now = self.clock.now();
         let mut schedule = lock(&self.schedule);
-        let first = holds.into_iter().filter_map(|hold| schedule.file(hold, &*self.clock)).min();
-        if first.is_some_and(|first| first < schedule.wakes_at) {
-            drop(schedule);
+        let mut is_early = false;
+        for hold in holds {
+            is_early |= file(&mut schedule, hold, now);
+        }
+        drop(schedule);
+        if is_early {
             self.alarm.wake();
         }
     }
@@ -83,7 +82,7 @@ impl Watchdog {
 
     /// All leases in force.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        lock(&self.schedule).holds.values().cloned().collect()
+        lock(&self.schedule).holds().cloned().collect()
     }
 
     /// The task, of which each runtime has one: the one that runs first renews the leases that are due. It ends only by being dropped.
@@ -93,7 +92,7 @@ impl Watchdog {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
             let mut heard = pin!(self.alarm.heard());
-            self.answer_alarms();
+            self.take_charge(backend);
             while under_way < MAX_UNDER_WAY {
                 let due = self.due();
                 if due.is_empty() {
@@ -104,7 +103,7 @@ impl Watchdog {
                     batches.push(self.renew(backend, batch));
                 }
             }
-            let wakes_at = self.next_look(under_way < MAX_UNDER_WAY);
+            let wakes_at = lock(&self.schedule).next_look(under_way < MAX_UNDER_WAY);
             // In one order, so that equal schedules have equal runs: each turn of the loop looks at everything.
             tokio::select! {
                 biased;
@@ -115,30 +114,32 @@ impl Watchdog {
         }
     }
 
-    fn answer_alarms(&self) {
-        for hold in self.alarm.answer() {
-            hold.listen(self.clock.now());
-            self.file([&hold]);
+    /// Listens for news of the leases that have come of age, or that the alarm was rung for, and files them by when they are due.
+    fn take_charge(&self, backend: &dyn LockBackend) {
+        let now = self.clock.now();
+        let mut holds = self.alarm.answer();
+        holds.extend(lock(&self.schedule).of_age(now));
+        if holds.is_empty() {
+            return;
         }
+        holds.iter().for_each(|hold| hold.listen(backend, now));
+        self.file_by(Schedule::file_by_due_time, &holds);
     }
 
-    /// Some of those that are due, the earliest first. They stay where they are filed until they are filed anew, so that a
-    /// shutdown misses none.
+    /// Some of those that are due.
     fn due(&self) -> Vec<Arc<Hold>> {
-        let now = self.clock.now();
-        let schedule = lock(&self.schedule);
-        let due = schedule.holds.range(..=(now, NonZeroU64::MAX));
-        due.take(BATCH).map(|(_, hold)| Arc::clone(hold)).collect()
+        lock(&self.schedule).due(self.clock.now(), BATCH)
     }
 
     /// Begins the renewals that are due, the earliest deadline first, and ends leases that are past theirs.
     fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
         let now = self.clock.now();
+        let has_sessions = lock(&self.schedule).has_sessions();
         let mut renewals = Vec::with_capacity(due.len());
         for hold in &due {
             match hold.start_renewal(now) {
                 Some(renewal) => renewals.push(renewal),
-                None if hold.may_outlast_its_loss(now) && self.has_sessions() => {
+                None if hold.may_outlast_its_loss(now) && has_sessions => {
                     // Its guards may be there for long.
                     let mut debt = Debt::new(hold.unwanted(), reaper);
                     debt.incur();
@@ -151,22 +152,6 @@ impl Watchdog {
         }
         self.file(&due);
         in_batches(renewals)
-    }
-
-    /// Whether the store keeps leases alive together.
-    fn has_sessions(&self) -> bool {
-        lock(&self.schedule).rounds.is_some()
-    }
-
-    /// When to look again: when the next lease is due, unless there is no room to renew it.
-    fn next_look(&self, has_room: bool) -> Instant {
-        let mut schedule = lock(&self.schedule);
-        let next_due = schedule.holds.keys().next().map(|(due, _)| *due);
-        schedule.wakes_at = match next_due {
-            Some(due) if has_room => due,
-            _ => Instant::FAR_FUTURE,
-        };
-        schedule.wakes_at
     }
 
     /// Renews a batch, and tells how many leases it was.
@@ -215,33 +200,4 @@ fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
     }
     batches.sort_by_cached_key(|batch| deadline(&batch[0]));
     batches
-}
-
-impl Schedule {
-    /// Files `hold` where it belongs now; `None` if it is over.
-    fn file(&mut self, hold: &Arc<Hold>, clock: &dyn Clock) -> Option<Instant> {
-        self.remove(hold);
-        let due = self.round(hold, hold.due()?, clock);
-        let place = (due, self.next_id);
-        self.next_id = self.next_id.saturating_add(1);
-        *lock(hold.filed()) = Some(place);
-        self.holds.insert(place, Arc::clone(hold));
-        Some(due)
-    }
-
-    /// When `hold` is looked at if it is due then: earlier than it need be, if others are renewed anyway.
-    fn round(&mut self, hold: &Hold, due: Instant, clock: &dyn Clock) -> Instant {
-        let Some(rounds) = &mut self.rounds else { return due };
-        let Some(ttl) = hold.renews_next() else { return due };
-        let now = clock.now();
-        rounds.retain(|_, round| now < *round);
-        let round = rounds.entry(ttl).or_insert(due);
-        *round = due.min(*round);
-        *round
-    }
-
-    fn remove(&mut self, hold: &Hold) -> bool {
-        let place = lock(hold.filed()).take();
-        place.is_some_and(|place| self.holds.remove(&place).is_some())
-    }
 }

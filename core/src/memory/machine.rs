@@ -2,6 +2,7 @@
 
 mod entry;
 
+use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::slice;
@@ -43,12 +44,18 @@ pub struct Machine {
     keys: HashMap<LockKey, Entry>,
     /// The keys by when nothing is left of their entries.
     ends: BTreeSet<(Instant, LockKey)>,
-    last_token: u64,
-    changes: u64,
+    counts: Counts,
     /// The identity of the data, and since when they have it.
     identity: Option<(StoreId, Instant)>,
     /// The quorum that the store is a member of.
     charter: Option<Charter>,
+}
+
+/// The counters of all keys.
+#[derive(Debug, Default)]
+struct Counts {
+    last_token: u64,
+    changes: u64,
 }
 
 /// An operation on the store.
@@ -117,16 +124,15 @@ enum Obstacle {
 
 impl Op<'_> {
     /// The keys that it is about.
-    pub(super) fn keys(&self) -> Vec<&LockKey> {
-        match *self {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        let only = match self {
             Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => {
-                vec![key]
+                Some(*key)
             }
-            Self::Release(lease) | Self::Renew(lease) => vec![lease.key()],
-            Self::TryAcquire(claim) => vec![claim.key()],
-            Self::TryAcquireAll(claims) => claims.iter().map(Claim::key).collect(),
-            Self::Enlist(_) | Self::List { .. } | Self::Standing(_) => Vec::new(),
-        }
+            Self::Release(lease) | Self::Renew(lease) => Some(lease.key()),
+            _ => None,
+        };
+        only.into_iter().chain(self.claims().iter().map(Claim::key))
     }
 
     /// The claims, if it asks for leases.
@@ -171,21 +177,21 @@ impl Machine {
 
     /// Grows whenever something becomes free, or is otherwise news to those who wait or observe.
     pub fn changes(&self) -> u64 {
-        self.changes
+        self.counts.changes
     }
 
     fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
         if !self.is_member_for(claim) {
             return Outcome::NotEnlisted(claim.key().clone());
         }
-        self.at(claim.key(), now, |store, entry| {
+        self.at(claim.key(), now, |counts, entry| {
             entry.call_up(now);
             match obstacle(entry, claim, now) {
                 Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
                 Some(Obstacle::Held(contention)) => {
                     Outcome::Attempt(Attempt::Held(queue_up(entry, claim, contention, now)))
                 }
-                None => Outcome::Attempt(Attempt::Granted(store.grant(entry, claim, now))),
+                None => Outcome::Attempt(Attempt::Granted(counts.grant(entry, claim, now))),
             }
         })
     }
@@ -205,49 +211,36 @@ impl Machine {
             }
         }
         let grant = |claim: &Claim| {
-            self.at(claim.key(), now, |store, entry| store.grant(entry, claim, now))
+            self.at(claim.key(), now, |counts, entry| counts.grant(entry, claim, now))
         };
         Outcome::AttemptAll(AttemptAll::Granted(claims.iter().map(grant).collect()))
     }
 
-    fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
-        // Those who observe an election hear of who is elected.
-        if !entry.is_held() && !claim.share().is_whole() {
-            self.changes += 1;
-        }
-        let spare = claim.spare_tokens();
-        self.last_token = (self.last_token + 1 + u64::from(spare)).max(heeded(claim, now));
-        let token = self.last_token - u64::from(spare);
-        entry.grant(claim, token, now);
-        let token = NonZeroU64::new(token).expect("it has grown");
-        Grant::new(token).with_spare_tokens(spare)
-    }
-
     fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
-        self.at(lease.key(), now, |store, entry| {
+        self.at(lease.key(), now, |counts, entry| {
             let Some(holding) = entry.holding(lease.id()) else {
                 return if entry.is_held_like(lease) { Renewal::Taken } else { Renewal::Vanished };
             };
             let before = holding.lease.clone();
             holding.renew(lease, now);
-            store.last_token = store.last_token.max(lease.floor());
+            counts.last_token = counts.last_token.max(lease.floor());
             if holding.lease.share() != before.share()
                 || holding.lease.description() != before.description()
             {
-                store.changes += 1;
+                counts.changes += 1;
             }
             entry.renewal(now)
         })
     }
 
     fn release(&mut self, lease: &Lease, now: Instant) -> Release {
-        self.at(lease.key(), now, |store, entry| {
+        self.at(lease.key(), now, |counts, entry| {
             if entry.leave_queue(lease.id()) {
-                store.changes += 1;
+                counts.changes += 1;
             }
             if entry.end(lease.id()) {
                 entry.call_up(now);
-                store.changes += 1;
+                counts.changes += 1;
                 Release::Released
             } else {
                 Release::NotHeld
@@ -256,9 +249,9 @@ impl Machine {
     }
 
     fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
-        let last_token = (self.last_token > 0).then_some(self.last_token);
+        let last_token = (self.counts.last_token > 0).then_some(self.counts.last_token);
         let inspection = Inspection::free().with_last_token(last_token);
-        let look = |_: &mut Self, entry: &mut Entry| (entry.holders(now), entry.waiters());
+        let look = |_: &mut Counts, entry: &mut Entry| (entry.holders(now), entry.waiters());
         let (holders, queue) = self.at(key, now, look);
         let waiting = u64::try_from(queue.len()).unwrap_or(u64::MAX);
         let inspection = inspection.with_queue(waiting, queue);
@@ -279,13 +272,13 @@ impl Machine {
     }
 
     fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
-        self.at(key, now, |store, entry| {
+        self.at(key, now, |counts, entry| {
             if !entry.is_held() {
                 return ForcedRelease::new();
             }
-            store.changes += 1;
-            store.last_token += 1;
-            let forced = ForcedRelease::new().with_min_token(store.last_token);
+            counts.changes += 1;
+            counts.last_token += 1;
+            let forced = ForcedRelease::new().with_min_token(counts.last_token);
             let ended = entry.holders(now);
             entry.end_all();
             ended.into_iter().fold(forced, ForcedRelease::with_ended)
@@ -300,7 +293,7 @@ impl Machine {
         let (store, since) = *self.identity.get_or_insert((fresh, now));
         Standing::new(store)
             .with_charter(self.charter.clone())
-            .with_floor(self.last_token)
+            .with_floor(self.counts.last_token)
             .with_age(now.since(since))
     }
 
@@ -309,7 +302,7 @@ impl Machine {
         let is_it = self.identity.is_some_and(|(store, _)| store == enlistment.store());
         if is_it && self.charter.as_ref().is_none_or(|mine| mine == charter) {
             self.charter = Some(charter.clone());
-            self.last_token = self.last_token.max(enlistment.floor());
+            self.counts.last_token = self.counts.last_token.max(enlistment.floor());
         }
         // Not the identity that was meant: of data that was lost, a later enlistment would then be heeded at once.
         self.standing(StoreId::new(), now)
@@ -320,28 +313,33 @@ impl Machine {
         &mut self,
         key: &LockKey,
         now: Instant,
-        work: impl FnOnce(&mut Self, &mut Entry) -> T,
+        work: impl FnOnce(&mut Counts, &mut Entry) -> T,
     ) -> T {
         self.clear_expired(now);
-        let mut entry = self.take(key);
-        entry.expire(now);
-        let outcome = work(self, &mut entry);
-        self.put(key, entry);
-        outcome
-    }
-
-    fn take(&mut self, key: &LockKey) -> Entry {
-        let Some((key, entry)) = self.keys.remove_entry(key) else {
-            return Entry::default();
-        };
-        self.ends.remove(&(entry.ends(), key));
-        entry
-    }
-
-    fn put(&mut self, key: &LockKey, entry: Entry) {
-        if !entry.is_empty() {
-            self.ends.insert((entry.ends(), key.clone()));
-            self.keys.insert(key.clone(), entry);
+        match self.keys.entry(key.clone()) {
+            Slot::Vacant(slot) => {
+                let mut entry = Entry::default();
+                let outcome = work(&mut self.counts, &mut entry);
+                if !entry.is_empty() {
+                    self.ends.insert((entry.ends(), key.clone()));
+                    slot.insert(entry);
+                }
+                outcome
+            }
+            Slot::Occupied(mut slot) => {
+                let entry = slot.get_mut();
+                let before = entry.ends();
+                entry.expire(now);
+                let outcome = work(&mut self.counts, entry);
+                if entry.is_empty() {
+                    self.ends.remove(&(before, key.clone()));
+                    slot.remove();
+                } else if entry.ends() != before {
+                    self.ends.remove(&(before, key.clone()));
+                    self.ends.insert((entry.ends(), key.clone()));
+                }
+                outcome
+            }
         }
     }
 
@@ -355,6 +353,21 @@ impl Machine {
                 _ => return,
             }
         }
+    }
+}
+
+impl Counts {
+    fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
+        // Those who observe an election hear of who is elected.
+        if !entry.is_held() && !claim.share().is_whole() {
+            self.changes += 1;
+        }
+        let spare = claim.spare_tokens();
+        self.last_token = (self.last_token + 1 + u64::from(spare)).max(heeded(claim, now));
+        let token = self.last_token - u64::from(spare);
+        entry.grant(claim, token, now);
+        let token = NonZeroU64::new(token).expect("it has grown");
+        Grant::new(token).with_spare_tokens(spare)
     }
 }
 

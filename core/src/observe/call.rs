@@ -109,10 +109,10 @@ impl<'a> Call<'a> {
         self.events.emit(Event::Woken(Woken { lock, by }));
     }
 
-    /// There is a lock for `request`.
-    pub(crate) fn acquired(&self, request: &Request<'_>, token: u64, path: Path) {
+    /// There is a lock for `request` at `now`.
+    pub(crate) fn acquired(&self, request: &Request<'_>, token: u64, path: Path, now: Instant) {
         self.ended.store(true, Ordering::Relaxed);
-        let (took, waited) = (self.took(), self.has_waited());
+        let (took, waited) = (now.since(self.wait().asked_at()), self.has_waited());
         let lock = self.subject(request);
         self.events.emit(Event::Acquired(Acquired { lock, token, path, took, waited }));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::LockBackend;
-use leasehold_core::clock::TokioClock;
+use leasehold_core::clock::{Clock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::quorum::{Quorum, QuorumBuilder};
@@ -30,6 +30,8 @@ pub(crate) enum State {
     Up,
     /// It refuses connections.
     Down,
+    /// It answers each request with an error of this kind.
+    Fails(ErrorKind),
     /// It answers nothing.
     Silent,
     /// It applies each request so late, and answers at once then.
@@ -38,14 +40,19 @@ pub(crate) enum State {
 
 impl Server {
     fn new() -> Self {
-        let store = MemoryBackend::with_clock(TokioClock::new());
-        Self { store, faults: Faults::default() }
+        Self::on_clock(TokioClock::new())
+    }
+
+    /// A server without data that reads the time from `clock`.
+    pub(crate) fn on_clock(clock: impl Clock) -> Self {
+        Self { store: MemoryBackend::with_clock(clock), faults: Faults::default() }
     }
 
     pub(crate) fn set(&self, state: State) {
         self.faults.set_lasting(match state {
             State::Up => None,
             State::Down => Some(Fault::Fail(ErrorKind::Unavailable)),
+            State::Fails(kind) => Some(Fault::Fail(kind)),
             State::Silent => Some(Fault::SwallowRequest),
             State::Slow(delay) => Some(Fault::DelayRequest(delay)),
         });

@@ -1,13 +1,16 @@
 //! Majorities: dead, silent and slow members, and votes that are split.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal};
+use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{ErrorKind, LockKey, LockOptions};
 use tokio::time::{Instant, sleep};
 
-use crate::servers::{Member, Servers, State, TTL, client_of, key, lock_once};
+use crate::servers::{Member, Server, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -70,6 +73,97 @@ async fn members_that_die_while_votes_are_cast_leave_nothing() {
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "three may have granted it: {error}");
     assert_eq!(started.elapsed(), MS(250));
     assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn votes_that_come_after_the_ttl_are_no_grant() {
+    let servers = Servers::found(3).await;
+    let client = servers.client();
+    lock_once(&client).await.unwrap();
+    servers.0.iter().for_each(|server| server.set(State::Slow(MS(120))));
+    let short = LockOptions::new().ttl(MS(100));
+    let mutex = client.mutex(key()).unwrap().with_options(short).unwrap();
+
+    let error = mutex.try_lock().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    sleep(MS(500)).await;
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn member_that_refuses_is_outvoted() {
+    for kind in [
+        ErrorKind::Denied,
+        ErrorKind::Refused,
+        ErrorKind::Unavailable,
+        ErrorKind::Unexpected,
+        ErrorKind::WrongType,
+    ] {
+        let servers = Servers::found(3).await;
+        let client = servers.client();
+        servers.0[1].set(State::Fails(kind));
+        let started = Instant::now();
+
+        let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+
+        sleep(TTL * 2).await;
+        assert!(guard.is_held(), "{kind:?}");
+        assert_eq!(servers.holding(&key()).await, 2, "{kind:?}");
+        guard.release().await.unwrap();
+        assert_eq!(started.elapsed(), TTL * 2, "{kind:?}");
+        assert_eq!(servers.holding(&key()).await, 0, "{kind:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_that_a_minority_hears_stays_unknown() {
+    let servers = Servers::found(3).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[..2].iter().for_each(|server| server.set(State::Silent));
+
+    let error = guard.release().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert_eq!(servers.holding(&key()).await, 2);
+    sleep(TTL).await;
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[derive(Clone, Debug)]
+struct Jumping {
+    clock: TokioClock,
+    ahead: Arc<AtomicU64>,
+}
+
+impl Clock for Jumping {
+    fn now(&self) -> clock::Instant {
+        self.clock.now() + MS(self.ahead.load(Ordering::SeqCst))
+    }
+
+    fn sleep_until(&self, deadline: clock::Instant) -> Sleep {
+        self.clock.sleep_until(deadline - MS(self.ahead.load(Ordering::SeqCst)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clock_of_one_member_that_jumps_frees_no_key() {
+    let clock = Jumping { clock: TokioClock::new(), ahead: Arc::default() };
+    let mut servers = Servers::start(3);
+    servers.0[0] = Server::on_clock(clock.clone());
+    let (client, other) = (servers.client(), servers.client());
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+
+    clock.ahead.store(2 * u64::try_from(TTL.as_millis()).unwrap(), Ordering::SeqCst);
+    assert_eq!(servers.holding(&key()).await, 2);
+
+    assert!(other.mutex(key()).unwrap().try_lock().await.unwrap().is_err());
+    // The next renewal repairs the lease on the member.
+    sleep(TTL / 2).await;
+    assert!(guard.is_held());
+    assert_eq!(servers.holding(&key()).await, 3);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

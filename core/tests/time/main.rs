@@ -4,6 +4,7 @@ mod budget;
 mod clocks;
 mod deadline;
 mod renewal;
+mod young;
 
 use std::future::poll_fn;
 use std::pin::pin;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::event::{Event, What};
+use super::event::{Event, EventKind};
 
 /// A hold, of all processes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -41,7 +41,7 @@ impl<'a> Belief<'a> {
             if let Some(belief) = Self::begun_by(event) {
                 places.insert(belief.id, beliefs.len());
                 beliefs.push(belief);
-            } else if event.what == What::Killed {
+            } else if event.kind == EventKind::Killed {
                 let of_process = |belief: &&mut Self| belief.id.process == event.process;
                 beliefs.iter_mut().filter(of_process).for_each(|belief| belief.end(event.at));
             } else if let Some(place) = places.get(&HoldId::of(event)) {
@@ -53,7 +53,9 @@ impl<'a> Belief<'a> {
     }
 
     fn begun_by(event: &'a Event) -> Option<Self> {
-        let What::Entered { key, token, units, limit, deadline } = &event.what else { return None };
+        let EventKind::Entered { key, token, units, limit, deadline } = &event.kind else {
+            return None;
+        };
         Some(Self {
             id: HoldId::of(event),
             key,
@@ -68,12 +70,12 @@ impl<'a> Belief<'a> {
     }
 
     fn note(&mut self, event: &Event) {
-        match event.what {
-            What::Held { deadline } if !self.is_over => {
+        match event.kind {
+            EventKind::Held { deadline } if !self.is_over => {
                 self.until = event.at;
                 self.deadline = deadline;
             }
-            What::Lost | What::Ends => self.end(event.at),
+            EventKind::Lost | EventKind::Ends => self.end(event.at),
             _ => {}
         }
     }

@@ -14,14 +14,14 @@ pub struct Event {
     /// The number of the hold, of those of the process.
     pub hold: u64,
     /// The event.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// An event.
 ///
 /// Times are read so that none of them claims more than there was: before a look that finds a lease held, and before a release begins.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum What {
+pub enum EventKind {
     /// A caller received a guard, and then found it held.
     Entered {
         /// The key.

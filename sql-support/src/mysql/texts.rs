@@ -221,7 +221,7 @@ SET @token = CAST(IF(@stripes = :all, 0, 9223372036854775807) AS SIGNED) + 1;
 SELECT 'standing', @incarnation IS NOT NULL, HEX(store), charter, @first, @now - since FROM {member};
 ";
 
-/// The settings by which the server keeps what it acknowledged. It asks for no right.
+/// The settings by which the server keeps acknowledged commits. The query needs no right.
 pub(super) const SURVEY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN
   ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'wsrep_on');
 ";

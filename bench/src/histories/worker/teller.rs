@@ -1,4 +1,4 @@
-//! How a process says what it believes.
+//! Reports of a process on its beliefs.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write, stdin, stdout};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use leasehold_simulation::{Event, What};
+use leasehold_simulation::{Event, EventKind};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
@@ -37,8 +37,8 @@ impl Teller {
         self.holds.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn tell(&self, at: Duration, hold: u64, what: What) {
-        say(&Line::Event(Event { at, process: self.process, hold, what }));
+    pub(super) fn tell(&self, at: Duration, hold: u64, kind: EventKind) {
+        say(&Line::Event(Event { at, process: self.process, hold, kind }));
     }
 
     /// Writes to the resource, and waits until that has received it.
@@ -60,7 +60,8 @@ fn say(line: &impl Serialize) {
 /// Hears of the resource, and of the parent's end.
 fn listen(waiting: &Waiting) {
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let received: Received = serde_json::from_str(&line).expect("parents say what there is");
+        let received: Received =
+            serde_json::from_str(&line).expect("parents and children share the type");
         let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let waiter = waiting.remove(&received.hold).expect("it wrote");
         // A task that has left need not know.

@@ -200,7 +200,7 @@ impl State {
         }
         // One that is capped is renewed for the sake of news alone, and not if it falls due.
         self.news = self.capped;
-        self.due = self.due.min(deadline::news_due(since));
+        self.due = self.due.min(deadline::of_age(since));
     }
 
     /// Whether the store tells, without being asked, that the lease has ended.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::LocalQueue;
 use super::line::{Stand, Told, Waiter};
+use super::{LocalQueue, SharedLine};
 use crate::backend::Share;
 use crate::clock::Instant;
 use crate::error::Error;
@@ -11,6 +11,7 @@ use crate::holder::Holder;
 use crate::key::LockKey;
 use crate::lock::hold::Hold;
 use crate::options::LockOptions;
+use crate::sync::lock;
 
 /// The way in which a caller asks the store.
 #[derive(Debug)]
@@ -37,7 +38,11 @@ pub(crate) struct Return {
 
 /// The right to ask the store for a key, on behalf of this process. Dropping it passes it on.
 #[derive(Debug)]
-pub(crate) struct Turn(pub(super) Option<(Arc<LocalQueue>, LockKey)>);
+pub(crate) struct Turn {
+    pub(super) of: Option<(Arc<LocalQueue>, LockKey)>,
+    /// The line behind it, once there was one at a hand-over.
+    line: Option<SharedLine>,
+}
 
 /// A caller that asks the store without the turn. It counts as a waiter until it is dropped.
 #[derive(Debug)]
@@ -61,7 +66,7 @@ impl Asker {
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((queue, key)) = self.turn() {
             let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
-            queue.at(key, |line, _| line.stand = Stand::Refused(told));
+            queue.at(key, |line| line.stand = Stand::Refused(told));
         }
     }
 
@@ -69,7 +74,7 @@ impl Asker {
     /// the callers before either.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
         let Some((queue, key)) = self.turn() else { return since };
-        let (since, begins) = queue.at(key, |line, _| line.fail(since, error));
+        let (since, begins) = queue.at(key, |line| line.fail(since, error));
         if let Some(begins) = begins {
             begins.notify_waiters();
         }
@@ -87,23 +92,23 @@ impl Asker {
     ) -> Arc<Hold> {
         match self {
             Self::Turn(turn) if share.is_exclusive() => {
-                let line = turn.0.clone();
+                let line = turn.of.clone();
                 let hold = file(Some(turn));
                 if let Some((queue, key)) = line {
                     let held = Stand::Held(Arc::downgrade(&hold));
-                    queue.at(&key, |line, _| line.stand = held);
+                    queue.at(&key, |line| line.stand = held);
                 }
                 return hold;
             }
             Self::Turn(mut turn) => {
-                if let Some((queue, key)) = turn.0.take() {
+                if let Some((queue, key)) = turn.of.take() {
                     queue.pass_on(key, 1);
                 }
             }
             Self::Beside(Beside { once: None, .. }) | Self::Alone => {}
             Self::Beside(beside) => {
                 let Beside { queue, key, .. } = &beside;
-                queue.tell(key, queue.at(key, |line, _| line.let_in(2)));
+                queue.tell(key, queue.at(key, |line| line.let_in(2)));
             }
         }
         file(None)
@@ -111,25 +116,32 @@ impl Asker {
 
     fn turn(&self) -> Option<&(Arc<LocalQueue>, LockKey)> {
         match self {
-            Self::Turn(turn) => turn.0.as_ref(),
+            Self::Turn(turn) => turn.of.as_ref(),
             Self::Beside(_) | Self::Alone => None,
         }
     }
 }
 
 impl Turn {
+    pub(super) fn new(queue: Arc<LocalQueue>, key: LockKey) -> Self {
+        Self { of: Some((queue, key)), line: None }
+    }
+
     /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
     ///
     /// No caller passes one that would not.
-    pub(crate) fn next_who_takes_over(&self, options: &Arc<LockOptions>) -> Option<Waiter> {
-        let (queue, key) = self.0.as_ref()?;
-        queue.at(key, |line, _| line.next_who_takes_over(options))
+    pub(crate) fn next_who_takes_over(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
+        if self.line.is_none() {
+            let (queue, key) = self.of.as_ref()?;
+            self.line = queue.shared(key);
+        }
+        lock(self.line.as_ref()?).next_who_takes_over(options)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some((queue, key)) = self.0.take() {
+        if let Some((queue, key)) = self.of.take() {
             queue.pass_on(key, 0);
         }
     }
@@ -137,6 +149,6 @@ impl Drop for Turn {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.queue.at(&self.key, |line, _| line.beside -= 1);
+        self.queue.at(&self.key, |line| line.beside -= 1);
     }
 }

@@ -101,6 +101,8 @@ pub(super) enum Joined {
     /// It waits, and hears when an outage begins.
     Line(oneshot::Receiver<Next>, Arc<Notify>),
     TooMany,
+    /// The client was shut down.
+    Closed,
 }
 
 /// The waiters, with their tickets, that may ask beside the caller with the turn.

@@ -8,14 +8,14 @@ use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
 use super::line::Stand;
-use super::{LocalQueue, Next};
+use super::{Next, SharedLine};
 use crate::backend::Operation;
 use crate::clock::{self, Clock, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::key::LockKey;
-use crate::lock::Wait;
 use crate::lock::tries::Tries;
-use crate::sync::Notify;
+use crate::lock::{Wait, closed};
+use crate::sync::{Notify, lock};
 
 /// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
 const FIRST_ANSWER: Duration = Duration::from_millis(25);
@@ -23,12 +23,14 @@ const FIRST_ANSWER: Duration = Duration::from_millis(25);
 /// A caller in line. Dropping it leaves the line.
 #[derive(Debug)]
 pub(super) struct Waiting<'a> {
-    pub(super) queue: &'a LocalQueue,
+    pub(super) line: SharedLine,
     pub(super) key: &'a LockKey,
     pub(super) ticket: u64,
     pub(super) next: oneshot::Receiver<Next>,
     /// Notified when an outage begins.
     pub(super) outage: Arc<Notify>,
+    /// It was taken out of the line.
+    pub(super) has_left: bool,
 }
 
 impl Waiting<'_> {
@@ -44,7 +46,7 @@ impl Waiting<'_> {
             let mut begins = pin!(outage.notified());
             begins.as_mut().enable();
             let now = clock.now();
-            let told_at = self.queue.at(self.key, |line, _| line.outage_since());
+            let told_at = lock(&self.line).outage_since();
             let answer = tries.may_end().then(|| self.answer(now));
             let told_at = told_at
                 .map_or(Instant::FAR_FUTURE, |since| since.max(wait.asked_at()) + outage_wait);
@@ -59,14 +61,17 @@ impl Waiting<'_> {
             };
             let look_at = told_at.min(end).min(next_try);
             let event = clock::until(clock, look_at, select(&mut self.next, begins)).await;
-            let now = clock.now();
             match event {
                 Some(Either::Left((next, _))) => {
-                    let next =
-                        next.expect("a turn is passed on for as long as a caller is in line");
+                    self.has_left = true;
+                    // The line keeps a caller until there is something for it, unless the client is shut down.
+                    let Ok(next) = next else { return Err(closed()) };
+                    if matches!(next, Next::Guard(_)) {
+                        return Ok(next);
+                    }
+                    let now = clock.now();
                     // A runtime that was stalled may tell of the turn before it tells that the time is over.
-                    let late = matches!(next, Next::Ask(_)) && now >= wait.end();
-                    if !late {
+                    if now < wait.end() {
                         return Ok(next);
                     }
                     let answer = self.answer(now);
@@ -74,12 +79,15 @@ impl Waiting<'_> {
                     drop(next);
                     return answer.unwrap_or_else(|| Err(unanswered(self.key)));
                 }
-                None if now >= told_at.min(wait.end()) => {
-                    if let Some(verdict) = self.verdict(wait, now) {
+                Some(Either::Right(_)) => {}
+                None => {
+                    let now = clock.now();
+                    if now >= told_at.min(wait.end())
+                        && let Some(verdict) = self.verdict(wait, now)
+                    {
                         return verdict;
                     }
                 }
-                Some(Either::Right(_)) | None => {}
             }
         }
     }
@@ -95,11 +103,13 @@ impl Waiting<'_> {
 
     /// The state of the key as far as callers of this process know it: the store does not answer, or other clients held it while this caller was in line.
     fn answer(&self, now: Instant) -> Option<Result<Next, Error>> {
-        let known = self.queue.at(self.key, |line, _| match &line.stand {
-            Stand::Out(outage) => Some(Err(outage.error.repeated())),
-            _ if line.was_seen_held_by(self.ticket) => Some(Ok(line.known())),
-            _ => None,
-        })?;
+        let line = lock(&self.line);
+        let known = match &line.stand {
+            Stand::Out(outage) => Err(outage.error.repeated()),
+            _ if line.was_seen_held_by(self.ticket) => Ok(line.known()),
+            _ => return None,
+        };
+        drop(line);
         Some(known.map(|known| Next::Held(known.holder(now))))
     }
 }
@@ -121,7 +131,10 @@ fn unanswered(key: &LockKey) -> Error {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
+        if self.has_left {
+            return;
+        }
         // Dropped with the lines unlocked: it may wake a task.
-        let _left = self.queue.at(self.key, |line, _| line.waiters.remove(&self.ticket));
+        let _left = lock(&self.line).waiters.remove(&self.ticket);
     }
 }

@@ -138,6 +138,10 @@ impl Entry {
             None => {
                 let lease = claim.lease().clone();
                 let ends = now + lease.ttl();
+                if self.holdings.is_empty() {
+                    // Not four at once: most keys have one holder.
+                    self.holdings.reserve_exact(1);
+                }
                 self.holdings.push(Holding { lease, granted_at: now, token, ends });
             }
         }

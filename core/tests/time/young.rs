@@ -1,0 +1,81 @@
+//! Leases that are younger than 50 ms.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+
+/// A clock that counts sleeps: one for each look of the watchdog.
+#[derive(Clone, Debug)]
+struct Counted {
+    clock: TokioClock,
+    sleeps: Arc<AtomicUsize>,
+}
+
+impl Clock for Counted {
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Sleep {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        self.clock.sleep_until(deadline)
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wake_no_task_though_there_is_news_of_each() {
+    let (clock, sleeps) = (TokioClock::new(), Arc::<AtomicUsize>::default());
+    let backend = MemoryBackend::with_clock(clock);
+    let counted = Counted { clock, sleeps: Arc::clone(&sleeps) };
+    let client = LockClient::builder(backend).clock(counted).options(options()).build().unwrap();
+
+    for _ in 0..1_000 {
+        let guard = lock(&client).await;
+        pass(ms(1)).await;
+        client.request_revocation("k").await.unwrap();
+        pass(ms(1)).await;
+        guard.release().await.unwrap();
+    }
+
+    let sleeps = sleeps.load(Ordering::Relaxed);
+    assert!(sleeps < 150, "the tasks woke up {sleeps} times in two seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_ended_by_others_are_found_lost_when_they_are_of_age() {
+    let (client, _faults, _clock) = client(options());
+    let guard = lock(&client).await;
+
+    client.admin().force_release("k", "a test").await.unwrap();
+    pass(ms(75)).await;
+
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_renewed_if_their_ttl_is_short() {
+    let (client, _faults, _clock) = client(options().ttl(ms(90)));
+    let guard = lock(&client).await;
+
+    for _ in 0..1_000 {
+        pass(ms(1)).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_extended_are_renewed_in_time() {
+    let (client, _faults, _clock) = client(options());
+    let guard = lock(&client).await;
+
+    guard.extend(ms(60)).await.unwrap();
+
+    for _ in 0..1_000 {
+        pass(ms(1)).await;
+        assert_eq!(guard.state(), LeaseState::Held);
+    }
+}
