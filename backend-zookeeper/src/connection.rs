@@ -39,6 +39,10 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// Long for a healthy ensemble, whose replies take milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
 
+/// A refusal, by the server or by the look-up of its name, takes a round trip: the next server need wait no longer than this part of the
+/// limit.
+const REFUSAL: u32 = 10;
+
 /// The servers of an ensemble, one of which is spoken to at a time.
 pub(crate) struct Servers {
     config: ZooKeeperConfig,
@@ -165,7 +169,8 @@ impl Servers {
 
     /// The reason that the client crate keeps to itself, as an attempt to reach the same server shows it.
     async fn why_down(&self, turn: usize) -> Error {
-        let reached = timeout(self.config.timeout, TcpStream::connect(self.server(turn))).await;
+        let limit = self.config.timeout / REFUSAL;
+        let reached = timeout(limit, TcpStream::connect(self.server(turn))).await;
         let refused = reached.ok().and_then(Result::err);
         let why = refused.as_ref().and_then(|refused| why_unreachable(refused));
         why.map_or_else(error::unreachable, |why| Error::new(ErrorKind::Unavailable, why))
