@@ -124,7 +124,7 @@ async fn one_who_knows_that_it_lost_the_lock_does_not() {
 }
 
 #[tokio::test]
-async fn one_who_was_handed_the_lease_in_its_process_gets_through() {
+async fn a_holder_gets_through_after_a_hand_over_in_its_process() {
     let (_etcd, client, store) = start().await;
     let mutex = client.mutex("job").unwrap();
     let first = mutex.lock().await.unwrap();

@@ -86,12 +86,13 @@ fn processes_measure_together() {
 
 #[test]
 fn leases_are_held_and_counted() {
-    let [held] = &measured(&["redis-held", "--only", "leasehold"])[..] else {
-        panic!("one was asked for")
-    };
+    let scenarios = ["redis-held", "redis-held-million", "--only", "leasehold"];
+    let [held, million] = &measured(&scenarios)[..] else { panic!("two were asked for") };
 
     assert_eq!(figures(held, "lost"), [0.0, 0.0]);
+    assert_eq!(figures(million, "lost"), [0.0]);
     assert_complete(held, "memory per lease");
+    assert_complete(million, "memory per lease");
 }
 
 #[test]

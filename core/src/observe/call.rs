@@ -59,7 +59,10 @@ impl<'a> Call<'a> {
         let span = log::acquire_span(&self.requests[0]);
         let mut call = pin!(call);
         let (mut told, mut alarm) = (false, None);
-        let long = self.wait().asked_at() + self.events.long_wait();
+        let long = match self.events.long_wait() {
+            Some(long_wait) => self.wait().asked_at() + long_wait,
+            None => Instant::FAR_FUTURE,
+        };
         poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
             if polled.is_ready() || told || !self.has_waited() || long == Instant::FAR_FUTURE {
@@ -97,7 +100,7 @@ impl<'a> Call<'a> {
         if let Some(held) = held {
             *lock(&self.held) = Some(held.clone());
         }
-        if !self.waits.swap(true, Ordering::Relaxed) {
+        if !self.waits.swap(true, Ordering::Relaxed) && self.events.are_heard() {
             let (lock, holder) = (self.subject(request), self.holder(request));
             self.events.emit(Event::Waiting(Waiting { lock, holder: holder.as_ref() }));
         }

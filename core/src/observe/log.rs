@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tracing::field::display;
-use tracing::{Level, Span, debug_span, event, info_span};
+use tracing::{Level, Span, debug_span, enabled, event, info_span};
 
 use super::Event;
 use super::event::{
@@ -17,6 +17,11 @@ use crate::lock::guard::LockGuard;
 
 /// The target of all events and spans.
 const TARGET: &str = "leasehold";
+
+/// Whether the log takes events at the level of long waits. If it does not, it takes none of the finer levels either.
+pub(super) fn is_written() -> bool {
+    enabled!(target: TARGET, Level::INFO)
+}
 
 /// Writes an event at its level.
 pub(super) fn write(event: &Event<'_>) {

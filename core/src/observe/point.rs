@@ -79,8 +79,14 @@ impl Events {
         self.0.store
     }
 
-    pub(crate) fn long_wait(&self) -> Duration {
-        self.0.settings.long_wait
+    /// How long a call waits until it is told of; `None` if nothing listens, so that the call needs no timer.
+    pub(crate) fn long_wait(&self) -> Option<Duration> {
+        self.are_heard().then_some(self.0.settings.long_wait)
+    }
+
+    /// Whether anything listens to the events of calls. To name the holder that a call waits for takes as long as a hand-over.
+    pub(crate) fn are_heard(&self) -> bool {
+        !self.0.settings.observers.is_empty() || log::is_written()
     }
 
     pub(crate) fn long_hold(&self) -> Duration {
