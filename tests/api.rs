@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use syn::{Attribute, Fields, File, ImplItem, Item, ItemImpl, ItemMod, Type, Visibility};
+use syn::{
+    Attribute, Fields, File, ImplItem, Item, ItemImpl, ItemMod, TraitItem, Type, Visibility,
+};
 
 /// The folder and the name of each crate that is published and has an API.
 const CRATES: [(&str, &str); 13] = [
@@ -74,7 +76,10 @@ fn keep_public(items: &mut Vec<Item>, names: &mut HashSet<String>) {
     items.retain_mut(|item| match item {
         Item::Const(item) => is_api(&item.vis, &mut item.attrs),
         Item::Enum(item) => {
-            item.variants.iter_mut().for_each(|variant| tidy(&mut variant.attrs));
+            for variant in &mut item.variants {
+                tidy(&mut variant.attrs);
+                variant.fields.iter_mut().for_each(|field| tidy(&mut field.attrs));
+            }
             name_if_api(&item.ident, is_api(&item.vis, &mut item.attrs), names)
         }
         Item::Fn(item) => {
@@ -102,9 +107,14 @@ fn keep_public(items: &mut Vec<Item>, names: &mut HashSet<String>) {
         }
         Item::Trait(item) => {
             for item in &mut item.items {
-                if let syn::TraitItem::Fn(item) = item {
-                    tidy(&mut item.attrs);
-                    item.default.iter_mut().for_each(|block| block.stmts.clear());
+                match item {
+                    TraitItem::Const(item) => tidy(&mut item.attrs),
+                    TraitItem::Fn(item) => {
+                        tidy(&mut item.attrs);
+                        item.default.iter_mut().for_each(|block| block.stmts.clear());
+                    }
+                    TraitItem::Type(item) => tidy(&mut item.attrs),
+                    _ => {}
                 }
             }
             is_api(&item.vis, &mut item.attrs)
