@@ -1,4 +1,4 @@
-//! A quorum of five real servers: the suite, and what only real servers can show.
+//! A quorum of five real servers: the suite, and tests that only real servers allow.
 
 mod redlock;
 mod restarts;

@@ -21,7 +21,7 @@ use family::{Driven, Servers as _};
 #[path = "../../../redis-support/tests/family/conformance.rs"]
 mod family;
 
-/// A clock that gives members on a busy machine thirty times as long to answer. Those that are killed refuse at once.
+/// A clock that gives members on a busy machine thirty times as long to answer. Killed members refuse at once.
 #[derive(Clone, Copy, Debug)]
 struct Slow(tokio::time::Instant);
 
