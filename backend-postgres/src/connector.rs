@@ -59,9 +59,11 @@ impl remote::Connector for Connector {
     async fn connect(&self) -> Result<Link, RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         tokio::spawn(async move {
+            // A broken connection returns its error again at each poll.
             while let Some(message) = messages.next().await {
                 if let Err(error) = message {
                     tracing::debug!(%error, "a connection ended");
+                    return;
                 }
             }
         });

@@ -33,14 +33,14 @@
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe
-//!     +evalsha +eval +get +mget +set +mset +del +exists +pexpire +pttl +time +client|tracking +client|caching
-//!     +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
+//!     +evalsha +eval +get +mget +set +del +exists +pexpire +pttl +time +client|tracking +client|caching
+//!     +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
 //! Without `+client|tracking`, waiters poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
-//! lock; without `+mget +mset` and `+client|caching`, calls of several callers at the same time take longer. In a cluster:
-//! `+cluster|slots +cluster|nodes +asking`. To wait for replicas: `+wait`. On sentinels, `+sentinel|master +sentinel|myid
-//! +sentinel|sentinels +subscribe &+switch-master`.
+//! lock; without `+mget +zmscore` and `+client|caching`, calls of several callers at the same time take longer.
+//! In a cluster: `+cluster|slots +cluster|nodes +asking`. To wait for replicas: `+wait`. On sentinels,
+//! `+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe &+switch-master`.
 //!
 //! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas
 #![cfg_attr(docsrs, feature(doc_cfg))]

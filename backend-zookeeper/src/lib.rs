@@ -29,11 +29,11 @@
 //! that long when a holder dies.
 //!
 //! All leases of a client that are renewed share one session per TTL, so that keeping a thousand locks alive
-//! takes one connection. Those without renewal have one each.
+//! takes one connection. Each lease without renewal has a session of its own.
 //!
 //! # Access rules
 //!
-//! With a user and a password, nodes are this user's alone. Without, they are everybody's, as Curator's are by default.
+//! With a user and a password, only this user may read and change the nodes. Without, every client may, as with Curator by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod config;

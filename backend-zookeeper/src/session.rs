@@ -1,9 +1,10 @@
 //! ZooKeeper's sessions: one of each TTL for all leases of ours that are kept, and own ones for the others.
 //!
 //! A session lasts from when the leader has heard of it last, and a reply of another server does not tell when that was: servers
-//! pass on their news every half tick. So a session is renewed by connecting to it again, which the leader has to
-//! allow: from then on, its time is counted anew. That it still leads, a write on the same connection shows. A connection is kept for a twelfth of the TTL, for the sake of those who
-//! acquire, and is too young then for the client crate to send pings on it: nothing but renewals keeps a session alive.
+//! pass on their news every half tick. So Leasehold renews a session by connecting to it again, which the leader has to allow: from then on
+//! the leader counts the session's time anew. A write on the same connection shows that the leader still leads. A connection lasts for a
+//! twelfth of the TTL, for the sake of acquisitions. The client crate sends no pings on one that young: nothing but renewals keeps a
+//! session alive.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -18,7 +18,10 @@ pub(crate) fn start(level: LevelFilter, verbose: u8, quiet: bool) -> Result<(), 
             .map_err(|error| {
                 Failure::usage(format!("RUST_LOG: {error}; it is like leasehold=debug,warn"))
             })?,
-        (false, 0, _) => Targets::new().with_default(level),
+        // Its warnings name each server that a client cannot reach, again and again. Our own events tell of that once.
+        (false, 0, _) => {
+            Targets::new().with_default(level).with_target("zookeeper_client", LevelFilter::ERROR)
+        }
         (false, 1, _) => ours(LevelFilter::DEBUG),
         (false, ..) => ours(LevelFilter::TRACE),
     };

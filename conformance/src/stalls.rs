@@ -1,6 +1,6 @@
 //! Verdicts about time that a machine which stalls cannot spoil.
 //!
-//! A thread notes when the machine does not let it run. A verdict about time compares with that: an event in time has
+//! Threads note when the machine does not let them run. A verdict about time compares with that: an event in time has
 //! passed, an event later than the stalls explain has failed, and any other measurement is [`Void`] and taken again.
 //!
 //! ```
@@ -21,6 +21,8 @@
 //! # }
 //! ```
 
+mod processor;
+
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,6 +32,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::log;
+use processor::{Processor, processors};
 
 /// Short beside the bounds of verdicts, long beside the work of a beat: a watched test costs half a percent of a core.
 const BEAT: Duration = Duration::from_millis(5);
@@ -45,9 +48,10 @@ const MEASUREMENTS: usize = 3;
 
 /// The stalls of a machine, for as long as it is watched.
 ///
-/// A thread of its own sleeps for 5 ms at a time, and notes how late it wakes. It ends with this.
+/// One thread for each processor, and one for the server, sleep for 5 ms at a time, and note how late they wake. They end with this. A
+/// processor that is taken away delays only the threads that wait for it, so a thread that runs on another one notices nothing.
 #[derive(Debug)]
-pub struct Stalls(Option<Arc<Mutex<Beats>>>);
+pub struct Stalls(Vec<Arc<Mutex<Beats>>>);
 
 #[derive(Debug)]
 struct Beats {
@@ -101,25 +105,16 @@ impl Stalls {
     /// # Panics
     ///
     /// If a thread cannot be started.
-    pub fn watch_with(mut pulse: impl FnMut() + Send + 'static) -> Self {
-        let now = Instant::now();
-        let beats = Beats { started: now, last: now, stalls: Vec::new() };
-        let beats = Arc::new(Mutex::new(beats));
-        let watched = Arc::downgrade(&beats);
-        let watch = move || {
-            while beat(&watched) {
-                thread::sleep(BEAT);
-                pulse();
-            }
-        };
-        let watch = thread::Builder::new().name("stalls".to_owned()).spawn(watch);
-        watch.expect("a thread can be started");
-        Self(Some(beats))
+    pub fn watch_with(pulse: impl FnMut() + Send + 'static) -> Self {
+        let of_processors = processors().into_iter().map(|processor| witness(processor, || {}));
+        let mut witnesses: Vec<_> = of_processors.collect();
+        witnesses.push(witness(Processor::Any, pulse));
+        Self(witnesses)
     }
 
     /// Watches nothing: in virtual time nothing stalls.
     pub fn none() -> Self {
-        Self(None)
+        Self(Vec::new())
     }
 
     /// Judges an event that came just now, `took` after it was due, and was to come within `bound`.
@@ -180,15 +175,55 @@ impl Stalls {
         if stalled <= limit { Ok(()) } else { Err(Void { measured: event.to_string(), stalled }) }
     }
 
-    /// The stalls that ended during the last `time`, and the one that goes on.
+    /// The stalls during the last `time`, and the one that goes on. Stalls at the same time are one.
     fn during(&self, time: Duration) -> Vec<Duration> {
-        let Some(beats) = &self.0 else { return Vec::new() };
-        let (now, beats) = (Instant::now(), lock(beats));
-        let watched = now - beats.started;
-        assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
-        let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time);
-        ended.map(|(_, stall)| *stall).chain(beats.stall(now)).collect()
+        let now = Instant::now();
+        let mut stalls = Vec::new();
+        for beats in &self.0 {
+            let beats = lock(beats);
+            let watched = now - beats.started;
+            assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
+            let goes_on = beats.stall(now).map(|stall| (now, stall));
+            let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time).copied();
+            // As times before now, so that the order is that of their ends, latest first.
+            let spans = ended.chain(goes_on).map(|(ended, stall)| {
+                let end = now - ended;
+                (end, (end + stall).min(time))
+            });
+            stalls.extend(spans);
+        }
+        stalls.sort();
+        merged(stalls).into_iter().map(|(end, start)| start - end).collect()
     }
+}
+
+/// The spans that sorted spans cover together.
+fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
+    let mut merged: Vec<(Duration, Duration)> = Vec::new();
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.0 <= last.1 => last.1 = last.1.max(span.1),
+            _ => merged.push(span),
+        }
+    }
+    merged
+}
+
+/// Has a thread of its own sleep, call `pulse`, and note how late it wakes.
+fn witness(processor: Processor, mut pulse: impl FnMut() + Send + 'static) -> Arc<Mutex<Beats>> {
+    let now = Instant::now();
+    let beats = Arc::new(Mutex::new(Beats { started: now, last: now, stalls: Vec::new() }));
+    let watched = Arc::downgrade(&beats);
+    let watch = move || {
+        processor.keep();
+        while beat(&watched) {
+            thread::sleep(BEAT);
+            pulse();
+        }
+    };
+    let watch = thread::Builder::new().name("stalls".to_owned()).spawn(watch);
+    watch.expect("a thread can be started");
+    beats
 }
 
 /// Notes that the thread runs; `false` if nothing is watched any more.
@@ -264,7 +299,7 @@ mod tests {
         let now = Instant::now();
         let started = now - Duration::from_secs(60);
         let beats = Beats { started, last: now, stalls: vec![(now - ago, STALL)] };
-        Stalls(Some(Arc::new(Mutex::new(beats))))
+        Stalls(vec![Arc::new(Mutex::new(beats))])
     }
 
     fn fails(verdict: impl FnOnce() -> Measured) -> bool {
@@ -293,15 +328,26 @@ mod tests {
     #[test]
     fn a_stall_is_seen_while_it_lasts_and_afterwards() {
         let (sender, goes_on) = std::sync::mpsc::channel::<()>();
-        let stalls = Stalls::watch_with(move || goes_on.recv().unwrap_or_default());
-        let started = Instant::now();
+        let beats = witness(Processor::Any, move || goes_on.recv().unwrap_or_default());
+        let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
         // Its pulse keeps the thread from running on.
         until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL);
-        assert!(lock(stalls.0.as_ref().unwrap()).stalls.is_empty(), "it has ended already");
+        assert!(lock(&beats).stalls.is_empty(), "it has ended already");
         drop(sender);
-        until(|| !lock(stalls.0.as_ref().unwrap()).stalls.is_empty());
+        until(|| !lock(&beats).stalls.is_empty());
         assert!(stalls.during(started.elapsed()).into_iter().max().unwrap() >= STALL);
+    }
+
+    #[test]
+    fn stalls_of_two_processors_at_the_same_time_are_one() {
+        let (first, second) = (stalled(Duration::ZERO), stalled(STALL / 3));
+        let both = Stalls([first.0, second.0].concat());
+
+        assert_eq!(both.during(STALL * 2).len(), 1);
+        let void = both.in_time("it", BOUND + STALL, BOUND).unwrap_err();
+        assert!(void.stalled >= STALL * 5 / 4 && void.stalled < STALL * 3 / 2, "{void}");
+        assert!(fails(|| both.in_time("it", BOUND + STALL * 3 / 2, BOUND)));
     }
 
     #[test]

@@ -9,6 +9,8 @@ mod modelled;
 mod native;
 
 #[cfg(all(test, shuttle))]
-pub(crate) use modelled::{Handle, Id, JoinHandle, Mutex, Notify, atomic, lock, scheduling_point};
+pub(crate) use modelled::{
+    Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock, scheduling_point,
+};
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use native::{Handle, Id, JoinHandle, Mutex, Notify, atomic, lock};
+pub(crate) use native::{Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock};

@@ -1,26 +1,28 @@
 //! The contract, on Redis.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
-    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Grant, KeyPage,
+    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId, Tenure,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
 use crate::call::Call;
 use crate::client::{Client, Received};
-use crate::config::{Config, Replicas};
+use crate::config::{Config, Replicas, Topology};
 use crate::layout::{Concerns, Layout};
 use crate::listing;
+use crate::pipeline::{Outcome, Wanted};
 use crate::process::Process;
 use crate::reply::{
     Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation, decode_standing,
+    decode_release, decode_renewal, decode_revocation, decode_standing, unexpected,
 };
 use crate::servers::{Servers, only_asked};
 use crate::shared::Shared;
@@ -74,10 +76,14 @@ impl<C: Client> Backend<C> {
     pub fn connect_lazily(config: Config<C>) -> Self {
         let Config { client, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;
+        let layout = match topology {
+            Topology::Cluster { .. } => layout.by_slot(),
+            _ => layout,
+        };
         let news = Arc::new(News::new(layout.clone()));
         let (push, protocol) = (config.push, config.protocol);
         let shared = Shared::new(client, timeout, clock, Arc::clone(&news), push, protocol);
-        let servers = Servers::new(topology, access, &sentinel_access, &shared);
+        let servers = Servers::new(topology, access, &sentinel_access, &layout, &shared);
         let Config { replicas, replicas_timeout, .. } = config;
         // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.
         if servers.is_the_only_one() {
@@ -114,6 +120,44 @@ impl<C: Client> Backend<C> {
     ) -> Result<T, Error> {
         let decoded = self.0.servers.call(&call).await.and_then(decode);
         decoded.map_err(|error| context::<C>(error, operation, key))
+    }
+
+    /// Acquires by the script for one lock.
+    async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.check_charter(claim, claim.share().is_whole() && self.0.servers.is_the_only_one())?;
+        let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
+        let share = claim.share();
+        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.shared.has_push() };
+        let decode = |received| decode_attempt(received, hearing);
+        let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
+        let claims = std::slice::from_ref(claim);
+        let Told { outcome: attempt, called } =
+            self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
+        self.0.news.called_up(&called, claim.lease());
+        if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
+            // Those who observe an election hear of who is elected.
+            self.0.news.changed(claim.key(), Concerns::Waiters);
+        }
+        Ok(attempt)
+    }
+
+    /// Releases by the script for one lock.
+    async fn release_alone(&self, lease: &Lease) -> Result<Release, Error> {
+        let call = Call::release(&self.0.layout, lease);
+        let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
+        // Also if only a place in the queue was given up.
+        self.0.news.changed(lease.key(), Concerns::Waiters);
+        self.0.news.called_up(&release.called, lease);
+        Ok(release.outcome)
+    }
+
+    /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
+    /// One that does not has to have the news of its lease from the grant on.
+    fn may_join(&self, claim: &Claim) -> bool {
+        claim.share().is_whole()
+            && claim.charter().is_none()
+            && claim.lease().tenure() == Tenure::Kept
+            && self.0.replicas == Replicas::None
     }
 
     /// Runs what acquires the locks of `claims`; a grant that too few replicas know of is given back.
@@ -178,6 +222,28 @@ impl<C: Client> Backend<C> {
     }
 }
 
+/// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
+fn granted(outcome: Outcome, claim: &Claim) -> Result<Option<Grant>, Error> {
+    match outcome {
+        Outcome::Granted { token, spare } => {
+            let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
+            let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
+            Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
+        }
+        Outcome::LeftAlone => Ok(None),
+        Outcome::Released | Outcome::Senseless => Err(unexpected()),
+    }
+}
+
+/// Whether a lease that was to be released together with others was.
+fn released(outcome: Outcome) -> Result<bool, Error> {
+    match outcome {
+        Outcome::Released => Ok(true),
+        Outcome::LeftAlone => Ok(false),
+        Outcome::Granted { .. } | Outcome::Senseless => Err(unexpected()),
+    }
+}
+
 fn context<C: Client>(error: Error, operation: Operation, key: &LockKey) -> Error {
     error.with_operation(operation).with_key(key).with_backend(C::NAME)
 }
@@ -203,21 +269,17 @@ impl<C: Client> LockBackend for Backend<C> {
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.check_charter(claim, claim.share().is_whole() && self.0.servers.is_the_only_one())?;
-        let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
-        let share = claim.share();
-        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.shared.has_push() };
-        let decode = |received| decode_attempt(received, hearing);
-        let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
-        let claims = std::slice::from_ref(claim);
-        let Told { outcome: attempt, called } =
-            self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
-        self.0.news.called_up(&called, claim.lease());
-        if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
-            // Those who observe an election hear of who is elected.
-            self.0.news.changed(claim.key(), Concerns::Waiters);
+        if self.may_join(claim) {
+            let joined = self.0.servers.join(Wanted::Acquire, claim.lease()).await;
+            let granted = joined.and_then(|outcome| granted(outcome, claim));
+            let granted =
+                granted.map_err(|error| context::<C>(error, Operation::Acquire, claim.key()))?;
+            if let Some(grant) = granted {
+                return Ok(Attempt::Granted(grant));
+            }
         }
-        Ok(attempt)
+        // Boxed, since it is large and most attempts have come to their end by then.
+        Box::pin(self.acquire_alone(claim)).await
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
@@ -252,23 +314,50 @@ impl<C: Client> LockBackend for Backend<C> {
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let call = Call::release(&self.0.layout, lease);
-        let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        // Also if only a place in the queue was given up.
-        self.0.news.changed(lease.key(), Concerns::Waiters);
-        self.0.news.called_up(&release.called, lease);
-        Ok(release.outcome)
+        if lease.share().is_whole() {
+            let joined = self.0.servers.join(Wanted::Release, lease).await;
+            let is_released = joined.and_then(released);
+            if is_released.map_err(|error| context::<C>(error, Operation::Release, lease.key()))? {
+                self.0.news.changed(lease.key(), Concerns::Waiters);
+                return Ok(Release::Released);
+            }
+        }
+        Box::pin(self.release_alone(lease)).await
     }
 
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let calls = Call::renew_all(&self.0.layout, leases);
-        let replies = self.0.servers.call_all(&calls).await;
-        let renewal = |(reply, lease): (Result<Received, Error>, &Lease)| {
-            let renewal = reply.and_then(decode_renewal);
-            let renewal = renewal.map(|told| self.renewed(lease, told));
-            renewal.map_err(|error| context::<C>(error, Operation::Renew, lease.key()))
-        };
-        replies.into_iter().zip(leases).map(renewal).collect()
+        let mutexes: Vec<usize> = (0..leases.len())
+            .filter(|index| leases[*index].share().is_whole() && leases[*index].floor() == 0)
+            .collect();
+        let of_mutexes: Vec<&Lease> = mutexes.iter().map(|index| &leases[*index]).collect();
+        let mut renewals: Vec<Option<Result<Renewal, Error>>> =
+            leases.iter().map(|_lease| None).collect();
+        match self.0.servers.renew_all(&self.0.layout, &of_mutexes).await {
+            Ok(renewed) => {
+                for (index, is_renewed) in mutexes.into_iter().zip(renewed) {
+                    renewals[index] = is_renewed.then_some(Ok(Renewal::Renewed));
+                }
+            }
+            Err(error) => {
+                for index in mutexes {
+                    let error =
+                        context::<C>(error.repeated(), Operation::Renew, leases[index].key());
+                    renewals[index] = Some(Err(error));
+                }
+            }
+        }
+        let others: Vec<usize> =
+            (0..leases.len()).filter(|index| renewals[*index].is_none()).collect();
+        let calls: Vec<Call> =
+            others.iter().map(|index| Call::renew(&self.0.layout, &leases[*index])).collect();
+        for (index, reply) in others.into_iter().zip(self.0.servers.call_all(&calls).await) {
+            let lease = &leases[index];
+            let renewal = reply.and_then(decode_renewal).map(|told| self.renewed(lease, told));
+            let renewal =
+                renewal.map_err(|error| context::<C>(error, Operation::Renew, lease.key()));
+            renewals[index] = Some(renewal);
+        }
+        renewals.into_iter().map(|renewal| renewal.expect("each was renewed or tried")).collect()
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {

@@ -2,16 +2,17 @@
 
 mod member;
 
-use std::fmt::{self, Write as _};
-use std::ops::Range;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Lease, Patience, Share, Tenure};
-use leasehold_core::{Description, LockKey, LockOptions};
+use leasehold_core::backend::{Claim, Lease, Patience, Share};
+use leasehold_core::{LockKey, LockOptions};
 
-use crate::layout::{Layout, Place, Places};
+use crate::client::Run;
+use crate::layout::{Layout, Place};
 use crate::script::Script;
+use crate::words::{Shape, Words};
 
 /// A script with its keys and arguments. `Debug` leaves the arguments out: they hold lease ids.
 /// Clones share them, and so do calls that are made together.
@@ -19,30 +20,6 @@ use crate::script::Script;
 pub struct Call {
     shape: Shape,
     words: Arc<Words>,
-}
-
-/// What a call is made of.
-#[derive(Clone)]
-struct Shape {
-    script: Script,
-    /// Whether the server is to tell from then on what others do to the keys.
-    wants_news: bool,
-    /// Which words are its keys.
-    keys: Range<usize>,
-    /// How many of them it cannot do without: the first.
-    essential: usize,
-    /// Which words are its arguments.
-    args: Range<usize>,
-}
-
-/// Keys and then arguments, of one call after the other.
-#[derive(Default)]
-struct Words {
-    text: String,
-    /// Where each of them ends.
-    ends: Vec<usize>,
-    /// Which are the keys of the last call.
-    keys: Range<usize>,
 }
 
 /// What every claim looks at; the first of them tell whether anybody else is about.
@@ -73,7 +50,7 @@ impl Call {
         match lease.share() {
             Share::Whole => {
                 let charter = claim.charter().map(|charter| (charter, layout.member()));
-                let words = Words::of(&of, &WANTED).keys(&of, &[Place::NewsFor(&id)]);
+                let words = Words::of(&of, &WANTED).keys(&of, &[Place::NewsFor(&id), Place::Crowd]);
                 let words = match &charter {
                     Some((_, member)) => words.key(&member.record),
                     None => words,
@@ -91,14 +68,11 @@ impl Call {
                     let words = words.word(&member.floor);
                     return Self::new(words.shape(Script::AcquireUnderCharter), words);
                 }
-                // One that is renewed asks for news then.
-                let is_told = lease.tenure() == Tenure::Fixed;
-                let shape = Shape { wants_news: is_told, ..words.shape(Script::Acquire) };
-                Self::new(shape, words)
+                Self::new(words.shape(Script::Acquire), words)
             }
             Share::Units { units, limit } => {
                 let words = Words::of(&of, &WANTED)
-                    .keys(&of, &[Place::Units, Place::NewsFor(&id)])
+                    .keys(&of, &[Place::Units, Place::NewsFor(&id), Place::Crowd])
                     .word(&id)
                     .millis(lease.ttl())
                     .number(units)
@@ -133,21 +107,38 @@ impl Call {
 
     /// The call that renews.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
-        let (shape, words) = Words::default().renewal(layout, lease);
-        Self::new(shape, words)
-    }
-
-    /// The calls that renew many. All of them are one text, since there may be many of them for as long as anything is held.
-    pub fn renew_all(layout: &Layout, leases: &[Lease]) -> Vec<Self> {
-        let mut words = Words::default();
-        let mut shapes = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let (shape, more) = words.renewal(layout, lease);
-            words = more;
-            shapes.push(shape);
+        let of = layout.places(lease.key());
+        match lease.share() {
+            Share::Whole if lease.floor() > 0 => {
+                let words = Words::of(&of, &[Place::Lock, Place::Revoke, Place::Fence]);
+                let words = words.value(lease).millis(lease.ttl()).number(lease.floor());
+                let words = words.word(&layout.member().floor);
+                Self::new(words.shape(Script::RaiseFloor), words)
+            }
+            Share::Whole => {
+                let words = Words::of(&of, &[Place::Lock, Place::Revoke]);
+                let words = words.value(lease).millis(lease.ttl());
+                Self::new(words.shape(Script::Renew).with_essential(1), words)
+            }
+            Share::Units { units, .. } => {
+                let keys = [
+                    Place::Held,
+                    Place::Units,
+                    Place::Queue,
+                    Place::Places,
+                    Place::News,
+                    Place::Revoke,
+                    Place::Lock,
+                    Place::Crowd,
+                ];
+                let words = Words::of(&of, &keys)
+                    .id(lease)
+                    .millis(lease.ttl())
+                    .number(units)
+                    .description(lease);
+                Self::new(words.shape(Script::RenewUnits).with_essential(2), words)
+            }
         }
-        let words = Arc::new(words);
-        shapes.into_iter().map(|shape| Self { shape, words: Arc::clone(&words) }).collect()
     }
 
     /// The call that releases.
@@ -157,8 +148,7 @@ impl Call {
             Share::Whole => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
                 let words = Words::of(&of, &keys).value(lease).id(lease);
-                let shape = words.shape(Script::Release).with_essential(1);
-                Self::new(Shape { wants_news: false, ..shape }, words)
+                Self::new(words.shape(Script::Release).with_essential(1), words)
             }
             Share::Units { .. } => {
                 let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
@@ -199,7 +189,7 @@ impl Call {
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
-        let keys = [Place::Lock, Place::Held, Place::Revoke];
+        let keys = [Place::Lock, Place::Held, Place::Revoke, Place::Crowd];
         Self::on(layout, key, &keys, Script::Revoke)
     }
 
@@ -224,14 +214,9 @@ impl Call {
         })
     }
 
-    /// Whether the server is to tell from then on what others do to the keys.
-    pub(crate) fn wants_news(&self) -> bool {
-        self.shape.wants_news
-    }
-
-    /// How many bytes it has, nearly.
-    pub(crate) fn size(&self) -> usize {
-        self.words.start(self.shape.args.end) - self.words.start(self.shape.keys.start)
+    /// Its script, to be run.
+    pub(crate) fn run(&self) -> Run<'_> {
+        Run { shape: &self.shape, words: &self.words }
     }
 
     /// The script.
@@ -261,137 +246,9 @@ impl fmt::Debug for Call {
     }
 }
 
-impl Words {
-    /// Most calls have no more arguments than that, of so many bytes.
-    const ARGS: (usize, usize) = (8, 256);
-
-    fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
-        Self::default().next(of, keys)
-    }
-
-    /// Begins a call.
-    fn next(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
-        let (args, bytes) = Self::ARGS;
-        self.text.reserve(keys.len() * of.len() + bytes);
-        self.ends.reserve(keys.len() + args);
-        self.keys = self.ends.len()..self.ends.len();
-        self.keys(of, keys)
-    }
-
-    /// Adds a call that renews.
-    fn renewal(self, layout: &Layout, lease: &Lease) -> (Shape, Self) {
-        let of = layout.places(lease.key());
-        match lease.share() {
-            Share::Whole if lease.floor() > 0 => {
-                let words = self.next(&of, &[Place::Lock, Place::Revoke, Place::Fence]);
-                let words = words.value(lease).millis(lease.ttl()).number(lease.floor());
-                let words = words.word(&layout.member().floor);
-                (words.shape(Script::RaiseFloor), words)
-            }
-            Share::Whole => {
-                let words = self.next(&of, &[Place::Lock, Place::Revoke]);
-                let words = words.value(lease).millis(lease.ttl());
-                (words.shape(Script::Renew).with_essential(1), words)
-            }
-            Share::Units { units, .. } => {
-                let keys = [
-                    Place::Held,
-                    Place::Units,
-                    Place::Queue,
-                    Place::Places,
-                    Place::News,
-                    Place::Revoke,
-                ];
-                let words = self
-                    .next(&of, &keys)
-                    .id(lease)
-                    .millis(lease.ttl())
-                    .number(units)
-                    .description(lease);
-                (words.shape(Script::RenewUnits).with_essential(2), words)
-            }
-        }
-    }
-
-    /// That of the last call. All keys are essential.
-    fn shape(&self, script: Script) -> Shape {
-        let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
-        Shape { script, wants_news: true, essential: keys.len(), keys, args }
-    }
-
-    fn keys(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
-        for key in keys {
-            of.write(*key, &mut self.text);
-            self.ends.push(self.text.len());
-        }
-        self.keys.end = self.ends.len();
-        self
-    }
-
-    /// Adds a key that belongs to no lock.
-    fn key(mut self, name: &str) -> Self {
-        self = self.word(name);
-        self.keys.end = self.ends.len();
-        self
-    }
-
-    fn word(mut self, word: &str) -> Self {
-        self.text.push_str(word);
-        self.ends.push(self.text.len());
-        self
-    }
-
-    fn number(mut self, number: impl fmt::Display) -> Self {
-        write!(self.text, "{number}").expect("a string takes whatever is written");
-        self.word("")
-    }
-
-    /// A time as the server takes it: in whole milliseconds, rounded up.
-    fn millis(self, time: Duration) -> Self {
-        self.number(time.as_nanos().div_ceil(1_000_000))
-    }
-
-    /// The id of a lease.
-    fn id(mut self, lease: &Lease) -> Self {
-        lease.id().write_secret(&mut self.text);
-        self.word("")
-    }
-
-    /// What lies under the key of a lock.
-    fn value(mut self, lease: &Lease) -> Self {
-        lease.id().write_secret(&mut self.text);
-        match lease.description() {
-            Some(description) => {
-                self.text.push(' ');
-                self.word(description.as_str())
-            }
-            None => self.word(""),
-        }
-    }
-
-    /// Who holds a lease, in words; nothing if it does not say.
-    fn description(self, lease: &Lease) -> Self {
-        self.word(lease.description().map(Description::as_str).unwrap_or_default())
-    }
-
-    /// Where a word begins.
-    fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).map_or(0, |before| self.ends[before])
-    }
-
-    fn get(&self, index: usize) -> &str {
-        &self.text[self.start(index)..self.ends[index]]
-    }
-}
-
-impl Shape {
-    fn with_essential(self, essential: usize) -> Self {
-        Self { essential, ..self }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use leasehold_core::Description;
     use leasehold_core::backend::Charter;
 
     use super::*;
@@ -450,22 +307,6 @@ mod tests {
         assert_eq!((plain.script(), raised.script()), (Script::Renew, Script::RaiseFloor));
         assert!(raised.keys().take(2).eq(plain.keys()) && raised.keys().len() == 3);
         assert!(raised.args().skip(2).eq(["9", "lock:~floor"]));
-    }
-
-    #[test]
-    fn joint_renewals_are_the_same_as_single_ones() {
-        let units = lease().with_share(Share::Units { units: 2, limit: 3 });
-        let (layout, leases) = (Layout::default(), [lease(), units, lease()]);
-        let together = Call::renew_all(&layout, &leases);
-
-        for (call, lease) in together.iter().zip(&leases) {
-            let alone = Call::renew(&layout, lease);
-            assert_eq!((call.script(), call.size()), (alone.script(), alone.size()));
-            assert!(call.keys().eq(alone.keys()) && call.args().eq(alone.args()));
-            let (less, of_one) = (call.with_essential_keys(), alone.with_essential_keys());
-            assert!(less.unwrap().keys().eq(of_one.unwrap().keys()));
-        }
-        assert_eq!(together.len(), leases.len());
     }
 
     #[test]

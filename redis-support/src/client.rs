@@ -10,11 +10,10 @@ use std::time::Duration;
 use leasehold_core::Error;
 
 use crate::address::Address;
-use crate::call::Call;
 use crate::config::Topology;
 use crate::error::ServerError;
 use crate::reply::Reply;
-use crate::script::{Many, Script};
+use crate::words::{Shape, Words};
 
 /// A reply, or the error that the server replied.
 pub type Received = Result<Reply, ServerError>;
@@ -147,56 +146,32 @@ impl Request<'_> {
 
     /// Passes all words after the first to `add`.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
-        let run = match self {
+        let Run { shape, words } = match self {
             Self::ByHash(run) => {
-                add(run.script.hash());
+                add(run.shape.script.hash());
                 run
             }
             Self::BySource(run) => {
-                add(run.script.source());
+                add(run.shape.script.source());
                 run
             }
             Self::Words(words) => return words[1..].iter().copied().for_each(add),
         };
-        add(&run.keys().count().to_string());
-        run.keys().chain(run.args()).for_each(add);
+        add(&shape.keys.len().to_string());
+        shape.keys.clone().chain(shape.args.clone()).for_each(|index| add(words.get(index)));
     }
 }
 
-/// A run of a script: for one call, or for many of the same kind at once.
-#[derive(Clone, Copy, Debug)]
+/// A run of a script.
+#[derive(Clone, Copy)]
 pub struct Run<'a> {
-    script: Script,
-    calls: &'a [&'a Call],
-    /// How many keys of each call, and how many arguments, are for this script: the first.
-    keys: usize,
-    args: usize,
+    pub(crate) shape: &'a Shape,
+    pub(crate) words: &'a Words,
 }
 
-impl<'a> Run<'a> {
-    /// Runs the script of a call for it.
-    pub(crate) fn one(call: &'a &'a Call) -> Self {
-        let calls = std::slice::from_ref(call);
-        Self { script: call.script(), calls, keys: usize::MAX, args: usize::MAX }
-    }
-
-    /// Runs the script for many calls.
-    pub(crate) fn many(many: Many, calls: &'a [&'a Call]) -> Self {
-        Self { script: many.script, calls, keys: many.keys, args: many.args }
-    }
-
-    pub(crate) fn script(&self) -> Script {
-        self.script
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &'a str> {
-        let first = self.keys;
-        self.calls.iter().flat_map(move |call| call.keys().take(first))
-    }
-
-    fn args(&self) -> impl Iterator<Item = &'a str> {
-        let first = self.args;
-        self.calls.iter().flat_map(move |call| call.args().take(first))
+impl fmt::Debug for Run<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Run").field(&self.shape.script).finish()
     }
 }
 

@@ -19,6 +19,16 @@ use crate::slot;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Layout {
     prefix: String,
+    spread: Spread,
+}
+
+/// Where the keys that locks share lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Spread {
+    /// One key for all locks, since one server has them all.
+    Together,
+    /// One key for each hash slot, in that slot.
+    BySlot,
 }
 
 impl Layout {
@@ -50,7 +60,13 @@ impl Layout {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        Ok(Self { prefix })
+        Ok(Self { prefix, spread: Spread::Together })
+    }
+
+    /// The same for the servers of a cluster: the locks of each hash slot share keys of their own.
+    #[must_use]
+    pub(crate) fn by_slot(self) -> Self {
+        Self { spread: Spread::BySlot, ..self }
     }
 
     /// The key of a lock.
@@ -90,7 +106,26 @@ impl Layout {
     /// The keys of the server in which something of `key` may lie.
     pub(crate) fn places<'a>(&'a self, key: &'a LockKey) -> Places<'a> {
         let (prefix, key) = (self.prefix.as_str(), key.as_str());
-        Places { prefix, tag: slot::tag(slot::of_parts([prefix, key])), key }
+        Places { prefix, spread: self.spread, tag: slot::tag(slot::of_parts([prefix, key])), key }
+    }
+
+    /// The hash slot of `key` among those by which locks share keys; always the same if all share them.
+    pub(crate) fn slot(&self, key: &LockKey) -> u16 {
+        match self.spread {
+            Spread::Together => 0,
+            Spread::BySlot => slot::of_parts([&self.prefix, key.as_str()]),
+        }
+    }
+
+    /// The keys that the locks of a hash slot share.
+    pub(crate) fn shared_in(&self, slot: u16) -> Places<'_> {
+        Places { prefix: &self.prefix, spread: self.spread, tag: slot::tag(slot), key: "" }
+    }
+
+    /// Adds the key of a lock to `text`.
+    pub(crate) fn write_lock(&self, key: &LockKey, text: &mut String) {
+        text.push_str(&self.prefix);
+        text.push_str(key.as_str());
     }
 
     /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
@@ -137,6 +172,7 @@ pub(crate) enum Concerns<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     prefix: &'a str,
+    spread: Spread,
     tag: &'static str,
     key: &'a str,
 }
@@ -145,8 +181,10 @@ pub(crate) struct Places<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place<'a> {
     Lock,
-    /// One counter per slot, and not per key: they may stay for ever without becoming many.
+    /// One counter for many locks, and not one per lock: it may stay for ever.
     Fence,
+    /// The locks that have a queue, units or a request to revoke them.
+    Crowd,
     Held,
     Units,
     Queue,
@@ -168,6 +206,7 @@ impl Places<'_> {
         let part = match place {
             Place::Lock => "",
             Place::Fence => "fence",
+            Place::Crowd => "crowd",
             Place::Held => Layout::HELD,
             Place::Units => "units",
             Place::Queue => Layout::QUEUE,
@@ -175,11 +214,19 @@ impl Places<'_> {
             Place::News | Place::NewsFor(_) => Layout::NEWS,
             Place::Revoke => Layout::REVOKE,
         };
+        let is_shared = matches!(place, Place::Fence | Place::Crowd);
         text.push_str(self.prefix);
         if place != Place::Lock {
-            ["~", part, ":{", self.tag, "}"].into_iter().for_each(|part| text.push_str(part));
+            text.push('~');
+            text.push_str(part);
         }
-        if place != Place::Fence {
+        if is_shared && self.spread == Spread::Together {
+            return;
+        }
+        if place != Place::Lock {
+            [":{", self.tag, "}"].into_iter().for_each(|part| text.push_str(part));
+        }
+        if !is_shared {
             text.push_str(self.key);
         }
         if let Place::NewsFor(id) = place {
@@ -191,7 +238,7 @@ impl Places<'_> {
 
 impl Default for Layout {
     fn default() -> Self {
-        Self { prefix: Self::DEFAULT_PREFIX.to_owned() }
+        Self { prefix: Self::DEFAULT_PREFIX.to_owned(), spread: Spread::Together }
     }
 }
 
@@ -203,8 +250,9 @@ mod tests {
         LockKey::new(name).unwrap()
     }
 
-    const OTHERS: [Place<'_>; 8] = [
+    const OTHERS: [Place<'_>; 9] = [
         Place::Fence,
+        Place::Crowd,
         Place::Held,
         Place::Units,
         Place::Queue,
@@ -222,7 +270,7 @@ mod tests {
 
     #[test]
     fn all_keys_of_a_lock_are_in_one_slot_and_under_the_prefix() {
-        let layout = Layout::new("app:lock/").unwrap();
+        let layout = Layout::new("app:lock/").unwrap().by_slot();
         for lock in
             (0..1_000).map(|n| format!("invoice:{n}")).chain(["a{b}c".into(), "~fence".into()])
         {
@@ -236,6 +284,16 @@ mod tests {
                 assert!(other.starts_with("app:lock/~"), "{other}");
             }
         }
+    }
+
+    #[test]
+    fn locks_on_one_server_share_a_fence_and_a_crowd() {
+        let layout = Layout::default();
+        let key = key("a");
+        let of = layout.places(&key);
+
+        assert_eq!(name(of, Place::Fence), "lock:~fence");
+        assert_eq!(name(of, Place::Crowd), "lock:~crowd");
     }
 
     #[test]

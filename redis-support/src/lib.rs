@@ -2,8 +2,9 @@
 //! crate the connections are made with.
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
-//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `group.rs` sends it at once
-//! or with others, which `batch.rs` makes few requests, `line.rs` has the connection or makes one, `reply.rs` reads what comes back.
+//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `line.rs` has the connection or makes one, `reply.rs` reads what comes back.
+//! Mutexes that are acquired or released while other requests are under way leave together (`pipeline.rs`), and so do renewals
+//! (`renewals.rs`): one script serves many locks. The locks that it leaves alone take the first path.
 //! `watch.rs` passes on what servers tell unasked. `process.rs` asks a member of a quorum whether it keeps what it answers.
 //!
 //! # Layout
@@ -11,9 +12,15 @@
 //! A mutex is the plain string key `<prefix><name>`, set as by `SET key value NX PX ttl`. The value
 //! is the lease id, optionally followed by a space and the holder's description, and is compared
 //! whole. So any client that does `SET NX PX` and compare-and-delete on that key excludes us and is
-//! excluded by us. Everything else lies under `<prefix>~`, which no name can begin with: the fence
-//! counters `<prefix>~fence:{tag}`, one for each of the 16384 hash slots, with a tag that puts the
-//! counter into the slot of its locks, and what a lock of units or a queue is made of:
+//! excluded by us. Everything else lies under `<prefix>~`, which no name can begin with. All locks share two keys:
+//!
+//! | key | type | holds |
+//! | --- | --- | --- |
+//! | `<prefix>~fence` | string | the last fencing token |
+//! | `<prefix>~crowd` | sorted set | the locks that have any of the keys below, by when the last of those ends, in ms of the server's clock |
+//!
+//! On a cluster there is one of each for each of the 16384 hash slots, `<prefix>~fence:{tag}` and `<prefix>~crowd:{tag}`, with a tag that puts
+//! it into the slot of its locks. A lock of units or a queue is made of these:
 //!
 //! | key | type | holds |
 //! | --- | --- | --- |
@@ -36,9 +43,9 @@ mod config;
 
 mod backend;
 
-mod batch;
-mod group;
 mod line;
+mod pipeline;
+mod renewals;
 mod server;
 mod servers;
 mod shared;
@@ -54,6 +61,7 @@ mod slot;
 mod call;
 mod process;
 mod script;
+mod words;
 
 mod error;
 mod reply;

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::address::Address;
+use crate::call::Call;
 use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
 use crate::error::ServerError;
 use crate::shared::Shared;
@@ -126,7 +127,52 @@ impl<C: Client> Line<C> {
         self.exchange_on(&current, requests, more_time).await
     }
 
-    /// The same over a connection that there is. Sends at once.
+    /// Sends requests of which at most one is a script: in one round trip, if the server knows it.
+    pub(crate) async fn run<const N: usize>(
+        self: &Arc<Self>,
+        requests: [Request<'_>; N],
+        more_time: Duration,
+    ) -> Result<[Received; N], Error> {
+        let mut replies = self.exchange(requests.to_vec(), more_time).await?;
+        if replies.iter().any(is_unknown) {
+            let requests = requests.map(Request::in_full).to_vec();
+            replies = self.exchange(requests, more_time).await?;
+        }
+        replies.try_into().map_err(|_replies| incomplete())
+    }
+
+    /// Runs one script for each of many calls: in one round trip, if the server knows them. An error is of all of them; one that comes
+    /// later leaves the others the replies that they have.
+    pub(crate) async fn run_all(
+        self: &Arc<Self>,
+        calls: &[&Call],
+    ) -> Result<Vec<Result<Received, Error>>, Error> {
+        let requests = calls.iter().map(|call| Request::ByHash(call.run())).collect();
+        let replies = self.exchange(requests, Duration::ZERO).await?;
+        let unknown: Vec<usize> =
+            (0..calls.len()).filter(|index| is_unknown(&replies[*index])).collect();
+        let mut replies: Vec<Result<Received, Error>> = replies.into_iter().map(Ok).collect();
+        if unknown.is_empty() {
+            return Ok(replies);
+        }
+        let mut brought = Vec::new();
+        let again = unknown.iter().map(|index| {
+            let (script, run) = (calls[*index].script(), calls[*index].run());
+            // The first request for a script brings its source along, and the others find it there.
+            if brought.contains(&script) {
+                return Request::ByHash(run);
+            }
+            brought.push(script);
+            Request::BySource(run)
+        });
+        let again = self.exchange(again.collect(), Duration::ZERO).await;
+        for (index, reply) in unknown.iter().zip(spread(again, unknown.len())) {
+            replies[*index] = reply;
+        }
+        Ok(replies)
+    }
+
+    /// Sends requests together over a connection that there is. Sends at once.
     pub(crate) async fn exchange_on(
         &self,
         current: &Current<C::Link>,
@@ -364,6 +410,22 @@ async fn send<L: Link>(link: &L, requests: Vec<Request<'_>>) -> Result<Vec<Recei
         [request] => link.send(request).await.map(|reply| vec![reply]),
         _ => link.send_all(requests).await,
     }
+}
+
+/// An error of a whole request is one of each of its parts.
+pub(crate) fn spread(
+    replies: Result<Vec<Received>, Error>,
+    count: usize,
+) -> Vec<Result<Received, Error>> {
+    match replies {
+        Ok(replies) => replies.into_iter().map(Ok).collect(),
+        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
+    }
+}
+
+/// Whether the server did not know the script.
+pub(crate) fn is_unknown(reply: &Received) -> bool {
+    reply.as_ref().is_err_and(ServerError::is_no_script)
 }
 
 /// As many replies as requests are what the protocol promises.

@@ -64,10 +64,9 @@ pub(crate) fn decode_attempt(received: Received, hearing: Hearing) -> Result<Tol
         return Err(unexpected());
     };
     let attempt = match parts.as_slice() {
-        [Reply::Int(granted @ 1..=2), token, Reply::Int(spare), called @ ..] => grant(token)
+        [Reply::Int(1), token, Reply::Int(spare), called @ ..] => grant(token)
             .zip(u32::try_from(*spare).ok())
             .map(|(grant, spare)| grant.with_spare_tokens(spare))
-            .map(|grant| if *granted == 1 { grant } else { grant.without_news() })
             .map(|grant| (Attempt::Granted(grant), called)),
         [
             Reply::Int(0),

@@ -12,14 +12,14 @@ pub enum Script {
     Acquire,
     /// Acquires several locks, or none.
     AcquireAll,
-    /// Acquires those of many locks that nobody else is about.
-    AcquireMany,
     /// Acquires a lock of a server that is a member of a quorum.
     AcquireUnderCharter,
     /// Acquires units of a lock.
     AcquireUnits,
     /// Makes the server a member of a quorum.
     Enlist,
+    /// Releases and acquires many locks that have neither a queue nor units.
+    Exchange,
     /// Ends whatever leases are in force on a key.
     ForceRelease,
     /// Tells who holds a key.
@@ -28,33 +28,18 @@ pub enum Script {
     RaiseFloor,
     /// Releases a lock that is ours.
     Release,
-    /// Releases those of many locks that are ours and nobody waits for.
-    ReleaseMany,
     /// Releases units that are ours.
     ReleaseUnits,
     /// Renews a lock that is ours.
     Renew,
-    /// Renews those of many locks that are ours.
-    RenewMany,
+    /// Renews many locks that have neither a queue nor units.
+    RenewAll,
     /// Renews units that are ours.
     RenewUnits,
     /// Asks those who hold a key to finish early.
     Revoke,
     /// Tells what the server knows of itself as a member of a quorum.
     Standing,
-}
-
-/// The script that does for many calls at once what another one does for one. It does nothing for those where something is in the
-/// way.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Many {
-    pub(crate) script: Script,
-    /// How many keys it takes of each call: the first.
-    pub(crate) keys: usize,
-    /// How many arguments.
-    pub(crate) args: usize,
-    /// Of how many parts its reply to each is; the first of them is nil where it has done nothing.
-    pub(crate) parts: usize,
 }
 
 /// The text of a script, after that of the parts which it is made of.
@@ -69,21 +54,20 @@ macro_rules! script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 16] = [
         Self::Acquire,
         Self::AcquireAll,
-        Self::AcquireMany,
         Self::AcquireUnderCharter,
         Self::AcquireUnits,
         Self::Enlist,
+        Self::Exchange,
         Self::ForceRelease,
         Self::Inspect,
         Self::RaiseFloor,
         Self::Release,
-        Self::ReleaseMany,
         Self::ReleaseUnits,
         Self::Renew,
-        Self::RenewMany,
+        Self::RenewAll,
         Self::RenewUnits,
         Self::Revoke,
         Self::Standing,
@@ -93,17 +77,17 @@ impl Script {
     pub const fn source(self) -> &'static str {
         match self {
             Self::Acquire => {
-                script!("acquire": "time", "token", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
+                script!("acquire": "time", "token", "crowd", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
             }
             Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
-            Self::AcquireMany => script!("acquire_many": "time", "token"),
             Self::AcquireUnderCharter => {
-                script!("acquire": "time", "token", "member", "under_charter", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
+                script!("acquire": "time", "token", "member", "under_charter", "crowd", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
             }
             Self::AcquireUnits => {
-                script!("acquire_units": "time", "keep_place", "acquire_units_near", "token", "queue", "turn", "wait_turn", "units")
+                script!("acquire_units": "time", "crowd", "keep_place", "acquire_units_near", "token", "queue", "turn", "wait_turn", "units")
             }
             Self::Enlist => script!("enlist": "time", "member", "stand"),
+            Self::Exchange => script!("exchange":),
             Self::ForceRelease => {
                 script!("force_release": "time", "token", "queue", "turn", "units", "list")
             }
@@ -112,23 +96,12 @@ impl Script {
             Self::Release => {
                 script!("release": "release_alone", "time", "queue", "turn", "give_way", "hand_over")
             }
-            Self::ReleaseMany => script!("release_many":),
             Self::ReleaseUnits => script!("release_units": "time", "queue", "turn"),
             Self::Renew => script!("renew":),
-            Self::RenewMany => script!("renew_many":),
-            Self::RenewUnits => script!("renew_units": "time", "queue", "turn", "units"),
-            Self::Revoke => script!("revoke": "time", "units"),
+            Self::RenewAll => script!("renew_all":),
+            Self::RenewUnits => script!("renew_units": "time", "crowd", "queue", "turn", "units"),
+            Self::Revoke => script!("revoke": "time", "crowd", "units"),
             Self::Standing => script!("standing": "time", "member", "stand"),
-        }
-    }
-
-    /// The script for many such calls, if there is one.
-    pub(crate) const fn many(self) -> Option<Many> {
-        match self {
-            Self::Acquire => Some(Many { script: Self::AcquireMany, keys: 5, args: 3, parts: 2 }),
-            Self::Release => Some(Many { script: Self::ReleaseMany, keys: 2, args: 1, parts: 1 }),
-            Self::Renew => Some(Many { script: Self::RenewMany, keys: 2, args: 2, parts: 1 }),
-            _ => None,
         }
     }
 

@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::Error;
+use leasehold_core::backend::Lease;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::address::Address;
-use crate::batch::{self, Form};
 use crate::call::Call;
-use crate::client::{Access, Client, Received, Request, Run};
-use crate::group::Group;
+use crate::client::{Access, Client, Received, Request};
+use crate::layout::Layout;
 use crate::line::{Line, Role};
+use crate::pipeline::{Joined, Pipeline, Wanted};
+use crate::renewals;
 use crate::shared::Shared;
 
 /// How many calls may wait for replicas at a time.
@@ -23,8 +25,7 @@ const MAX_LANES: usize = 16;
 /// A server that has locks.
 pub(crate) struct Server<C: Client> {
     line: Arc<Line<C>>,
-    group: Arc<Group<C>>,
-    form: Form,
+    pipeline: Arc<Pipeline<C>>,
     shared: Arc<Shared<C>>,
     lanes: Lanes<C>,
 }
@@ -45,13 +46,12 @@ impl<C: Client> Server<C> {
     pub(crate) fn new(
         address: Address,
         access: Access,
-        form: Form,
+        layout: &Layout,
         shared: &Arc<Shared<C>>,
     ) -> Arc<Self> {
         let line = Line::new(address, access, Role::Store, shared);
         Arc::new(Self {
-            group: Group::new(&line, form),
-            form,
+            pipeline: Pipeline::new(&line, layout),
             line,
             shared: Arc::clone(shared),
             lanes: Lanes { permits: Semaphore::new(MAX_LANES), idle: Mutex::default() },
@@ -88,23 +88,37 @@ impl<C: Client> Server<C> {
         self.line.exchange(requests, Duration::ZERO).await
     }
 
-    /// Runs one script, in one round trip with those of other callers.
+    /// Runs one script.
     pub(crate) async fn call(&self, call: &Call) -> Result<Received, Error> {
-        self.group.run(call).await
+        self.pipeline.run(call).await
     }
 
-    /// Runs many scripts, in one round trip if nothing is in the way.
+    /// Runs many scripts, in one round trip if the server knows them.
     pub(crate) async fn call_all(
         &self,
         calls: &[&Call],
     ) -> Result<Vec<Result<Received, Error>>, Error> {
-        batch::call_all(&self.line, calls, self.form).await
+        self.line.run_all(calls).await
+    }
+
+    /// Has a mutex acquired or released together with others, unless it is faster alone.
+    pub(crate) fn join(&self, wanted: Wanted, lease: &Lease) -> Option<Joined> {
+        self.pipeline.join(wanted, lease)
+    }
+
+    /// Renews many mutexes, and tells which of them take scripts of their own.
+    pub(crate) async fn renew_all(
+        &self,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        renewals::renew_all(&self.line, layout, leases).await
     }
 
     /// Runs one script for a key that is on its way to this server.
     pub(crate) async fn call_asking(&self, call: &Call) -> Result<Received, Error> {
-        let requests = [Request::Words(&["ASKING"]), Request::ByHash(Run::one(&call))];
-        let [asking, received] = batch::run(&self.line, requests, Duration::ZERO).await?;
+        let requests = [Request::Words(&["ASKING"]), Request::ByHash(call.run())];
+        let [asking, received] = self.line.run(requests, Duration::ZERO).await?;
         Ok(asking.and(received))
     }
 
@@ -124,8 +138,8 @@ impl<C: Client> Server<C> {
         let lane = lane.unwrap_or_else(|| self.line.another());
         let mut used = UsedLane { server: self, lane: Some(lane) };
         let lane = used.lane.as_ref().expect("it was put there");
-        let requests = [Request::ByHash(Run::one(&call)), Request::Words(wait)];
-        let answer = batch::run(lane, requests, time).await;
+        let requests = [Request::ByHash(call.run()), Request::Words(wait)];
+        let answer = lane.run(requests, time).await;
         if let Some(lane) = used.lane.take() {
             self.put_back(lane);
         }

@@ -11,12 +11,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
-use crate::batch::{Form, spread};
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::config::{Replicas, Topology};
+use crate::layout::Layout;
+use crate::pipeline::{Outcome, Wanted};
 use crate::process::Process;
 use crate::reply::Reply;
 use crate::server::Server;
@@ -41,16 +43,18 @@ impl<C: Client> Servers<C> {
         topology: Topology,
         access: Access,
         sentinel_access: &Access,
+        layout: &Layout,
         shared: &Arc<Shared<C>>,
     ) -> Self {
         match topology {
-            Topology::Single(address) => {
-                Self::Single(Server::new(address, access, Form::TOGETHER, shared))
-            }
+            Topology::Single(address) => Self::Single(Server::new(address, access, layout, shared)),
             Topology::Sentinel { sentinels, master } => {
-                Self::Sentinel(Sentinel::new(&sentinels, sentinel_access, master, access, shared))
+                let access = (access, sentinel_access.clone());
+                Self::Sentinel(Sentinel::new(&sentinels, master, access, layout, shared))
             }
-            Topology::Cluster { seeds } => Self::Cluster(Cluster::new(seeds, access, shared)),
+            Topology::Cluster { seeds } => {
+                Self::Cluster(Cluster::new(seeds, access, layout, shared))
+            }
         }
     }
 
@@ -145,13 +149,42 @@ impl<C: Client> Servers<C> {
         process.map_err(|error| only_asked(error, "the server did not say which process it is"))
     }
 
+    /// Acquires or releases a mutex together with others, unless it is faster alone.
+    pub(crate) async fn join(&self, wanted: Wanted, lease: &Lease) -> Result<Outcome, Error> {
+        match self {
+            Self::Single(server) => match server.join(wanted, lease) {
+                Some(joined) => joined.await,
+                None => Ok(Outcome::LeftAlone),
+            },
+            Self::Sentinel(sentinel) => Box::pin(sentinel.join(wanted, lease)).await,
+            Self::Cluster(cluster) => Box::pin(cluster.join(wanted, lease)).await,
+        }
+    }
+
+    /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.
+    pub(crate) async fn renew_all(
+        &self,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        match self {
+            Self::Single(server) => server.renew_all(layout, leases).await,
+            Self::Sentinel(sentinel) => sentinel.renew_all(layout, leases).await,
+            // A script takes keys of one hash slot, and most locks have one of their own.
+            Self::Cluster(_) => Ok(vec![false; leases.len()]),
+        }
+    }
+
     /// Runs many scripts, in as few round trips as can be.
     pub(crate) async fn call_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
         match self {
             Self::Single(server) => {
-                spread(server.call_all(&calls.iter().collect::<Vec<_>>()).await, calls.len())
+                each(server.call_all(&calls.iter().collect::<Vec<_>>()).await, calls.len())
             }
-            Self::Sentinel(sentinel) => spread(sentinel.call_all(calls).await, calls.len()),
+            Self::Sentinel(sentinel) => each(sentinel.call_all(calls).await, calls.len()),
             Self::Cluster(cluster) => cluster.call_all(calls).await,
         }
     }
@@ -245,6 +278,11 @@ impl Ask for AndWait {
         // Where keys are moved about, nothing was waited for.
         (reply, Ok(Reply::Int(0)))
     }
+}
+
+/// An error of all calls is one of each of them.
+fn each<T>(results: Result<Vec<Result<T, Error>>, Error>, count: usize) -> Vec<Result<T, Error>> {
+    results.unwrap_or_else(|error| (0..count).map(|_| Err(error.repeated())).collect())
 }
 
 /// The error for a question that changes nothing: it does not matter whether it arrived.

@@ -5,7 +5,7 @@
 //! and tells it once when anybody else changes or deletes it, or when it expires. A refused attempt and
 //! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
 //!
-//! That takes the server time, so scripts for many callers forgo it where they can: of what they granted, the first renewal asks.
+//! That takes the server time, so the script that acquires many locks forgoes it: the first renewal of each lock asks for its news.
 //!
 //! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first in
 //! the queue says so on the channel of that client's backend: so it learns whether any connection listens.

@@ -38,7 +38,7 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Starts one server, which everybody may use.
+    /// Starts one server, open to all clients.
     ///
     /// # Panics
     ///

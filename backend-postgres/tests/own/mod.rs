@@ -13,7 +13,8 @@ use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{
     PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
 };
-use leasehold_testbed::{Postgres, PostgresOptions};
+use leasehold_testbed::{Postgres, PostgresOptions, until};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::family::failures::{acquire, leases};
@@ -58,6 +59,20 @@ async fn a_commit_that_fails_is_no_grant() {
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
     assert_eq!(leases(&postgres).await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_breaks_leaves_no_task() {
+    let postgres = Postgres::start().await;
+    let proxy = postgres.proxy().await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let _backend = connect(&postgres.url_at("postgres", &proxy.address())).await;
+    assert!(tasks() > before, "a task reads the messages of a connection");
+
+    proxy.disconnect().await;
+
+    until("the task ends", async || tasks() == before).await;
 }
 
 /// An application's own connection.

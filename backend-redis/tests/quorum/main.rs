@@ -1,8 +1,7 @@
-//! A quorum of five real servers: the suite, and tests that only real servers allow.
+//! A quorum of five real servers: tests that only real servers allow.
 
 mod redlock;
 mod restarts;
 mod servers;
 mod silence;
-mod suite;
 mod tokens;

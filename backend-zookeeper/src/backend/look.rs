@@ -25,7 +25,7 @@ const LOCKS_PER_PAGE: usize = 256;
 /// How many waiters an inspection lists: more than fit on a screen, and a short reply.
 const LISTED: usize = 128;
 
-/// Of how many holders an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many.
+/// How many holders a refused attempt reads, to tell how long they last. That is a hint, and a semaphore may have many holders.
 const HOLDERS_OF_A_HINT: usize = 16;
 
 impl ZooKeeperBackend {

@@ -157,7 +157,7 @@ impl ZooKeeperBackend {
             let steps: Vec<_> = some.iter().map(Moving::step).collect();
             match self.relocate_all(hook, &steps).await {
                 Ok(_) => some.iter().for_each(|moved| self.watch_moved(moved)),
-                // Those that can be moved are, one by one.
+                // The next step moves each lease by itself.
                 Err(Failure::Mismatch(_) | Failure::Final(_)) => {}
                 Err(failure) => return Err(not_gone(failure)),
             }

@@ -8,7 +8,7 @@ use leasehold_core::{ErrorKind, LockKey};
 use leasehold_testbed::{ZooKeeper, ZooKeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
 
-use super::{TICK, TTL, connect, is_granted};
+use super::{TICK, TTL, connect_patiently, is_granted};
 
 async fn client(servers: &ZooKeeper) -> Client {
     Client::connect(&servers.endpoints().join(",")).await.unwrap()
@@ -17,7 +17,7 @@ async fn client(servers: &ZooKeeper) -> Client {
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_of_curator_hold_and_wait_and_are_asked_to_finish() {
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
-    let (backend, curator) = (connect(servers.endpoints()).await, client(&servers).await);
+    let (backend, curator) = (connect_patiently(servers.endpoints()).await, client(&servers).await);
     let key = LockKey::new("a/job").unwrap();
     let all = Acls::anyone_all();
     let ephemeral = CreateMode::EphemeralSequential.with_acls(all);

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold_core::backend::{Claim, LockBackend, Release, Renewal};
+use futures_util::future::join_all;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{FaultProxy, Weather, ZooKeeperOptions, until, until_some};
 use tokio::time::sleep;
 
-use super::{TICK, TTL, connect, is_granted, kept};
+use super::{TICK, TTL, connect, connect_patiently, is_granted, kept};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_expired_has_lost_its_leases_and_the_next_is_another() {
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
-    let (ours, others) = (connect([proxy.address()]).await, connect(servers.endpoints()).await);
+    let (ours, others) =
+        (connect([proxy.address()]).await, connect_patiently(servers.endpoints()).await);
     let [taken, gone] = ["taken", "gone"].map(kept);
     assert!(is_granted(&ours, &taken).await && is_granted(&ours, &gone).await);
 
@@ -34,7 +36,8 @@ async fn a_session_that_expired_has_lost_its_leases_and_the_next_is_another() {
 async fn a_lease_whose_release_failed_ends_though_others_of_its_client_are_renewed() {
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
-    let (ours, others) = (connect([proxy.address()]).await, connect(servers.endpoints()).await);
+    let (ours, others) =
+        (connect([proxy.address()]).await, connect_patiently(servers.endpoints()).await);
     let [left, held] = ["left", "held"].map(kept);
     assert!(is_granted(&ours, &left).await && is_granted(&ours, &held).await);
 
@@ -58,11 +61,67 @@ async fn a_lease_whose_release_failed_ends_though_others_of_its_client_are_renew
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn leases_of_one_session_are_renewed_and_moved_in_few_requests() {
+    const LEASES: usize = 300;
+
+    /// Connections, a write that proves the majority, and reads and moves of more than a hundred leases each.
+    const FEW: f64 = 20.0;
+
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let backend = connect_patiently(servers.endpoints()).await;
+    let leases: Vec<Lease> = (0..LEASES).map(|i| kept(&format!("job/{i}"))).collect();
+    for lease in &leases {
+        assert!(is_granted(&backend, lease).await);
+    }
+    let longer = leases.iter().map(|lease| lease.clone().with_ttl(TTL * 2)).collect();
+
+    // A session has one TTL, so leases with another move.
+    for leases in [leases, longer] {
+        let before = servers.metric(0, "zk_packets_received").await;
+        let renewed = backend.renew_all(&leases).await;
+        let requests = servers.metric(0, "zk_packets_received").await - before;
+
+        assert!(renewed.iter().all(|it| matches!(it, Ok(Renewal::Renewed))), "{renewed:?}");
+        assert!(requests < FEW, "{requests}");
+        assert_eq!(backend.list("job/", None).await.unwrap().keys().len(), 256, "a page");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_in_doubt_are_settled_by_few_connections() {
+    const CLAIMS: usize = 40;
+
+    /// Two for each round of attempts, of which a busy machine takes some.
+    const FEW: f64 = 20.0;
+
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
+    let backend = connect([proxy.address()]).await;
+    // It begins the session.
+    assert!(is_granted(&backend, &kept("first")).await);
+    let claims: Vec<Claim> = (0..CLAIMS).map(|i| Claim::new(kept(&format!("job/{i}")))).collect();
+    let acquire_all = || join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
+
+    proxy.set_weather(Weather::BlackHole);
+    let unknown = acquire_all().await;
+    proxy.set_weather(Weather::Fair);
+    let before = servers.metric(0, "zk_connection_request_count").await;
+    until("all are granted", async || {
+        acquire_all().await.iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_))))
+    })
+    .await;
+    let connections = servers.metric(0, "zk_connection_request_count").await - before;
+
+    assert!(unknown.iter().all(Result::is_err), "{unknown:?}");
+    assert!(connections < FEW, "{connections}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_ttl_that_the_servers_do_not_allow_is_refused_with_the_range() {
     let options = ZooKeeperOptions::new().tick(TICK);
     let options = options.set("minSessionTimeout", "2000").set("maxSessionTimeout", "20000");
     let servers = options.start().await;
-    let backend = connect(servers.endpoints()).await;
+    let backend = connect_patiently(servers.endpoints()).await;
     let client = LockClient::builder(backend.clone());
     let client = client.options(LockOptions::default().ttl(TTL)).build().unwrap();
 

@@ -56,7 +56,7 @@ impl Jobs {
             released.await.unwrap();
             let released = guard.release().await;
             assert!(released.map_err(|error| error.is_retryable()) != Err(false));
-            // What could not be released without a leader is by now.
+            // The shutdown waits for a release that failed without a leader.
             client.shutdown(LONG).await.unwrap();
         });
         self.stands_in_line(zookeeper, Job { kind, release: Some(release) }).await;

@@ -73,8 +73,8 @@ fn lines(place: &Place, user: &str, list: bool) -> Result<Vec<String>, Failure> 
 }
 
 /// The rights that locks of all kinds take on one server.
-const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time \
-     +client|tracking +client|caching +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
+const COMMANDS: &str = "+publish +subscribe +evalsha +eval +get +mget +set +del +unlink +exists +pexpire +pttl +time \
+     +client|tracking +client|caching +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
 /// The rights to all that a client asks sentinels.
 const SENTINELS: &str = "+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe";

@@ -171,7 +171,7 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
         grant(&backends[0], &short).await;
 
         // Attempts from all sides at once, from shortly before the moment of expiry until after it.
-        scene.pass(short.ttl() * 9 / 10).await;
+        scene.pass(short.ttl() * 39 / 40).await;
         let mut successors = Vec::new();
         while successors.is_empty() {
             let attempts = backends.iter().map(async |backend| {

@@ -31,7 +31,7 @@ use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 use crate::lock::tries::Tries;
 use crate::lock::{Wait, closed};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, get_mut, lock};
 
 /// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
 ///
@@ -70,7 +70,7 @@ enum Slot {
 type SharedLine = Arc<Mutex<Line>>;
 
 impl Slot {
-    fn as_line(&mut self) -> &SharedLine {
+    fn as_line(&mut self) -> &mut SharedLine {
         if let Self::HeldAlone(hold) = self {
             *self = Self::Line(Arc::new(Mutex::new(Line::held(mem::take(hold)))));
         }
@@ -79,6 +79,14 @@ impl Slot {
             Self::HeldAlone(_) => unreachable!("it was made a line just now"),
         }
     }
+}
+
+/// Does something with a line. One that no caller shares needs no look at its mutex.
+fn with_line<R>(shared: &mut SharedLine, work: impl FnOnce(&mut Line) -> R) -> R {
+    if let Some(line) = Arc::get_mut(shared) {
+        return work(get_mut(line));
+    }
+    work(&mut lock(shared))
 }
 
 /// The answer to a caller that came for a key.
@@ -149,7 +157,7 @@ impl LocalQueue {
         clock: &dyn Clock,
     ) -> Result<Joining<'a>, Error> {
         let max = self.max_waiters;
-        let (ticket, joined, line) = self.at_shared(key, |shared, line, all| {
+        let join = |line: &mut Line, all: &mut OfAll| {
             let ticket = back.map_or(all.next_ticket, |back| back.ticket.0);
             all.next_ticket += u64::from(back.is_none());
             let joined = if all.is_closed {
@@ -157,9 +165,10 @@ impl LocalQueue {
             } else {
                 line.join(wish, ticket, back, wait, max)
             };
-            let is_in_line = matches!(joined, Joined::Line(..));
-            (ticket, joined, is_in_line.then(|| Arc::clone(shared)))
-        });
+            (ticket, joined)
+        };
+        let is_in_line = |(_, joined): &(u64, Joined)| matches!(joined, Joined::Line(..));
+        let ((ticket, joined), line) = self.at_shared(key, join, is_in_line);
         let beside =
             |once| Asker::Beside(Beside { queue: Arc::clone(self), key: key.clone(), once });
         let asker = match joined {
@@ -254,34 +263,33 @@ impl LocalQueue {
 
     /// Does something with the line of `key`; all that wakes a task comes after.
     fn at<R>(&self, key: &LockKey, work: impl FnOnce(&mut Line) -> R) -> R {
-        self.at_shared(key, |_, line, _| work(line))
+        self.at_shared(key, |line, _| work(line), |_| false).0
     }
 
+    /// The same, and shares the line with the caller if the result `shares` it.
     fn at_shared<R>(
         &self,
         key: &LockKey,
-        work: impl FnOnce(&SharedLine, &mut Line, &mut OfAll) -> R,
-    ) -> R {
+        work: impl FnOnce(&mut Line, &mut OfAll) -> R,
+        shares: impl FnOnce(&R) -> bool,
+    ) -> (R, Option<SharedLine>) {
         let mut lines = lock(&self.lines);
         let Lines { by_key, of_all } = &mut *lines;
         match by_key.entry(key.clone()) {
             Entry::Vacant(place) => {
-                let shared = SharedLine::default();
-                let mut line = lock(&shared);
-                let result = work(&shared, &mut line, of_all);
-                let is_unused = line.is_unused();
-                drop(line);
-                if !is_unused {
-                    place.insert(Slot::Line(shared));
+                let mut line = Line::default();
+                let result = work(&mut line, of_all);
+                if !line.is_unused() {
+                    place.insert(Slot::Line(Arc::new(Mutex::new(line))));
                 }
-                result
+                (result, None)
             }
             Entry::Occupied(mut place) => {
                 let shared = place.get_mut().as_line();
-                let mut line = lock(shared);
-                let result = work(shared, &mut line, of_all);
-                let (is_unused, alone) = (line.is_unused(), line.held_alone().cloned());
-                drop(line);
+                let (result, is_unused, alone) = with_line(shared, |line| {
+                    (work(line, of_all), line.is_unused(), line.held_alone().cloned())
+                });
+                let share = shares(&result).then(|| Arc::clone(shared));
                 // Callers come to share a line only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
                 if is_unused {
@@ -291,7 +299,7 @@ impl LocalQueue {
                 {
                     *place.get_mut() = Slot::HeldAlone(hold);
                 }
-                result
+                (result, share)
             }
         }
     }

@@ -12,6 +12,11 @@ pub(crate) use shuttle::sync::{Mutex, atomic};
 pub(crate) use shuttle::thread::ThreadId as Id;
 use tokio::sync::futures::Notified;
 
+/// The data of a mutex that nothing else can lock: no scheduling point.
+pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
+    mutex.get_mut().expect("a model ends with its first panic")
+}
+
 /// Locks `mutex`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     MutexGuard(Some(mutex.lock().expect("a model ends with its first panic")))

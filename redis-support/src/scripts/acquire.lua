@@ -1,10 +1,10 @@
--- KEYS: lock, fence, held, queue, revoke, places, news, and the news that are for this claim alone.
+-- KEYS: lock, fence, held, queue, revoke, places, news, the news that are for this claim alone, and crowd.
 -- ARGV: value, TTL in ms, how many spare tokens are wanted, id, for how many ms a place in the queue is wanted (0: not at all),
 -- for how many ms it is waited for once the key is free (0: until its place ends), and the channel on which its client hears that the
 -- key is kept for it (`-`: it does not).
 -- Granted: {1, token, how many more, and the ids of those that were called up}. Refused: see `wait_turn`.
 local value, place, patience = ARGV[1], tonumber(ARGV[5]), tonumber(ARGV[6])
-local claim = { id = ARGV[4], place = place, patience = patience, news = KEYS[8], hears_of_lock = true }
+local claim = { id = ARGV[4], place = place, patience = patience, news = KEYS[8], crowd = KEYS[9], hears_of_lock = true }
 claim.terms = '1 1 ' .. ARGV[6] .. (patience > 0 and ' ' .. ARGV[7] .. ' ' .. value or '')
 local now = math.floor(micros / 1000)
 local rank, called = false, {}
@@ -53,6 +53,9 @@ if others and not held then
     tell(KEYS[7], {claim.id})
   end
   called = call_up(KEYS[4], KEYS[6], KEYS[7], 1, 1, now)
+  if redis.call('EXISTS', KEYS[4]) == 0 then
+    redis.call('ZREM', KEYS[9], KEYS[1])
+  end
 end
 -- Read after the write, so that the server tells this connection when anybody changes the key.
 redis.call('GET', KEYS[1])

@@ -1,4 +1,4 @@
--- KEYS: lock, fence, held, queue, revoke, places, news, units, and the news that are for this claim alone.
+-- KEYS: lock, fence, held, queue, revoke, places, news, units, the news that are for this claim alone, and crowd.
 -- ARGV: id, TTL in ms, units, limit, who it is, for how many ms a place in the queue is wanted (0: not at all), and for how many ms it is
 -- waited for once there is room for it (0: until its place ends).
 -- Granted: {1, token, 0, and the ids of those that were called up}. Refused: see `wait_turn`.
@@ -25,7 +25,7 @@ if not mine then
     first = math.min(first, soonest or first)
   end
   if wanted > room then
-    local claim = { id = id, place = place, patience = tonumber(ARGV[7]), news = KEYS[9], hears_of_lock = false }
+    local claim = { id = id, place = place, patience = tonumber(ARGV[7]), news = KEYS[9], crowd = KEYS[10], hears_of_lock = false }
     claim.terms = table.concat({ARGV[3], ARGV[4], ARGV[7]}, ' ')
     rank = rank and rank - cleared
     local holder = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
@@ -42,6 +42,7 @@ local token, failure = number_grant(KEYS[2], micros, 0)
 if not token then
   return failure
 end
+mark(KEYS[10], KEYS[1], now + ARGV[2], now)
 redis.call('ZADD', KEYS[3], digits(now + ARGV[2]), id)
 local called = {}
 local units = mine and string.match(redis.call('HGET', KEYS[8], id) or '', '^%d+') or ARGV[3]

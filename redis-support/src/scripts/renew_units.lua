@@ -1,4 +1,4 @@
--- KEYS: held, units, and, if they are at hand: queue, places, news, revoke. ARGV: id, TTL in ms, units, who it is.
+-- KEYS: held, units, and, if they are at hand: queue, places, news, revoke, lock, crowd. ARGV: id, TTL in ms, units, who it is.
 -- 1: renewed. 2: renewed, and its holder is asked to finish. 0: nobody holds the key. -1: others do. The ids of those that were called up
 -- may follow.
 local id = ARGV[1]
@@ -10,6 +10,9 @@ end
 
 -- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if KEYS[8] then
+  mark(KEYS[8], KEYS[7], now + ARGV[2], now)
+end
 redis.call('ZADD', KEYS[1], 'XX', digits(now + ARGV[2]), id)
 keep(KEYS[1], KEYS[2], now)
 

@@ -10,15 +10,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
+use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
 use super::trust::{Trust, Witnesses};
 use super::{Ask, Plainly, SLOW, only_asked, replaced};
 use crate::address::Address;
-use crate::batch::Form;
 use crate::call::Call;
 use crate::client::{Access, Client, Received};
 use crate::error::{Redirection, ServerError};
+use crate::layout::Layout;
+use crate::pipeline::{Outcome, Wanted};
 use crate::reply::Reply;
 use crate::server::Server;
 use crate::shared::Shared;
@@ -39,15 +41,21 @@ pub(super) const MAX_REDIRECTIONS: usize = 5;
 pub(crate) struct Cluster<C: Client> {
     seeds: Vec<Address>,
     access: Access,
+    layout: Layout,
     shared: Arc<Shared<C>>,
     trust: Trust<C>,
     state: Mutex<State<C>>,
 }
 
 impl<C: Client> Cluster<C> {
-    pub(super) fn new(seeds: Vec<Address>, access: Access, shared: &Arc<Shared<C>>) -> Arc<Self> {
-        let (trust, state) = (Trust::new(shared), Mutex::default());
-        Arc::new(Self { seeds, access, shared: Arc::clone(shared), trust, state })
+    pub(super) fn new(
+        seeds: Vec<Address>,
+        access: Access,
+        layout: &Layout,
+        shared: &Arc<Shared<C>>,
+    ) -> Arc<Self> {
+        let (trust, state, layout) = (Trust::new(shared), Mutex::default(), layout.clone());
+        Arc::new(Self { seeds, access, layout, shared: Arc::clone(shared), trust, state })
     }
 
     /// Asks for the map, and connects to all owners.
@@ -131,6 +139,24 @@ impl<C: Client> Cluster<C> {
         }
         let message = "the servers of the cluster do not agree who has the key";
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Acquires or releases a mutex together with others on its server. A mutex whose slot moves takes a script of its own.
+    pub(super) async fn join(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        let slot = self.layout.slot(lease.key());
+        let (server, asked_at) = (self.owner(slot).await?, self.shared.now());
+        let Some(joined) = server.join(wanted, lease) else {
+            return Ok(Outcome::LeftAlone);
+        };
+        let outcome = joined.await.inspect_err(|_error| self.shared.doubt())?;
+        if self.shared.now().since(asked_at) >= SLOW {
+            self.verify(slot, &server).await?;
+        }
+        Ok(outcome)
     }
 
     /// Each server gets its part, and none waits for another.
@@ -262,7 +288,7 @@ impl<C: Client> Cluster<C> {
 
     fn server_in(&self, state: &mut State<C>, address: &Address) -> Arc<Server<C>> {
         let server = state.servers.entry(address.clone()).or_insert_with(|| {
-            Server::new(address.clone(), self.access.clone(), Form::ALONE, &self.shared)
+            Server::new(address.clone(), self.access.clone(), &self.layout, &self.shared)
         });
         Arc::clone(server)
     }

@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::backend::Lease;
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
 use super::trust::{Trust, Witnesses};
 use super::{Ask, SLOW, only_asked, replaced};
 use crate::address::Address;
-use crate::batch::Form;
 use crate::call::Call;
 use crate::client::{Access, Client, Received, Request};
 use crate::error::ServerError;
+use crate::layout::Layout;
 use crate::line::{Line, Role};
+use crate::pipeline::{Outcome, Wanted};
 use crate::reply::Reply;
 use crate::server::Server;
 use crate::shared::Shared;
@@ -35,6 +37,7 @@ pub(crate) struct Sentinel<C: Client> {
     master: String,
     sentinel_access: Access,
     access: Access,
+    layout: Layout,
     shared: Arc<Shared<C>>,
     trust: Trust<C>,
     /// The sentinels of the configuration.
@@ -59,9 +62,9 @@ struct Master<C: Client> {
 impl<C: Client> Sentinel<C> {
     pub(super) fn new(
         sentinels: &[Address],
-        sentinel_access: &Access,
         master: String,
-        access: Access,
+        (access, sentinel_access): (Access, Access),
+        layout: &Layout,
         shared: &Arc<Shared<C>>,
     ) -> Arc<Self> {
         let line = |address: &Address| {
@@ -71,8 +74,9 @@ impl<C: Client> Sentinel<C> {
             named: sentinels.iter().map(line).collect(),
             found: Mutex::default(),
             master,
-            sentinel_access: sentinel_access.clone(),
+            sentinel_access,
             access,
+            layout: layout.clone(),
             trust: Trust::new(shared),
             shared: Arc::clone(shared),
             known: Mutex::default(),
@@ -129,6 +133,30 @@ impl<C: Client> Sentinel<C> {
         self.believe(&master, asked_at, replies, is_doubtful).await
     }
 
+    /// Acquires or releases a mutex together with others.
+    pub(super) async fn join(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let Some(joined) = master.server.join(wanted, lease) else {
+            return Ok(Outcome::LeftAlone);
+        };
+        self.believe(&master, asked_at, joined.await, |_outcome| false).await
+    }
+
+    /// Renews many mutexes.
+    pub(super) async fn renew_all(
+        self: &Arc<Self>,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let renewed = master.server.renew_all(layout, leases).await;
+        self.believe(&master, asked_at, renewed, |_renewed| false).await
+    }
+
     /// Believes the answer of a server if it is still the master.
     async fn believe<T>(
         self: &Arc<Self>,
@@ -163,7 +191,7 @@ impl<C: Client> Sentinel<C> {
         let before = known.take().map(|known| known.server);
         let same = before.as_ref().filter(|server| *server.address() == word.address);
         let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Server::new(word.address.clone(), self.access.clone(), Form::TOGETHER, &self.shared)
+            Server::new(word.address.clone(), self.access.clone(), &self.layout, &self.shared)
         });
         *known = Some(Known { server: Arc::clone(&server), replicas: word.replicas });
         drop(known);

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Tenure,
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
 };
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LossReason};
 use leasehold_redis_support::{Call, Layout, Script};
@@ -21,12 +21,15 @@ const LONG: Duration = Duration::from_secs(60);
 /// Enough that most of them leave together.
 const MANY: usize = 40;
 
+/// The counter of all tokens.
+const FENCE: &str = "lock:~fence";
+
 async fn backend(redis: &Redis) -> Backend {
     connect(&redis.url()).await.unwrap()
 }
 
 fn lease(name: &str) -> Lease {
-    Lease::new(&LockKey::new(name).unwrap(), LONG)
+    Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept)
 }
 
 fn claims(names: impl IntoIterator<Item = String>) -> Vec<Claim> {
@@ -57,7 +60,7 @@ fn token(attempt: &Result<Attempt, Error>) -> u64 {
 async fn take_few_requests() {
     let redis = Redis::start().await;
     let (backend, claims) = (backend(&redis).await, numbered());
-    // The first lock of each hash slot is asked for by itself.
+    // The server learns the scripts.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
     let scripts = scripts_run(&redis).await;
@@ -86,6 +89,8 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     other.try_acquire(&waits).await.unwrap();
     other.release(before.lease()).await.unwrap();
     redis.command(&["LPUSH", "lock:job/7", "a"]).await;
+    let units = lease("job/10").with_share(Share::Units { units: 1, limit: 2 });
+    other.try_acquire(&Claim::new(units)).await.unwrap();
     let mut claims = numbered();
     // The same lock again, by somebody else, and the same claim again.
     claims.push(Claim::new(lease("job/8")));
@@ -96,7 +101,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     for (n, attempt) in attempts.iter().enumerate() {
         match n {
             5 | 6 => assert!(matches!(attempt, Ok(Attempt::Held(_))), "{n}: {attempt:?}"),
-            7 => assert_eq!(attempt.as_ref().unwrap_err().kind(), ErrorKind::WrongType),
+            7 | 10 => assert_eq!(attempt.as_ref().unwrap_err().kind(), ErrorKind::WrongType),
             8 | 40 => {}
             _ => assert!(token(attempt) > 0, "{n}"),
         }
@@ -108,7 +113,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     let released = release(&backend, &claims).await;
     for (n, released) in released.into_iter().enumerate() {
         match n {
-            5..=7 => assert_eq!(released, Release::NotHeld, "{n}"),
+            5..=7 | 10 => assert_eq!(released, Release::NotHeld, "{n}"),
             8 | 9 | 40 | 41 => {}
             _ => assert_eq!(released, Release::Released, "{n}"),
         }
@@ -120,68 +125,75 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
 }
 
 #[tokio::test]
-async fn have_tokens_of_their_own_also_where_locks_have_one_fence() {
+async fn have_tokens_of_their_own() {
     let redis = Redis::start().await;
-    let backend = backend(&redis).await;
-    let fence = |name: &str| {
-        let call = Call::acquire(&Layout::default(), &Claim::new(lease(name)), None);
-        call.keys().nth(1).unwrap().to_owned()
-    };
-    let first = fence("job");
-    // One in 16,384 names has the same.
-    let names = (0..).map(|n| format!("job/{n}")).filter(|name| fence(name) == first).take(8);
-    let claims: Vec<Claim> =
-        claims(names).into_iter().map(|claim| claim.with_spare_tokens(100)).collect();
+    let (backend, claims) = (backend(&redis).await, numbered());
     // From here on, the fence is ahead of the clock.
-    redis.command(&["SET", &first, "8000000000000000"]).await;
+    redis.command(&["SET", FENCE, "8000000000000000"]).await;
 
     let mut tokens: Vec<u64> = acquire(&backend, &claims).await.iter().map(token).collect();
 
     tokens.sort_unstable();
-    assert_eq!(tokens, (1..=8).map(|n| 8_000_000_000_000_000 + n).collect::<Vec<u64>>());
-    assert!(redis.command(&["GET", &first]).await.ends_with("\n8000000000000008"));
+    assert_eq!(tokens, (1..=MANY as u64).map(|n| 8_000_000_000_000_000 + n).collect::<Vec<_>>());
+    assert!(redis.command(&["GET", FENCE]).await.ends_with("\n8000000000000040"));
 }
 
 #[tokio::test]
-async fn fail_each_for_itself() {
+async fn share_the_numbers_since_the_last_grant() {
+    let redis = Redis::start().await;
+    let time = redis.command(&["EVAL", "return redis.call('TIME')[1]", "0"]).await;
+    let seconds: u64 = time.lines().last().unwrap().parse().unwrap();
+    let last = (seconds - 60) * 1_000_000;
+    redis.command(&["SET", FENCE, &last.to_string()]).await;
+    let keys = [FENCE, "lock:~crowd", "lock:a", "lock:b", "lock:c"];
+    let eval = ["EVAL", Script::Exchange.source(), "5"].into_iter().chain(keys);
+    let eval = eval.chain(["0", "60000", "a's", "b's", "c's"]);
+
+    let reply = redis.command(&eval.collect::<Vec<_>>()).await;
+
+    let numbers = reply.lines().filter_map(|line| line.strip_prefix(':')?.parse().ok());
+    let [first, share]: [u64; 2] = numbers.collect::<Vec<_>>().try_into().unwrap();
+    assert!(first > last && share >= 20_000_000, "{first} after {last}, {share} for each");
+    let fence = redis.command(&["GET", FENCE]).await;
+    assert!(fence.ends_with(&format!("\n{}", first + 3 * share - 1)), "{fence}");
+}
+
+#[tokio::test]
+async fn fail_together_where_the_server_fails() {
     let redis = Redis::start().await;
     let (backend, claims) = (backend(&redis).await, numbered());
-    let fence = |claim: &Claim| {
-        let call = Call::acquire(&Layout::default(), claim, None);
-        call.keys().nth(1).unwrap().to_owned()
-    };
-    redis.command(&["SET", &fence(&claims[10]), "no number"]).await;
-    redis.command(&["LPUSH", &fence(&claims[11]), "no number"]).await;
-
-    for (n, attempt) in acquire(&backend, &claims).await.iter().enumerate() {
-        match n {
-            10 | 11 => assert_eq!(attempt.as_ref().unwrap_err().kind(), ErrorKind::WrongType),
-            _ => assert!(token(attempt) > 0, "{n}"),
-        }
-    }
-    assert_eq!(redis.command(&["EXISTS", "lock:job/10", "lock:job/11"]).await, ":0");
-    release(&backend, &claims).await;
-
-    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    redis.command(&["SET", FENCE, "no number"]).await;
     for attempt in acquire(&backend, &claims).await {
+        assert_eq!(attempt.unwrap_err().kind(), ErrorKind::WrongType);
+    }
+    assert_eq!(redis.command(&["KEYS", "lock:job/*"]).await, "*0");
+
+    redis.command(&["DEL", FENCE]).await;
+    acquire(&backend, &claims[..MANY / 2]).await.iter().for_each(|one| assert!(token(one) > 0));
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let (released, acquired) =
+        join(release(&backend, &claims[..MANY / 2]), acquire(&backend, &claims[MANY / 2..])).await;
+    assert_eq!(released, [Release::Released; MANY / 2], "that needs no memory");
+    for attempt in acquired {
         assert_eq!(attempt.unwrap_err().kind(), ErrorKind::Refused);
     }
 }
 
 #[tokio::test]
 async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
-    for needless in ["mget", "mset"] {
+    for needless in ["mget", "zmscore"] {
         let user = format!("user locker on nopass {DOCUMENTED} -{needless}");
         let redis = RedisOptions::new().acl(user).start().await;
         let url = format!("redis://locker:any@{}", redis.address());
         let (backend, claims) = (connect(&url).await.unwrap(), numbered());
-
-        acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
-        assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
+        let units = lease("units").with_share(Share::Units { units: 1, limit: 2 });
+        backend.try_acquire(&Claim::new(units)).await.unwrap();
 
         let scripts = scripts_run(&redis).await;
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+        assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
         let scripts = scripts_run(&redis).await - scripts;
+
         assert!(scripts >= MANY as u64, "{scripts} for {MANY} locks, so -{needless} takes nothing");
     }
 }
@@ -189,19 +201,19 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
 #[tokio::test]
 async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
     let call = Call::acquire(&Layout::default(), &Claim::new(lease("job")), None);
-    let fence = call.keys().nth(1).unwrap();
-    for (script, keys, args, forbidden) in [
-        (Script::AcquireMany, 5, 3, "mget"),
-        (Script::AcquireMany, 5, 3, "mset"),
-        (Script::AcquireMany, 5, 3, "time"),
-        (Script::Acquire, call.keys().len(), call.args().len(), "time"),
+    let alone = call.keys().chain(call.args()).collect::<Vec<_>>();
+    let many = [FENCE, "lock:~crowd", "lock:job", "0", "60000", "value"];
+    for (script, keys, words, forbidden) in [
+        (Script::Exchange, 3, &many[..], "get"),
+        (Script::Exchange, 3, &many[..], "set"),
+        (Script::Exchange, 3, &many[..], "time"),
+        (Script::Acquire, call.keys().len(), &alone[..], "time"),
     ] {
         let user = format!("user default on nopass ~* &* +@all -{forbidden}");
         let redis = RedisOptions::new().acl(user).start().await;
-        redis.command(&["SET", fence, "1"]).await;
+        redis.command(&["SET", FENCE, "1"]).await;
         let count = keys.to_string();
-        let eval = ["EVAL", script.source(), &count].into_iter();
-        let eval = eval.chain(call.keys().take(keys)).chain(call.args().take(args));
+        let eval = ["EVAL", script.source(), &count].into_iter().chain(words.iter().copied());
 
         let refused = redis.command(&eval.collect::<Vec<_>>()).await;
 
@@ -211,10 +223,66 @@ async fn that_may_not_be_numbered_leave_no_lock_without_a_token() {
     }
 }
 
+#[tokio::test]
+async fn hear_that_they_are_asked_back() {
+    let redis = Redis::start().await;
+    let (backend, other, claims) = (backend(&redis).await, backend(&redis).await, numbered());
+    acquire(&backend, &claims).await;
+    let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
+    other.request_revocation(leases[3].key()).await.unwrap();
+    other.force_release(leases[4].key()).await.unwrap();
+
+    for (n, renewal) in backend.renew_all(&leases).await.into_iter().enumerate() {
+        let expected = match n {
+            3 => Renewal::RevocationRequested,
+            4 => Renewal::Vanished,
+            _ => Renewal::Renewed,
+        };
+        assert_eq!(renewal.unwrap(), expected, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn are_renewed_for_their_own_ttl_each() {
+    let redis = Redis::start().await;
+    let (backend, claims) = (backend(&redis).await, numbered());
+    acquire(&backend, &claims).await;
+    let ttl = |n: usize| LONG * if n.is_multiple_of(2) { 2 } else { 3 };
+    let leases = claims.iter().enumerate();
+    let leases: Vec<Lease> =
+        leases.map(|(n, claim)| claim.lease().clone().with_ttl(ttl(n))).collect();
+
+    for renewal in backend.renew_all(&leases).await {
+        assert_eq!(renewal.unwrap(), Renewal::Renewed);
+    }
+
+    for (n, lease) in leases.iter().enumerate() {
+        let left = redis.command(&["PTTL", &format!("lock:{}", lease.key())]).await;
+        let left = Duration::from_millis(left.trim_start_matches(':').parse().unwrap());
+        assert!(left <= ttl(n) && left > ttl(n) - LONG, "{n}: {left:?}");
+    }
+}
+
+#[tokio::test]
+async fn are_together_again_once_nothing_is_in_the_way() {
+    let redis = Redis::start().await;
+    let (backend, other) = (backend(&redis).await, backend(&redis).await);
+    let (held, waits) = (Claim::new(lease("job/1")), Claim::new(lease("job/1")));
+    other.try_acquire(&held).await.unwrap();
+    other.try_acquire(&waits.clone().with_patience(Patience::Queues(LONG))).await.unwrap();
+    assert_eq!(redis.command(&["ZCARD", "lock:~crowd"]).await, ":1");
+    other.release(waits.lease()).await.unwrap();
+    other.release(held.lease()).await.unwrap();
+
+    acquire(&backend, &numbered()).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+
+    assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, ":0");
+}
+
 /// How many keys a server notes for somebody who acquires all of `claims`.
 async fn noted(claims: &[Claim]) -> u64 {
     let redis = Redis::start().await;
-    // The first lock of each hash slot is asked for by itself.
+    // The server learns the scripts.
     let first = connect(&format!("{}?push=off", redis.url())).await.unwrap();
     acquire(&first, claims).await;
     release(&first, claims).await;
@@ -234,10 +302,10 @@ async fn figure(redis: &Redis, section: &str, label: &str) -> u64 {
 
 #[tokio::test]
 async fn need_not_be_noted_where_they_are_renewed() {
-    let once = numbered();
-    let kept: Vec<Claim> = once
+    let kept = numbered();
+    let once: Vec<Claim> = kept
         .iter()
-        .map(|claim| Claim::new(lease(claim.key().as_str()).with_tenure(Tenure::Kept)))
+        .map(|claim| Claim::new(claim.lease().clone().with_tenure(Tenure::Fixed)))
         .collect();
 
     let (of_kept, of_once) = (noted(&kept).await, noted(&once).await);

@@ -2,8 +2,8 @@
 
 /// To use locks of all kinds on one server.
 pub(crate) const DOCUMENTED: &str = "resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe \
-    +evalsha +eval +get +mget +set +mset +del +unlink +exists +pexpire +pttl +time +client|tracking +client|caching \
-    +zadd +zrem +zcard +zscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
+    +evalsha +eval +get +mget +set +del +unlink +exists +pexpire +pttl +time +client|tracking +client|caching \
+    +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby";
 
 /// A list of keys takes this in addition.
 pub(crate) const OF_LISTS: &str = "+scan";

@@ -41,7 +41,7 @@ fn queued(lease: &Lease) -> Claim {
 async fn names(redis: &Redis) -> Vec<String> {
     let keys = redis.command(&["KEYS", "*"]).await;
     let keys = keys.lines().filter(|line| line.starts_with("lock:"));
-    keys.filter(|key| !key.contains("~fence:") && !key.contains("~news:"))
+    keys.filter(|key| !["~fence", "~crowd", "~news:"].iter().any(|part| key.contains(part)))
         .map(ToOwned::to_owned)
         .collect()
 }

@@ -23,7 +23,7 @@ pub struct ZooKeeperOptions {
 }
 
 impl ZooKeeperOptions {
-    /// One server, which everybody may use.
+    /// One server, open to all clients.
     ///
     /// It ends sessions after one tick at the least, as they ask, and after two minutes at the most.
     pub fn new() -> Self {

@@ -8,6 +8,7 @@ if not others then
   if stored and stored.ok then
     local numbered, token, spare = pcall(number_grant, KEYS[2], micros, tonumber(ARGV[3]))
     if numbered and token then
+      redis.call('ZREM', KEYS[9], KEYS[1])
       -- Read after the write, so that the server tells this connection when anybody changes the key.
       redis.call('GET', KEYS[1])
       return {1, token, spare}
@@ -16,7 +17,7 @@ if not others then
     redis.call('DEL', KEYS[1])
   end
 elseif ARGV[5] ~= '0' then
-  local refusal = keep_place(KEYS[4], KEYS[6], ARGV[4], KEYS[8], tonumber(ARGV[5]), math.floor(micros / 1000))
+  local refusal = keep_place(KEYS, ARGV[4], KEYS[8], KEYS[9], tonumber(ARGV[5]), math.floor(micros / 1000))
   if refusal then
     return refusal
   end

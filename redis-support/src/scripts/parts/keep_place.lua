@@ -3,8 +3,9 @@ local NEAR = 128
 
 -- Refuses a claim that is far back, for the sake of a living one before all: keeps its place for `place` ms, and arms the key for its
 -- news. Nil if it is to be looked at closely. Decided before anything else is set up: most of the calls of a long queue end here.
--- See `queue` and `wait_turn`.
-local function keep_place(queue, places, id, news, place, now)
+-- See `queue` and `wait_turn`. `keys`: lock, …, queue (the fourth), …, places (the sixth).
+local function keep_place(keys, id, news, crowd, place, now)
+  local queue, places = keys[4], keys[6]
   local rank = redis.call('ZRANK', queue, id)
   if not rank or rank <= NEAR then
     return nil
@@ -14,6 +15,7 @@ local function keep_place(queue, places, id, news, place, now)
   if not first or not own or tonumber(first) <= now or tonumber(own) <= now or not redis.call('GET', news) then
     return nil
   end
+  mark(crowd, keys[1], now + place, now)
   redis.call('HSET', places, id, digits(now + place) .. string.sub(known[2], #own + 1))
   return {0, -1, -1, false, false, place, rank}
 end

@@ -1,6 +1,6 @@
 -- A claim under a charter. KEYS: those of `acquire`, and the member. ARGV: those of `acquire`, the charter, a number that the token is to
 -- reach, and the key of the floor, which is not among the keys: Redis 7.0 would tell us of each grant on the server.
-local known = redis.call('HMGET', KEYS[9], 'run', 'charter')
+local known = redis.call('HMGET', KEYS[10], 'run', 'charter')
 if known[2] ~= ARGV[8] or known[1] ~= this_run() then
   return redis.error_reply(NO_MEMBER)
 end

@@ -5,11 +5,16 @@
 -- it has none), and with the ids of those that were called up.
 local function wait_turn(claim, rank, micros, refusal, called)
   local place, queued = claim.place, false
+  local function take_place()
+    local now = math.floor(micros / 1000)
+    mark(claim.crowd, KEYS[1], now + place, now)
+    return queue_up(KEYS[4], KEYS[6], claim.id, rank, claim.terms, place, micros)
+  end
   if place > 0 and claim.patience == 0 then
-    queued, rank = true, queue_up(KEYS[4], KEYS[6], claim.id, rank, claim.terms, place, micros)
+    queued, rank = true, take_place()
   elseif place > 0 then
     -- When memory is full there is no place, and those that would do without one poll.
-    queued, rank = pcall(queue_up, KEYS[4], KEYS[6], claim.id, rank, claim.terms, place, micros)
+    queued, rank = pcall(take_place)
   end
   refusal[6], refusal[7] = queued and place or -1, queued and rank or -1
   if queued and (rank > 0 or not claim.hears_of_lock) then

@@ -321,7 +321,7 @@ async fn decide_whether_a_master_is_believed_that_fails_half_way() {
             say_all(&store, 2, 2);
         }
 
-        let results = store.servers.call_all(&[super::call(), super::call()]).await;
+        let results = store.servers.call_all(&super::two_calls()).await;
 
         let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
         assert_eq!(outcomes, [expected, Err(ErrorKind::Indeterminate)]);

@@ -55,7 +55,7 @@ async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unkno
 async fn that_fails_when_some_are_sent_once_more_has_answered_the_others() {
     let store = store(first_is_done_and_second_hangs);
 
-    let results = store.servers.call_all(&[call(), call()]).await;
+    let results = store.servers.call_all(&two_calls()).await;
 
     let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
     assert_eq!(outcomes, [Ok(1), Err(ErrorKind::Indeterminate)]);

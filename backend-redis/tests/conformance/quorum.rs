@@ -7,19 +7,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use leasehold_conformance::document::assert_documented;
-use leasehold_conformance::{Groups, Harness, Need, Time, suite};
+use leasehold_conformance::{Groups, Harness, Need, Time};
 use leasehold_core::clock::{Clock, Instant, Sleep};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{Holder, LockKey};
-use leasehold_redis::RedisBackend;
+use leasehold_redis::{RedisBackend, RedisConfig};
 
-use crate::servers::member;
-use family::{Driven, Servers as _};
-
-#[expect(dead_code, unused_macros, reason = "the servers of other harnesses")]
-#[path = "../../../redis-support/tests/family/conformance.rs"]
-mod family;
+use crate::family::{self, Driven, Servers as _};
 
 /// A clock that gives members on a busy machine thirty times as long to answer. Killed members refuse at once.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +55,10 @@ impl Members {
     }
 
     fn quorum(&self) -> Quorum<RedisBackend> {
-        let members = self.urls.iter().map(|url| (url.clone(), member(url)));
+        let member = |url: &String| {
+            (url.clone(), RedisBackend::connect_lazily(RedisConfig::from_url(url).unwrap()))
+        };
+        let members = self.urls.iter().map(member);
         let longest = Duration::from_secs(3_600);
         let quorum = Quorum::builder(members).max_ttl(longest).clock(Slow::new());
         quorum.build().unwrap()
@@ -85,8 +82,8 @@ impl Members {
 
 /// A harness of five servers of which so many are killed.
 macro_rules! members {
-    ($module:ident, $harness:ident, $name:literal, $killed:literal, $groups:expr) => {
-        struct $harness(Members);
+    ($harness:ident, $name:literal, $killed:literal, $groups:expr) => {
+        pub(crate) struct $harness(Members);
 
         #[async_trait]
         impl Harness for $harness {
@@ -115,12 +112,6 @@ macro_rules! members {
                 }
             }
         }
-
-        mod $module {
-            use super::*;
-
-            suite!($harness);
-        }
     };
 }
 
@@ -128,13 +119,5 @@ macro_rules! members {
 /// first, and then no majority says whether the lease was renewed.
 const WITHOUT_RACES: Groups = Groups::Named(&["fencing", "lost", "mutual_exclusion", "waiting"]);
 
-members!(all_alive, AllAlive, "quorum of 5 redis", 0, Groups::OF_TOPOLOGY);
-members!(two_killed, TwoKilled, "quorum of 5 redis, two killed", 2, WITHOUT_RACES);
-
-#[test]
-fn the_cases_that_run_here_are_documented() {
-    const PAGE: &str = include_str!("../../../docs/conformance.md");
-
-    assert_documented::<AllAlive>(PAGE);
-    assert_documented::<TwoKilled>(PAGE);
-}
+members!(AllAlive, "quorum of 5 redis", 0, Groups::OF_TOPOLOGY);
+members!(TwoKilled, "quorum of 5 redis, two killed", 2, WITHOUT_RACES);

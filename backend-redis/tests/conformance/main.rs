@@ -1,5 +1,5 @@
-//! The suite with this client crate: on one real Redis in driven time and in real time, on one that sentinels name and on a cluster; also without hand-over in
-//! the process, and with mutexes made of other kinds of lock.
+//! The suite with this client crate: on one real Redis in driven time and in real time, on one that sentinels name, on a cluster and on a quorum; also
+//! without hand-over in the process, and with mutexes made of other kinds of lock.
 
 use std::convert::identity;
 use std::process::ExitCode;
@@ -14,8 +14,10 @@ use family::{
 };
 
 #[macro_use]
-#[path = "../../redis-support/tests/family/conformance.rs"]
+#[path = "../../../redis-support/tests/family/conformance.rs"]
 mod family;
+
+mod quorum;
 
 /// A cluster spreads keys over servers: their names, and all scripts that name several keys, meet it.
 const OF_CLUSTER: Groups = Groups::Named(&[
@@ -73,6 +75,8 @@ fn main() -> ExitCode {
         .with::<Asked>("no_hand_over")
         .with::<Permit>("permit")
         .with::<WriteLock>("write_lock")
-        .documented_in(include_str!("../../docs/conformance.md"))
+        .with::<quorum::AllAlive>("quorum::all_alive")
+        .with::<quorum::TwoKilled>("quorum::two_killed")
+        .documented_in(include_str!("../../../docs/conformance.md"))
         .main()
 }

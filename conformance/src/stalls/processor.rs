@@ -1,0 +1,82 @@
+//! The processors that witnesses keep to.
+
+/// A processor that a thread can keep to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Processor {
+    /// Any of them: the scheduler chooses.
+    Any,
+    /// The one with this number.
+    #[cfg(target_os = "linux")]
+    Only(usize),
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+    use super::Processor;
+
+    /// More processors are not watched one by one: with so many, a thread seldom waits for a certain one.
+    const MOST: usize = 8;
+
+    /// The processors that this process may use, one by one. None where they are many, or where the system does not name them.
+    pub(in super::super) fn processors() -> Vec<Processor> {
+        let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+        let allowed = (0..CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
+        let allowed: Vec<_> = allowed.map(Processor::Only).collect();
+        if allowed.len() > MOST { Vec::new() } else { allowed }
+    }
+
+    impl Processor {
+        /// Keeps the current thread to it.
+        pub(in super::super) fn keep(self) {
+            let Self::Only(number) = self else { return };
+            let mut only = CpuSet::new();
+            only.set(number);
+            // One that is taken from this process meanwhile delays no thread of it.
+            let _ = sched_setaffinity(None, &only);
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::thread;
+
+        use super::*;
+
+        #[test]
+        fn a_thread_keeps_to_its_processor() {
+            let allowed = sched_getaffinity(None).unwrap();
+            let last = (0..CpuSet::MAX_CPU).rfind(|number| allowed.is_set(*number)).unwrap();
+
+            let kept_to = thread::spawn(move || {
+                Processor::Only(last).keep();
+                sched_getaffinity(None).unwrap()
+            });
+
+            let kept_to = kept_to.join().unwrap();
+            assert!(kept_to.is_set(last) && kept_to.count() == 1, "{kept_to:?}");
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod elsewhere {
+    use super::Processor;
+
+    /// Other systems let no thread keep to a processor.
+    pub(in super::super) fn processors() -> Vec<Processor> {
+        Vec::new()
+    }
+
+    impl Processor {
+        pub(in super::super) fn keep(self) {
+            let Self::Any = self;
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) use elsewhere::processors;
+#[cfg(target_os = "linux")]
+pub(super) use linux::processors;

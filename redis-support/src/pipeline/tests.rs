@@ -1,0 +1,433 @@
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use leasehold_core::LockKey;
+use leasehold_core::clock::SystemClock;
+use tokio::runtime::{Builder, Runtime};
+
+use super::batch::MAX_CALLERS;
+use super::*;
+use crate::client::{Access, Protocol};
+use crate::error::ServerError;
+use crate::fake::Fake;
+use crate::line::Role;
+use crate::reply::Reply;
+use crate::script::Script;
+use crate::shared::Shared;
+use crate::watch::News;
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+const SLOW: Duration = Duration::from_millis(10);
+const TTL: Duration = Duration::from_secs(30);
+
+/// The script for many locks, as the server got it.
+#[derive(Debug, Eq, PartialEq)]
+struct Exchange {
+    command: String,
+    shared: Vec<String>,
+    released: Vec<String>,
+    acquired: Vec<String>,
+    ttl: String,
+}
+
+impl Exchange {
+    fn read(words: &[String]) -> Option<Self> {
+        let source = Script::Exchange.source();
+        if words.len() < 3 || words[1] != Script::Exchange.hash() && words[1] != source {
+            return None;
+        }
+        let count: usize = words[2].parse().unwrap();
+        let (keys, args) = words[3..].split_at(count);
+        let (shared, locks) = keys.split_at(2);
+        let (released, acquired) = locks.split_at(args[0].parse().unwrap());
+        assert_eq!(args.len(), 2 + locks.len(), "each lock has a value");
+        Some(Self {
+            command: words[0].clone(),
+            shared: shared.to_vec(),
+            released: released.to_vec(),
+            acquired: acquired.to_vec(),
+            ttl: args[1].clone(),
+        })
+    }
+}
+
+/// The answer of a server that does all that it is asked for, with tokens from 7 on, two for each lock.
+fn does_all(_exchange: &Exchange) -> Received {
+    Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))
+}
+
+fn serve(fake: &Fake, answer: impl Fn(&Exchange) -> Received + Send + Sync + 'static) {
+    fake.serve("h:1", move |words| {
+        let exchange = Exchange::read(words);
+        Some(exchange.map_or(Ok(Reply::Other), |exchange| answer(&exchange)))
+    });
+}
+
+/// The pipeline to a server that takes its time, over a connection that there is.
+async fn connected(
+    layout: Layout,
+    answer: impl Fn(&Exchange) -> Received + Send + Sync + 'static,
+) -> (Arc<Pipeline<Fake>>, Fake) {
+    let fake = Fake::default();
+    serve(&fake, answer);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &layout);
+    pipeline.line.connect().await.unwrap();
+    (pipeline, fake)
+}
+
+fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
+    let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
+    let shared = Shared::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
+    let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
+    Pipeline::new(&line, layout)
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn lease(name: &str) -> Lease {
+    Lease::new(&LockKey::new(name).unwrap(), TTL)
+}
+
+fn call(name: &str) -> Call {
+    Call::inspect(&Layout::default(), &LockKey::new(name).unwrap())
+}
+
+impl Pipeline<Fake> {
+    fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.waiting.is_empty() && state.alone == 0 && state.lanes == 0
+    }
+
+    /// Lets the lanes end that have told all callers.
+    async fn assert_idle(&self) {
+        for _ in 0..LANES {
+            yield_now().await;
+        }
+        assert!(self.is_idle());
+    }
+
+    /// Joins as if another request were under way.
+    fn joined(self: &Arc<Self>, wanted: Wanted, lease: &Lease) -> Joined {
+        self.state().alone += 1;
+        let _alone = Alone(self);
+        self.join(wanted, lease).expect("another request is under way")
+    }
+
+    fn acquired(self: &Arc<Self>, names: &[&str]) -> Vec<Joined> {
+        names.iter().map(|name| self.joined(Wanted::Acquire, &lease(name))).collect()
+    }
+}
+
+fn granted(token: i64) -> Outcome {
+    Outcome::Granted { token, spare: 1 }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_without_company_is_faster_alone() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    assert!(pipeline.join(Wanted::Acquire, &lease("a")).is_none());
+
+    let call = call("a");
+    let mut alone = Box::pin(pipeline.run(&call));
+    assert!((&mut alone).now_or_never().is_none());
+
+    let joined = pipeline.join(Wanted::Acquire, &lease("b")).unwrap();
+    assert_eq!(joined.await.unwrap(), granted(7));
+    alone.await.unwrap().unwrap();
+    pipeline.assert_idle().await;
+    assert!(pipeline.join(Wanted::Acquire, &lease("a")).is_none());
+    // The first asks for news, and one before a batch forgoes it.
+    assert_eq!(fake.round_trips(), [1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_come_meanwhile_leave_together() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    let joined = pipeline.acquired(&["a", "b", "c"]);
+
+    let outcomes: Vec<_> = join_all(joined).await.into_iter().map(Result::unwrap).collect();
+
+    assert_eq!(outcomes, [granted(7), granted(9), granted(11)]);
+    assert_eq!(fake.round_trips(), [1, 2]);
+    pipeline.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_leave_together_than_may() {
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sizes);
+    let answer = move |exchange: &Exchange| {
+        seen.lock().unwrap().push(exchange.acquired.len());
+        does_all(exchange)
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let leases: Vec<Lease> = (0..300).map(|n| lease(&format!("k{n}"))).collect();
+
+    let joined = leases.iter().map(|lease| pipeline.joined(Wanted::Acquire, lease));
+    let joined: Vec<Joined> = joined.collect();
+    join_all(joined).await;
+
+    assert_eq!(*sizes.lock().unwrap(), [MAX_CALLERS, MAX_CALLERS, 300 - 2 * MAX_CALLERS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_come_first_and_each_ttl_has_a_script() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let answer = move |exchange: &Exchange| {
+        let Exchange { released, acquired, ttl, .. } = exchange;
+        all.lock().unwrap().push((released.clone(), acquired.clone(), ttl.clone()));
+        does_all(exchange)
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let short = lease("c").with_ttl(Duration::from_micros(1_500));
+    let joined = [
+        pipeline.joined(Wanted::Acquire, &lease("a")),
+        pipeline.joined(Wanted::Release, &lease("b")),
+        pipeline.joined(Wanted::Acquire, &short),
+        pipeline.joined(Wanted::Acquire, &lease("d")),
+        pipeline.joined(Wanted::Release, &lease("e")),
+    ];
+
+    let outcomes = join_all(joined).await.into_iter().map(Result::unwrap);
+
+    let released = Outcome::Released;
+    let expected = [granted(7), released, granted(7), granted(9), released];
+    assert!(outcomes.eq(expected));
+    let names = |names: &[&str]| names.iter().map(|n| format!("lock:{n}")).collect::<Vec<_>>();
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [
+            (names(&["b", "e"]), names(&["c"]), "2".to_owned()),
+            (Vec::new(), names(&["a", "d"]), "30000".to_owned()),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_slot_of_a_cluster_has_a_script() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let answer = move |exchange: &Exchange| {
+        let Exchange { shared, released, acquired, .. } = exchange;
+        let locks = released.len() + acquired.len();
+        all.lock().unwrap().push((shared[0].clone(), shared[1].clone(), locks));
+        does_all(exchange)
+    };
+    let layout = Layout::default().by_slot();
+    let (pipeline, fake) = connected(layout.clone(), answer).await;
+
+    let joined = [
+        pipeline.joined(Wanted::Acquire, &lease("a")),
+        pipeline.joined(Wanted::Acquire, &lease("b")),
+        pipeline.joined(Wanted::Release, &lease("a")),
+    ];
+    join_all(joined).await;
+
+    assert_eq!(fake.round_trips(), [1, 4], "one round trip");
+    let mut seen = seen.lock().unwrap().clone();
+    seen.sort_by_key(|(_, _, locks)| *locks);
+    let expected = [("b", 1), ("a", 2)].map(|(name, locks)| {
+        let key = LockKey::new(name).unwrap();
+        let shared = layout.shared_in(layout.slot(&key));
+        let name = |place| {
+            let mut name = String::new();
+            shared.write(place, &mut name);
+            name
+        };
+        (name(crate::layout::Place::Fence), name(crate::layout::Place::Crowd), locks)
+    });
+    assert_eq!(seen, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_that_the_script_left_alone_are_told_so() {
+    let left = [7, 2, 1, 3].map(Reply::Int).to_vec();
+    let answer = move |_exchange: &Exchange| Ok(Reply::Array(left.clone()));
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let joined = [
+        pipeline.joined(Wanted::Release, &lease("a")),
+        pipeline.joined(Wanted::Release, &lease("b")),
+        pipeline.joined(Wanted::Acquire, &lease("c")),
+        pipeline.joined(Wanted::Acquire, &lease("d")),
+    ];
+
+    let outcomes = join_all(joined).await.into_iter().map(Result::unwrap);
+
+    let (alone, released) = (Outcome::LeftAlone, Outcome::Released);
+    assert!(outcomes.eq([alone, released, alone, granted(9)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_script_has_done_nothing() {
+    let refuse = |_: &Exchange| Err(ServerError::new("OOM", "no memory"));
+    let (pipeline, _fake) = connected(Layout::default(), refuse).await;
+
+    for outcome in join_all(pipeline.acquired(&["a", "b"])).await {
+        assert_eq!(outcome.unwrap(), Outcome::LeftAlone);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_senseless_reply_is_no_outcome() {
+    let array = |parts: &[i64]| Reply::Array(parts.iter().copied().map(Reply::Int).collect());
+    for reply in [Reply::Nil, array(&[7]), array(&[7, 1, 0]), array(&[7, 1, 3])] {
+        let answer = move |_: &Exchange| Ok(reply.clone());
+        let (pipeline, _fake) = connected(Layout::default(), answer).await;
+
+        for outcome in join_all(pipeline.acquired(&["a", "b"])).await {
+            assert_eq!(outcome.unwrap(), Outcome::Senseless);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_script_is_sent_once_more_in_full() {
+    let commands = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&commands);
+    let answer = move |exchange: &Exchange| {
+        seen.lock().unwrap().push(exchange.command.clone());
+        match &*exchange.command {
+            "EVAL" => does_all(exchange),
+            _ => Err(ServerError::new("NOSCRIPT", "No matching script.")),
+        }
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+
+    let outcomes = join_all(pipeline.acquired(&["a", "b"])).await;
+
+    assert!(outcomes.into_iter().map(Result::unwrap).eq([granted(7), granted(9)]));
+    assert_eq!(*commands.lock().unwrap(), ["EVALSHA", "EVAL"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_learns_no_script_leaves_all_alone() {
+    let unknown = |_: &Exchange| Err(ServerError::new("NOSCRIPT", "No matching script."));
+    let (pipeline, _fake) = connected(Layout::default(), unknown).await;
+
+    for outcome in join_all(pipeline.acquired(&["a", "b"])).await {
+        assert_eq!(outcome.unwrap(), Outcome::LeftAlone);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_break_is_told_to_all() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    let joined = pipeline.acquired(&["a", "b"]);
+    fake.remove("h:1");
+
+    for outcome in join_all(joined).await {
+        let kind = outcome.unwrap_err().kind();
+        assert!(matches!(kind, ErrorKind::Indeterminate | ErrorKind::Unavailable), "{kind:?}");
+    }
+    pipeline.assert_idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_are_polled_no_more_delay_no_other() {
+    let (pipeline, _fake) = connected(Layout::default(), does_all).await;
+    let stuck = pipeline.acquired(&["a", "b"]);
+
+    let other = pipeline.joined(Wanted::Acquire, &lease("other")).await;
+
+    assert_eq!(other.unwrap(), granted(11));
+    assert!(join_all(stuck).await.into_iter().all(|outcome| outcome.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gave_up_is_not_sent() {
+    let acquired = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&acquired);
+    let answer = move |exchange: &Exchange| {
+        seen.lock().unwrap().extend(exchange.acquired.clone());
+        does_all(exchange)
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let mut joined = pipeline.acquired(&["a", "gone", "b"]);
+    assert!((&mut joined[1]).now_or_never().is_none());
+
+    drop(joined.remove(1));
+    join_all(joined).await;
+
+    assert_eq!(*acquired.lock().unwrap(), ["lock:a", "lock:b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_meanwhile_is_not_sent_once_more() {
+    let acquired = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&acquired);
+    let answer = move |exchange: &Exchange| {
+        seen.lock().unwrap().push(exchange.acquired.clone());
+        Err(ServerError::new("NOSCRIPT", "No matching script."))
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let mut joined = pipeline.acquired(&["stays", "gone"]);
+    for joined in &mut joined {
+        assert!(joined.now_or_never().is_none());
+    }
+    tokio::time::sleep(SLOW / 2).await;
+
+    drop(joined.remove(1));
+    join_all(joined).await;
+
+    assert_eq!(*acquired.lock().unwrap(), [vec!["lock:stays", "lock:gone"], vec!["lock:stays"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_sends_at_a_time() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    let pipeline = pipeline(&fake, &Layout::default());
+    pipeline.line.connect().await.unwrap();
+    let (sending, others_wait) = (Arc::downgrade(&pipeline), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&others_wait);
+    fake.serve("h:1", move |words| {
+        let pipeline = sending.upgrade().unwrap();
+        seen.lock().unwrap().push(pipeline.order.try_lock().is_err());
+        Some(match Exchange::read(words) {
+            Some(exchange) => does_all(&exchange),
+            None => Ok(Reply::Other),
+        })
+    });
+
+    pipeline.run(&call("alone")).await.unwrap().unwrap();
+    join_all(pipeline.acquired(&["together"])).await;
+
+    assert_eq!(*others_wait.lock().unwrap(), [true; 3]);
+}
+
+#[test]
+fn a_runtime_that_ends_tells_those_that_wait() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &Layout::default());
+    let ends = runtime();
+    let (mut sent, mut waits) = (Vec::new(), Vec::new());
+    ends.block_on(async {
+        pipeline.line.connect().await.unwrap();
+        for n in 0..LANES {
+            sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
+            tokio::time::sleep(SLOW / 10).await;
+        }
+        waits.extend(pipeline.acquired(&["waits"]));
+    });
+    drop(ends);
+
+    let other = runtime();
+    let kinds = |joined| {
+        let told = other.block_on(join_all::<Vec<Joined>>(joined));
+        told.into_iter().map(|told| told.unwrap_err().kind()).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(sent), [ErrorKind::Indeterminate; LANES]);
+    assert_eq!(kinds(waits), [ErrorKind::Unavailable]);
+    assert!(pipeline.is_idle());
+    other.block_on(async {
+        let next = pipeline.acquired(&["next"]).remove(0);
+        assert_eq!(next.await.unwrap(), granted(7));
+    });
+}

@@ -1,0 +1,21 @@
+-- Renews many mutexes of one client.
+--
+-- KEYS  crowd, the locks
+-- ARGV  TTL in ms, the value of each lock in the order of the keys
+-- Returns the numbers (from 1) of the locks that it did not renew. Each of those takes a script of its own.
+--
+-- Uses no command that fails when memory is full.
+local call, locks, values = redis.call, {unpack(KEYS, 2)}, {unpack(ARGV, 2)}
+local crowd, ttl = KEYS[1], ARGV[1]
+local marks = call('EXISTS', crowd) == 1 and call('ZMSCORE', crowd, unpack(locks))
+local held, reply = call('MGET', unpack(locks)), {}
+for n = 1, #locks do
+  if held[n] == values[n] and not (marks and marks[n]) then
+    call('PEXPIRE', locks[n], ttl)
+  else
+    reply[#reply + 1] = n
+  end
+end
+-- Read after the writes, so that the server tells this connection when others change the locks.
+call('EXISTS', unpack(locks))
+return reply

@@ -1,0 +1,166 @@
+//! The keys and arguments of scripts, as text.
+
+use std::fmt::{self, Write as _};
+use std::ops::Range;
+use std::time::Duration;
+
+use leasehold_core::backend::Lease;
+use leasehold_core::{Description, LockKey};
+
+use crate::layout::{Layout, Place, Places};
+use crate::script::Script;
+
+/// A script, and which words are its keys and its arguments.
+#[derive(Clone)]
+pub(crate) struct Shape {
+    pub(crate) script: Script,
+    pub(crate) keys: Range<usize>,
+    /// How many of the keys it cannot do without: the first.
+    pub(crate) essential: usize,
+    pub(crate) args: Range<usize>,
+}
+
+/// Keys and then arguments, of one call after the other.
+#[derive(Default)]
+pub(crate) struct Words {
+    text: String,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+    /// Which are the keys of the last call.
+    keys: Range<usize>,
+}
+
+impl Words {
+    /// Most calls have no more arguments than that, of so many bytes.
+    const ARGS: (usize, usize) = (8, 256);
+
+    /// Begins with keys of a lock.
+    pub(crate) fn of(of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+        let (args, bytes) = Self::ARGS;
+        let text = String::with_capacity(keys.len() * of.len() + bytes);
+        let ends = Vec::with_capacity(keys.len() + args);
+        Self { text, ends, keys: 0..0 }.keys(of, keys)
+    }
+
+    /// Has room for so many words of so many bytes in all.
+    pub(crate) fn with_capacity(words: usize, bytes: usize) -> Self {
+        let (text, ends) = (String::with_capacity(bytes), Vec::with_capacity(words));
+        Self { text, ends, keys: 0..0 }
+    }
+
+    /// Begins a call.
+    pub(crate) fn begin(&mut self) {
+        self.keys = self.ends.len()..self.ends.len();
+    }
+
+    /// The shape of the last call. All keys are essential.
+    pub(crate) fn shape(&self, script: Script) -> Shape {
+        let (keys, args) = (self.keys.clone(), self.keys.end..self.ends.len());
+        Shape { script, essential: keys.len(), keys, args }
+    }
+
+    pub(crate) fn keys(mut self, of: &Places<'_>, keys: &[Place<'_>]) -> Self {
+        keys.iter().for_each(|key| self.push_key(of, *key));
+        self
+    }
+
+    /// Adds a key that belongs to no lock.
+    pub(crate) fn key(mut self, name: &str) -> Self {
+        self.push(name);
+        self.end_keys();
+        self
+    }
+
+    pub(crate) fn word(mut self, word: &str) -> Self {
+        self.push(word);
+        self
+    }
+
+    pub(crate) fn number(mut self, number: impl fmt::Display) -> Self {
+        self.push_number(number);
+        self
+    }
+
+    /// A time as the server takes it.
+    pub(crate) fn millis(self, time: Duration) -> Self {
+        self.number(millis(time))
+    }
+
+    /// The id of a lease.
+    pub(crate) fn id(mut self, lease: &Lease) -> Self {
+        lease.id().write_secret(&mut self.text);
+        self.word("")
+    }
+
+    /// The value under the key of a lock.
+    pub(crate) fn value(mut self, lease: &Lease) -> Self {
+        self.push_value(lease);
+        self
+    }
+
+    pub(crate) fn push_key(&mut self, of: &Places<'_>, key: Place<'_>) {
+        of.write(key, &mut self.text);
+        self.push("");
+        self.end_keys();
+    }
+
+    /// All words of this call so far are keys.
+    pub(crate) fn end_keys(&mut self) {
+        self.keys.end = self.ends.len();
+    }
+
+    /// The name of a lock.
+    pub(crate) fn push_lock(&mut self, layout: &Layout, key: &LockKey) {
+        layout.write_lock(key, &mut self.text);
+        self.push("");
+    }
+
+    pub(crate) fn push(&mut self, word: &str) {
+        self.text.push_str(word);
+        self.ends.push(self.text.len());
+    }
+
+    pub(crate) fn push_number(&mut self, number: impl fmt::Display) {
+        write!(self.text, "{number}").expect("a string takes whatever is written");
+        self.push("");
+    }
+
+    pub(crate) fn push_value(&mut self, lease: &Lease) {
+        lease.id().write_secret(&mut self.text);
+        if let Some(description) = lease.description() {
+            self.text.push(' ');
+            self.text.push_str(description.as_str());
+        }
+        self.push("");
+    }
+
+    /// The description of the holder of a lease; nothing if it has none.
+    pub(crate) fn description(self, lease: &Lease) -> Self {
+        self.word(lease.description().map(Description::as_str).unwrap_or_default())
+    }
+
+    /// Where a word begins.
+    fn start(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &str {
+        &self.text[self.start(index)..self.ends[index]]
+    }
+
+    /// How many bytes all of them have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len()
+    }
+}
+
+/// A time as the server takes it: in whole milliseconds, rounded up.
+pub(crate) fn millis(time: Duration) -> u128 {
+    time.as_nanos().div_ceil(1_000_000)
+}
+
+impl Shape {
+    pub(crate) fn with_essential(self, essential: usize) -> Self {
+        Self { essential, ..self }
+    }
+}
