@@ -93,19 +93,21 @@ impl EtcdBackend {
         }
     }
 
-    /// The key of a lease of ours; nobody's, of one that is over or of another client.
+    /// The key of a lease of ours; an unused key for a lease that is over or of another client.
     pub(crate) fn entry_of(&self, lease: &Lease) -> String {
-        self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.nobody())
+        self.slots.find(&self.layout, lease).unwrap_or_else(|| self.layout.unused())
     }
 
-    /// What nobody renews any more shall not be kept alive by others: a clone may have gone without having released it.
+    /// A clone may have gone without releasing its leases. Other leases must not keep those alive that no caller
+    /// renews.
     fn doubt_strays(&self, now: Instant) {
         if self.slots.finds_strays(now) {
             self.sessions.doubt();
         }
     }
 
-    /// Nobody asks for the entry of a lease any more, and it is not there. If it may still come, nothing shall keep it alive.
+    /// No caller asks for the entry of a lease any more, and it is not there. If the entry may still come, nothing must keep
+    /// it alive.
     fn abandon(&self, lease: &Lease) {
         if self.doubts.forget(lease) {
             self.sessions.doubt();

@@ -51,7 +51,7 @@ impl EtcdConfig {
 
     /// Takes the members' addresses, `http://host:port` or `https://host:port`, and the client crate's own options.
     ///
-    /// A leader is required and idle connections are pinged whatever the options say.
+    /// The backend requires a leader and pings idle connections, even if the options say otherwise.
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl EtcdConfig {
         })
     }
 
-    /// What all keys begin with. Default: `lock/`.
+    /// The prefix of all keys. Default: `lock/`.
     ///
     /// Applications that share a cluster keep apart by prefixes of which none begins with another.
     ///
@@ -110,7 +110,7 @@ impl EtcdConfig {
         self
     }
 
-    /// What the client crate is told for each connection.
+    /// The client crate's options for each connection.
     pub(crate) fn options(&self) -> ConnectOptions {
         self.options
             .clone()
@@ -128,7 +128,7 @@ impl EtcdConfig {
     }
 }
 
-/// Whether what goes to `endpoint` is encrypted or stays on this machine.
+/// Whether traffic to `endpoint` is encrypted or stays on this machine.
 fn is_private(endpoint: &str) -> bool {
     let Some(authority) = endpoint.strip_prefix("http://") else {
         return true;
@@ -148,7 +148,7 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-/// Of a setting that cannot be.
+/// The error of an impossible setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
 }

@@ -80,9 +80,9 @@ impl Connection {
         self.config.timeout
     }
 
-    /// Sends a request to the member that is spoken to, or if that one cannot be used to the next.
+    /// Sends a request to the present member, or to the next if that one cannot be used.
     ///
-    /// What may have been applied is not sent again.
+    /// A request that may have been applied is not sent again.
     pub(crate) async fn call<T, F>(&self, request: impl Fn(&Client) -> F) -> Result<T, Failure>
     where
         F: Future<Output = Result<T, EtcdError>>,
@@ -95,11 +95,11 @@ impl Connection {
                     Err(failure @ Failure::MemberDown(_)) => failure,
                     reply => return reply,
                 },
-                // Whatever it is: nothing was sent, and another member may do.
+                // In any case nothing was sent, and another member may do.
                 Err(failure) => failure,
             };
             self.leave(turn);
-            // What somebody has to mend is worth more than what passes.
+            // An error that an operator must mend is worth more than a passing one.
             if unusable.is_none() || !matches!(failure, Failure::MemberDown(_)) {
                 unusable = Some(failure);
             }
@@ -205,7 +205,7 @@ impl Connection {
             }
             Ok(Arc::clone(client.insert(Arc::new(self.connect(member).await?))))
         };
-        // Those who wait while another connects wait no longer than it does.
+        // Callers that wait while another one connects wait no longer than it does.
         let connected = timeout(self.config.timeout, connecting).await;
         let connected =
             connected.map_err(|elapsed| Failure::MemberDown(error::unreachable(elapsed)));
@@ -245,7 +245,7 @@ impl Connection {
     pub(crate) fn leave(&self, turn: usize) {
         let next = turn.wrapping_add(1);
         if self.turn.compare_exchange(turn, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // Somebody else has noticed.
+            // Another call has noticed.
             return;
         }
         if let Ok(mut client) = self.member(turn).client.try_lock() {

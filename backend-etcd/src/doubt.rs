@@ -1,8 +1,8 @@
-//! Entries that may still come: what became of the transaction that was to create them, nobody knows.
+//! Entries that may still come, since the outcome of the transaction that was to create them is unknown.
 //!
-//! A transaction whose reply was lost, or not waited for, may be applied late, even after the entry was deleted to be on the
-//! safe side, and what it then creates nobody would release. So who deletes such an entry leaves a mark beside, for as
-//! long as a transaction can be under way, and no transaction creates an entry that is so marked.
+//! A transaction whose reply was lost, or not waited for, may be applied late, even after a client deleted its entry to be
+//! on the safe side, and then no client would release the late entry. So the client that deletes such an entry leaves a mark
+//! beside it, for as long as a transaction can be under way, and no transaction creates an entry that is so marked.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +13,8 @@ use leasehold_core::clock::{Clock, Instant};
 
 use crate::sync::locked;
 
-/// The TTL of the session on which marks hang. A third of it is left at least when one is made, which is several times what
-/// servers give a transaction: 5 s and two election timeouts.
+/// The TTL of the session that marks are attached to. At least a third of it is left when a mark is made, which is several
+/// times the limit that servers give a transaction: 5 s and two election timeouts.
 pub(crate) const MARKED_FOR: Duration = Duration::from_secs(60);
 
 /// The entries in doubt, and until when they are worth remembering.
@@ -49,7 +49,7 @@ impl Doubts {
         !entries.is_empty() && entries.contains_key(&lease.id())
     }
 
-    /// The entry of `lease` will not come any more, or nobody will ask for it; tells whether it was in doubt.
+    /// The entry of `lease` will not come any more, or no caller will ask for it; tells whether it was in doubt.
     pub(crate) fn forget(&self, lease: &Lease) -> bool {
         self.entries().remove(&lease.id()).is_some()
     }
@@ -60,7 +60,7 @@ impl Doubts {
 }
 
 impl Creating<'_> {
-    /// It is known what became of it.
+    /// The outcome is known.
     pub(crate) fn settle(&mut self) {
         self.leases.clear();
     }
@@ -73,7 +73,7 @@ impl Drop for Creating<'_> {
         }
         let now = self.doubts.clock.now();
         let mut entries = self.doubts.entries();
-        // Whoever has not released by then has given up.
+        // A caller that has not released by then has given up.
         entries.retain(|_, until| now < *until);
         for lease in &self.leases {
             entries.insert(lease.id(), now + lease.ttl() * 2 + MARKED_FOR);

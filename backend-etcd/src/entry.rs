@@ -1,4 +1,4 @@
-//! One who holds or queues for a lock: a key in etcd, and what its value says.
+//! A holder of a lock or a waiter for it: a key in etcd, and the meaning of its value.
 
 use std::str;
 
@@ -9,14 +9,14 @@ use leasehold_core::{Description, Holder};
 
 use crate::layout::tag;
 
-/// What the values of those who hold begin with: before those who [queue](QUEUED), so that etcd can compare.
+/// The prefix of holders' values, which sorts before that of [waiters](QUEUED), so that etcd can compare.
 pub(crate) const HELD: &str = "held ";
 
-/// What the values of those who queue begin with.
+/// The prefix of waiters' values.
 const QUEUED: &str = "queued ";
 
-/// What lies between the values of those who hold and those who queue. What other programs write, if anything, is
-/// rather taken for one who holds.
+/// A value between those of holders and those of waiters. A value of another program is rather taken for a
+/// holder's.
 pub(crate) const BETWEEN_HELD_AND_QUEUED: &str = "i";
 
 /// How far a revision is shifted to make a token: each grant has the numbers up to the next revision for the holders that the lease passes
@@ -55,11 +55,11 @@ fn begins_with(key: &str, state: &str, lease: &Lease) -> [Compare; 2] {
     ]
 }
 
-/// One who holds or queues for a lock.
+/// A holder of a lock, or a waiter for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: Vec<u8>,
-    /// [Of the lease](crate::layout::tag); empty for other programs.
+    /// The [tag of the lease](crate::layout::tag); empty for other programs.
     pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
     pub(crate) state: State,
@@ -77,7 +77,7 @@ pub(crate) struct Entry {
 pub(crate) enum State {
     Held,
     Queued,
-    /// Of another program that follows the recipe: it holds once nobody is before it.
+    /// Written by another program that follows the recipe: the first in line holds.
     Foreign,
 }
 
@@ -123,12 +123,12 @@ impl Entry {
     }
 }
 
-/// The value of one who holds the lock as `lease` says.
+/// The value of a holder with this lease.
 pub(crate) fn held(lease: &Lease) -> String {
     value(HELD, lease)
 }
 
-/// The value of one who queues for it.
+/// The value of a waiter for it.
 pub(crate) fn queued(lease: &Lease) -> String {
     value(QUEUED, lease)
 }
@@ -145,7 +145,7 @@ fn value(state: &str, lease: &Lease) -> String {
     }
 }
 
-/// What a value says.
+/// The content of a value.
 struct Text {
     state: State,
     tag: String,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_say_what_was_written() {
+    fn values_are_read_as_they_were_written() {
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10))
             .with_share(Share::Units { units: 2, limit: 3 })
             .with_description(Some(Description::new("a host/1 x").unwrap()));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn etcd_can_tell_who_holds_by_order() {
+    fn etcd_can_tell_holders_by_order() {
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
 
         let (held, queued) = (held(&lease), queued(&lease));

@@ -1,4 +1,4 @@
-//! What etcd's and the client crate's errors mean, one by one.
+//! The meaning of etcd's and the client crate's errors, one by one.
 
 use std::error::Error as StdError;
 use std::iter;
@@ -11,14 +11,14 @@ use tonic::{Code, ConnectError, Status};
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "etcd";
 
-/// What is to be done about a request that failed.
+/// The consequence of a failed request.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The credentials' token has expired: nothing was applied, and a new one may help.
     TokenExpired(Error),
     /// This member cannot be reached or cannot serve: nothing was applied, and another may.
     MemberDown(Error),
-    /// The connection broke, or no reply came in time: nobody knows, and another member may answer next time.
+    /// The connection broke, or no reply came in time: the outcome is unknown, and another member may answer next time.
     Unknown(Error),
     /// etcd's lease is gone: nothing was applied.
     LeaseGone(Error),
@@ -48,8 +48,7 @@ impl Failure {
         }
     }
 
-    /// Of a call that had an effect, as `message` says, by a request before the one that failed: whatever became of the rest, that is
-    /// there.
+    /// The error of a call whose first request had an effect, as `message` says, before another one failed: the effect stays.
     pub(crate) fn after(self, message: &'static str) -> Self {
         let error = self.into_error();
         if error.may_have_been_applied() {
@@ -64,7 +63,7 @@ impl Failure {
     }
 }
 
-/// Of a request that was given to the client crate.
+/// The error of a request that was given to the client crate.
 pub(crate) fn request(error: EtcdError) -> Failure {
     match error {
         EtcdError::GRpcStatus(status) => of_status(status),
@@ -87,7 +86,7 @@ pub(crate) fn request(error: EtcdError) -> Failure {
     }
 }
 
-/// Of an attempt to connect: nothing of ours was sent.
+/// The error of an attempt to connect: none of our requests was sent.
 pub(crate) fn connect(error: EtcdError) -> Failure {
     match error {
         EtcdError::GRpcStatus(status) => match of_status(status) {
@@ -110,7 +109,7 @@ pub(crate) fn connect(error: EtcdError) -> Failure {
 const UNREACHABLE: &str =
     "the server cannot be reached: is it etcd, and with TLS exactly if the URL says so?";
 
-/// Of a member that is not there.
+/// The error of an unreachable member.
 pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Error {
     let reason = why_unreachable(&cause).unwrap_or(UNREACHABLE);
     Error::new(ErrorKind::Unavailable, reason)
@@ -138,7 +137,7 @@ fn of_status(status: Status) -> Failure {
             }
             Failure::MemberDown(unreachable(status))
         }
-        // Not "server stopped", which is also said of what was proposed to the others already.
+        // Not "server stopped", which etcd also says after it has proposed the request to the other members.
         Code::Unavailable if is("no leader") || is("not capable") => {
             let message = "the cluster has no leader at the moment, or the member is not ready";
             Failure::MemberDown(error(ErrorKind::Unavailable, message).with_source(words(&status)))
@@ -199,7 +198,7 @@ fn never_left(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<ConnectError>())
 }
 
-/// Whether one side did not like what the other said of itself. The client crate has no types for that.
+/// Whether the two sides did not agree on TLS. The client crate has no types for that.
 fn is_tls(error: &(dyn StdError + 'static)) -> bool {
     causes(error)
         .map(ToString::to_string)

@@ -1,19 +1,19 @@
-//! Where locks lie in etcd: as in the recipe of its own `concurrency` package.
+//! The keys of locks in etcd: as in the recipe of its own `concurrency` package.
 //!
-//! All who hold or queue for a lock have a key under `<prefix><name>/`, and the order in which those keys were created is
-//! the queue. What else belongs to the lock lies under `<prefix>~`, which no name begins with.
+//! Each holder of a lock and each waiter for it has a key under `<prefix><name>/`, and the order in which those keys were
+//! created is the queue. Other keys of the lock lie under `<prefix>~`, which no name begins with.
 
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind, LockKey};
 use uuid::Uuid;
 
-/// What all keys begin with.
+/// The prefix of all keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     prefix: String,
 }
 
-/// The keys of all who hold or queue for one lock.
+/// The keys of all holders of one lock and of its waiters.
 #[derive(Clone, Debug)]
 pub(crate) struct Range {
     pub(crate) start: String,
@@ -36,7 +36,7 @@ impl Layout {
         Ok(Self { prefix })
     }
 
-    /// The keys of all who hold or queue for `key`, and those of locks whose names go on after a slash.
+    /// The keys of all holders of `key` and its waiters, and those of locks whose names go on after a slash.
     pub(crate) fn range(&self, key: &LockKey) -> Range {
         let lock = format!("{}{key}", self.prefix);
         // The byte after the slash.
@@ -49,7 +49,7 @@ impl Layout {
             Some(after) => format!("{after}\0"),
             None => format!("{}{prefix}", self.prefix),
         };
-        // The tilde comes after all characters of names, and what else belongs to locks lies behind it.
+        // The tilde comes after all characters of names, and other keys of locks lie behind it.
         Range { start, end: format!("{}{prefix}~", self.prefix) }
     }
 
@@ -59,7 +59,7 @@ impl Layout {
         LockKey::from_encoded(name).ok()
     }
 
-    /// The key of one who holds or queues for `key`: one of a client's slots.
+    /// The key of a holder of `key` or a waiter for it: one of a client's slots.
     pub(crate) fn entry(&self, key: &LockKey, client: &str, slot: usize) -> String {
         format!("{}{key}/{client}-{slot:x}", self.prefix)
     }
@@ -69,17 +69,17 @@ impl Layout {
         format!("{}{key}/first", self.prefix)
     }
 
-    /// What marks that the entry of `lease` must not come any more.
+    /// The mark by which the entry of `lease` must not come any more.
     pub(crate) fn mark(&self, lease: &Lease) -> String {
         format!("{}~gone/{}/{}", self.prefix, lease.key(), tag(lease))
     }
 
     /// A key at which nothing ever lies.
-    pub(crate) fn nobody(&self) -> String {
+    pub(crate) fn unused(&self) -> String {
         format!("{}~none", self.prefix)
     }
 
-    /// What lies there while the holders of `key` are asked to finish.
+    /// The key that exists while the holders of `key` are asked to finish.
     pub(crate) fn revocation(&self, key: &LockKey) -> String {
         format!("{}~revoke/{key}", self.prefix)
     }
@@ -92,9 +92,9 @@ impl Default for Layout {
     }
 }
 
-/// What etcd knows of a lease's id, and compares: whoever knows the id finds it, and it does not tell the id.
+/// The tag of a lease's id, by which etcd compares. It follows from the id and does not reveal it.
 pub(crate) fn tag(lease: &Lease) -> String {
-    /// Drawn once, for what is made of ids here.
+    /// Drawn once, for tags made of ids here.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6d0e_77c5_2d51_4e0f_9ce1_0c8e_54b1_f5a3);
 
     Uuid::new_v5(&NAMESPACE, lease.id().secret().as_bytes()).simple().to_string()
@@ -121,7 +121,7 @@ mod tests {
         for other in ["job1", "jo", "job-x", "job."] {
             assert!(!within(&layout.entry(&LockKey::new(other).unwrap(), "0123", 0)), "{other}");
         }
-        assert!(!within(&layout.nobody()));
+        assert!(!within(&layout.unused()));
         assert!(!within(&layout.revocation(&key)));
         assert!(!within(&layout.mark(&lease("job"))));
     }

@@ -21,11 +21,12 @@
 //! `etcd-client` runs `protoc` when it is built. Debian has it in `protobuf-compiler` *and* `libprotobuf-dev`; elsewhere, set the
 //! environment variable `PROTOC` to the path of one, such as the one in the crate `protoc-bin-vendored`.
 //!
-//! # What is promised
+//! # Promises
 //!
-//! Who owns a lock is decided by etcd's consensus and by no clock. That its holder *believes* in it for no longer assumes that
-//! its own monotonic clock and the leader's run at the same rate, within 1 %. A token is the revision of the store at which
-//! the lock was granted, times 65,536, and the holders that the lease passes to within the process have the numbers that follow; a backup that is restored without raising the revision resets it.
+//! etcd's consensus decides the owner of a lock, and no clock does. The holder's *belief* in its lease assumes that its own monotonic
+//! clock and the leader's run at the same rate, within 1 %. A token is the revision of the store at which the lock was granted, times
+//! 65,536; holders that the lease passes to within the process have the numbers that follow. A backup that is restored without raising
+//! the revision resets it.
 //!
 //! Use etcd 3.4.31, 3.5.13 or newer. A leader of an older one that was stopped for longer than a TTL, and replaced meanwhile, ends leases
 //! that are kept alive when it goes on (etcd-io/etcd#15247); a warning is logged when such a server is met. Newer ones do so in some
@@ -33,13 +34,12 @@
 //!
 //! # Time to live
 //!
-//! etcd counts whole seconds and rounds up, to 2 s at least with its default settings: that is what others wait for when a holder dies, while
-//! the holder believes in what it asked for. Use 10 s or more (the default is 30 s): a request to keep a lease
-//! alive goes through the leader, and one that freezes holds it up for 5 s and two election timeouts, which is more than a
-//! shorter lease has left.
+//! etcd counts whole seconds and rounds up, to 2 s at least with its default settings: others wait that long when a holder dies, while
+//! the holder counts the TTL that it asked for. Use 10 s or more (the default is 30 s): a request to keep a lease alive goes through
+//! the leader, and a frozen leader holds it up for 5 s and two election timeouts, which is longer than a shorter lease lasts.
 //!
-//! All leases of a client that are renewed share one lease of etcd's per TTL, so that keeping a thousand locks alive
-//! costs as much as keeping one. Those without renewal have one each.
+//! All renewed leases of a client share one etcd lease per TTL, so that keeping a thousand locks alive costs as much
+//! as keeping one. Each lease without renewal has an etcd lease of its own.
 //!
 //! # Access rules
 //!

@@ -6,13 +6,14 @@ use leasehold_core::LockGuard;
 use crate::backend::EtcdBackend;
 use crate::entry::granted_at;
 
-/// Guards writes to the same etcd with a lock: what `IsOwner` is in etcd's own `concurrency` package.
+/// Guards writes to the same etcd with a lock, as `IsOwner` does in etcd's own `concurrency` package.
 ///
-/// Also for what dereferences to a [`LockGuard`]: of readers, writers, permits and leaders.
+/// Also for types that dereference to a [`LockGuard`]: those of readers, writers, permits and
+/// leaders.
 pub trait EtcdGuard {
-    /// What a transaction compares so that it succeeds only while the lock is held by this very grant.
+    /// The comparisons by which a transaction succeeds only while the lock is held by this very grant.
     ///
-    /// A holder that lost the lock without knowing it yet cannot write any more: the store itself is the resource that
+    /// A holder that lost the lock without knowing it cannot write any more: the store itself is the resource that
     /// checks. Holders in one process that [hand the lease over](leasehold_core::LockOptions::hand_over) share a grant, so await writes before
     /// the release. `backend` is the one that the guard's client was made with, or a clone of it.
     ///

@@ -1,4 +1,4 @@
-//! All who hold and queue for a lock, in order, and who of them comes next: the rule of all kinds of lock.
+//! All holders of a lock and its waiters, in order, and the rule that admits the next: the same for all kinds of lock.
 
 use etcd_client::{GetResponse, KeyValue};
 use leasehold_core::backend::{Claim, Lease};
@@ -6,7 +6,7 @@ use leasehold_core::backend::{Claim, Lease};
 use crate::entry::{Entry, State};
 use crate::layout::Range;
 
-/// All who hold and queue for a lock, as they stood at one revision of the store.
+/// All holders of a lock and its waiters, as they stood at one revision of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     /// In the order in which they came.
@@ -14,10 +14,10 @@ pub(crate) struct Queue {
     pub(crate) revision: i64,
 }
 
-/// What is to become of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// There is room for it beside all who hold the lock and all who queue before it.
+    /// There is room for it beside all holders of the lock and all waiters before it.
     Admitted,
     Refused,
     /// Its entry would be where one of another lease is.
@@ -27,7 +27,7 @@ pub(crate) enum Verdict {
 }
 
 impl Queue {
-    /// Takes what lies in `range`, but for what belongs to locks whose names go on after a slash.
+    /// Takes the entries in `range`, except those of locks whose names go on after a slash.
     pub(crate) fn new(range: &Range, found: &GetResponse, revision: i64) -> Self {
         let of_this_lock = |kv: &&KeyValue| {
             kv.key().get(range.start.len()..).is_some_and(|rest| !rest.contains(&b'/'))
@@ -38,7 +38,7 @@ impl Queue {
 
     fn of(mut entries: Vec<Entry>, revision: i64) -> Self {
         entries.sort_by_key(|entry| entry.created);
-        // Those who follow the recipe hold the lock by being the first.
+        // Programs that follow the recipe hold the lock by being the first.
         for (position, entry) in entries.iter_mut().enumerate() {
             if entry.state == State::Foreign {
                 entry.state = if position == 0 { State::Held } else { State::Queued };
@@ -52,7 +52,7 @@ impl Queue {
         self.entries.is_empty()
     }
 
-    /// Those who hold the lock.
+    /// The holders of the lock.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.state == State::Held)
     }
@@ -72,7 +72,7 @@ impl Queue {
         self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
     }
 
-    /// Whether it is held in units, and nobody wants it as a whole.
+    /// Whether it is held in units, and no claim wants the whole.
     pub(crate) fn is_held_in_units(&self) -> bool {
         self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
     }
@@ -82,14 +82,14 @@ impl Queue {
         self.entries.iter().find(|entry| entry.tag == tag)
     }
 
-    /// Those who queue before the claim with this tag.
+    /// The waiters before the claim with this tag.
     pub(crate) fn before(&self, tag: &str) -> impl DoubleEndedIterator<Item = &Entry> {
         let own = self.entries.iter().position(|entry| entry.tag == tag);
         let before = &self.entries[..own.unwrap_or(self.entries.len())];
         before.iter().filter(|entry| entry.state == State::Queued)
     }
 
-    /// What is to become of the claim with this tag, whose entry is, or would be, at `key`.
+    /// The verdict on the claim with this tag, whose entry is, or would be, at `key`.
     pub(crate) fn verdict(&self, claim: &Claim, tag: &str, key: &str) -> Verdict {
         let own = self.entry(tag);
         if own.is_some_and(|own| own.state == State::Held) {
@@ -99,7 +99,7 @@ impl Queue {
             return Verdict::OtherKind;
         }
         if own.is_none() && self.entries.iter().any(|entry| entry.key == key.as_bytes()) {
-            // What we gave up came late, against all odds. It goes with its TTL.
+            // An abandoned entry of ours came late, against all odds. It goes with its TTL.
             return Verdict::Occupied;
         }
         let others = self.holders().chain(self.before(tag)).map(|entry| entry.share.units());
@@ -107,7 +107,8 @@ impl Queue {
         if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }
     }
 
-    /// Those whose end, by themselves, may make room for the claim: of places, none that is behind who holds the whole lock.
+    /// The waiters whose places, when they end by themselves, may make room for the claim: none behind a holder of the whole
+    /// lock.
     pub(crate) fn places_in_the_way(
         &self,
         claim: &Claim,
@@ -117,7 +118,8 @@ impl Queue {
         self.before(tag).filter(move |_| !behind)
     }
 
-    /// Who the claim with this tag waits for: the last before it, or `None` if it takes several to make room.
+    /// The entry that the claim with this tag waits for: the last before it, or `None` if it takes several to make
+    /// room.
     pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
         if !claim.share().is_whole() {
             return self.before(tag).next_back();

@@ -29,26 +29,26 @@ const SPARES: usize = 8;
 
 /// The sessions of a client.
 ///
-/// A session is kept alive only by the renewals of those that hang on it. If something may hang on it that nobody will
-/// renew, since a reply was lost, a release failed or a renewal is missing, the session is not kept alive any more: the next renewal
-/// begins another, to which all who renew move, and what was left behind ends with the old one.
+/// Only the renewals of the leases attached to a session keep it alive. After a lost reply, a failed release or a missing renewal, a
+/// session may have a lease attached that no caller will renew. Then the client no longer keeps that session alive: the next renewal
+/// begins another one, all renewed leases move to it, and abandoned ones end with the old session.
 ///
 /// So it is after an election. A leader that was stopped and goes on may have the leases ended that seem to have expired in its own books,
 /// though they were kept alive with the next leader meanwhile (etcd-io/etcd#15247). One that was begun after the election is not in them.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
-    /// By what they are for, and by TTL.
+    /// The sessions by use and TTL.
     current: StdMutex<HashMap<(Use, i64), Slot>>,
     /// All leases of etcd's that we began and that may not have ended yet.
     known: StdMutex<HashMap<i64, Known>>,
     /// Own ones that nothing hangs on any more, by TTL.
     spares: StdMutex<HashMap<i64, Vec<i64>>>,
-    /// Counts what may have been left behind.
+    /// Counts the events that may have left a lease behind.
     doubts: AtomicU64,
 }
 
-/// A session, if there is one, locked by whoever begins it or keeps it alive.
+/// A session, if there is one, locked by the call that begins it or keeps it alive.
 type Slot = Arc<Mutex<Option<Session>>>;
 
 /// A lease of etcd's that we began.
@@ -62,7 +62,7 @@ struct Known {
     elections: u64,
 }
 
-/// What a lease of etcd's is for.
+/// The use of an etcd lease.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Use {
     /// A session of those that hold: their renewals keep nothing alive but each other.
@@ -80,7 +80,7 @@ pub(crate) enum Use {
 pub(crate) struct Session {
     pub(crate) id: i64,
     pub(crate) of: Use,
-    /// What etcd counts: no less than what was asked for.
+    /// The TTL that etcd counts: no less than the requested one.
     granted: Duration,
     /// The clock before the last request that is known to have kept it alive was sent.
     kept_at: Instant,
@@ -101,7 +101,7 @@ impl Session {
     }
 }
 
-/// What etcd counts in.
+/// The unit in which etcd counts.
 pub(crate) fn seconds(ttl: Duration) -> i64 {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     i64::try_from(seconds.max(1)).unwrap_or(i64::MAX)
@@ -188,8 +188,8 @@ impl Sessions {
         }
         let kept_at = self.clock.now();
         let granted = grant(connection, ttl).await;
-        // A server without space begins none, and still keeps what there is: better that something left behind lives on for a
-        // while than that all the others end with it.
+        // A server without space begins no session, and still keeps the present one alive: an abandoned lease that lives on
+        // for a while is better than the end of all the others.
         if let Err(Failure::Final(error)) = &granted
             && error.kind() == ErrorKind::Refused
             && let Some(session) = slot
@@ -218,7 +218,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// Something may hang on any of the sessions that nobody will renew.
+    /// A session may have a lease attached that no caller will renew.
     pub(crate) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
@@ -307,7 +307,8 @@ impl Sessions {
         locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
-    /// Ends all leases of etcd's that we began, where nothing of worth hangs on them. Those of marks go on: a transaction may be late.
+    /// Ends all etcd leases that we began, unless a lease of worth is attached to them. Sessions of marks go on: a transaction may be
+    /// late.
     ///
     /// Where that takes longer than a reply may take, their TTL does it.
     pub(crate) async fn end_all(&self, connection: &Connection) {
@@ -330,7 +331,7 @@ impl Sessions {
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
         let mut current = locked(&self.current);
-        // Of TTLs that nobody uses any more.
+        // Drops sessions of TTLs that are no longer in use.
         current.retain(|_, slot| {
             Arc::strong_count(slot) > 1
                 || slot
@@ -346,8 +347,8 @@ pub(crate) fn is_safe(connection: &Connection, session: &Session) -> bool {
     session.elections == connection.elections()
 }
 
-/// Waits while others speak to the cluster, and no longer than for the cluster itself: where it does not answer, all who
-/// wait learn of it together.
+/// Waits while other calls speak to the cluster, for no longer than the limit of a reply: if the cluster does not
+/// answer, all waiting calls learn of it together.
 async fn in_time<T>(
     connection: &Connection,
     waiting: impl Future<Output = T>,
@@ -373,8 +374,8 @@ pub(crate) async fn grant(
 
 /// Keeps one of etcd's leases alive for another TTL.
 pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), Failure> {
-    // A stream for each request is one to a member that answers, whatever became of the last. The client crate waits
-    // for the first reply, and says so if there is no such lease.
+    // Each request has a stream of its own, to a member that answers, even if the last stream broke. The client
+    // crate waits for the first reply, and says so if there is no such lease.
     let kept = connection.call(|client| {
         let mut leases = client.lease_client();
         async move { leases.keep_alive(id).await }
@@ -382,7 +383,7 @@ pub(crate) async fn keep_alive(connection: &Connection, id: i64) -> Result<(), F
     kept.await.map(drop)
 }
 
-/// What is left of one of etcd's leases; `None` if it has ended.
+/// The remaining time of an etcd lease; `None` if it has ended.
 pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Duration>, Failure> {
     let left = connection
         .call(|client| {
@@ -390,12 +391,12 @@ pub(crate) async fn left(connection: &Connection, id: i64) -> Result<Option<Dura
             async move { leases.time_to_live(id, None).await }
         })
         .await?;
-    // The server cuts off what is left of the last second.
+    // The server rounds the remaining time down to a second.
     let seconds = u64::try_from(left.ttl()).ok();
     Ok(seconds.map(|seconds| Duration::from_secs(seconds + 1)))
 }
 
-/// Ends one of etcd's leases that nothing hangs on, or that only hangs on what may go.
+/// Ends an etcd lease without attached leases, or with attached leases that may go.
 pub(crate) async fn revoke(connection: &Connection, id: i64) -> Result<(), Failure> {
     connection
         .call(|client| {

@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Which leases lie where.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// What tells this client's keys from others'.
+    /// The part of this client's keys that tells them from others'.
     client: String,
     taken: Mutex<HashMap<LockKey, Vec<Option<Taken>>>>,
     /// When to look through all of them again.
@@ -43,8 +43,8 @@ struct Taken {
     is_first: bool,
     /// The revision at which its entry was created, once it is granted: no other entry has it.
     granted: Option<i64>,
-    /// By when it ends for who holds it or waits, unless that one is heard of, though what it hangs on may be kept alive by others.
-    /// `None` if that need not be told, or was.
+    /// When the lease ends unless its caller renews it, though a shared session may keep its entry alive. `None` if the entry need
+    /// not be reported as a stray, or was.
     kept_until: Option<Instant>,
 }
 
@@ -62,7 +62,7 @@ impl Slots {
     /// The key of a lease, which takes a free slot unless it has one.
     pub(crate) fn take(&self, layout: &Layout, lease: &Lease, now: Instant) -> String {
         let until = forgotten_at(lease, now);
-        // Whatever becomes of the attempt: who makes it may be gone before it is known here.
+        // Set before the attempt, since its caller may be gone before the outcome is known here.
         let kept_until = kept_until(lease, now);
         let mut all = self.taken();
         let slots = all.entry(lease.key().clone()).or_default();
@@ -146,8 +146,8 @@ impl Slots {
         self.change(lease, |taken| taken.kept_until = None);
     }
 
-    /// Looks, from time to time, for leases and places that nobody renews any more, and tells whether one may be kept alive all the
-    /// same. The slots of those of which nothing was heard for long are free again.
+    /// Looks, from time to time, for leases and places that no caller renews any more, and tells whether a session may keep one of
+    /// them alive. Slots without a renewal for long are free again.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
             let mut look_at = locked(&self.look_at);

@@ -1,4 +1,4 @@
-//! Mutexes that no panic spoils: what they guard is whole between any two lines.
+//! Mutexes that no panic spoils: their data is whole between any two lines.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,9 +1,9 @@
 //! The cluster's news: watches of few keys, all on one stream.
 //!
-//! Who waits watches who is before it, and its own key; who holds for longer than a moment watches its own key; who
-//! observes, all keys of a lock. A watch that begins "now" is answered once it is in force, and whoever began it looks
-//! once more then: so nothing is missed and nothing is late. (One that begins at a revision which is past already has to
-//! wait for the server's next round of catching up, up to 100 ms.)
+//! A waiter watches the entry before it, and its own; a holder of more than a moment watches its own entry; an observer
+//! watches all keys of a lock. The server confirms a watch that begins "now" once it is in force, and its caller looks
+//! once more then: so no change is missed or late. (A watch that begins at a past revision has to wait for the server's
+//! next round of catching up, up to 100 ms.)
 
 mod stream;
 
@@ -28,20 +28,20 @@ use crate::sync::locked;
 /// How long a lock must be held to be watched: locks that are held for a moment only are spared the request.
 const WATCH_HELD_AFTER: Duration = Duration::from_millis(100);
 
-/// Passes on what the cluster tells to those who watch.
+/// Passes on the cluster's news to watches.
 pub(crate) struct News {
-    /// Of those who observe a lock.
+    /// The watches of observers of a lock.
     observers: KeyWatches,
-    /// Of those who wait, by the tags of their leases.
+    /// The watches of waiters, by the tags of their leases.
     waiters: KeyWatches,
-    /// Of those who hold, by the tags of their leases.
+    /// The watches of holders, by the tags of their leases.
     holders: KeyWatches,
     asking: Arc<Mutex<Asking>>,
     next_id: AtomicI64,
     tower: Mutex<Option<Tower>>,
 }
 
-/// What the cluster is asked to watch for each entry that somebody watches.
+/// The watches that the cluster keeps for each watched entry.
 #[derive(Debug, Default)]
 struct Asking {
     entries: HashMap<LeaseId, Asked>,
@@ -53,16 +53,16 @@ struct Asking {
     in_force: HashMap<i64, bool>,
 }
 
-/// What the cluster is asked to watch for the sake of an entry.
+/// The watches that the cluster keeps for the sake of an entry.
 #[derive(Debug)]
 struct Asked {
-    /// By which those who watch are known.
+    /// The tag by which its watches are known.
     tag: LockKey,
     /// How many `KeyWatch`es there are.
     watches: usize,
     /// The entry itself.
     own: Option<Own>,
-    /// What is before it.
+    /// The entry before it.
     before: Option<(Target, i64)>,
     /// Where it stands in line, as far as is known.
     place: Option<Place>,
@@ -105,7 +105,7 @@ impl Own {
     }
 }
 
-/// What is to be watched.
+/// The target of a watch.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Target {
     pub(crate) key: Vec<u8>,
@@ -133,7 +133,7 @@ struct Watch {
     tell: Listener,
 }
 
-/// Who is told.
+/// The receiver of news.
 #[derive(Clone, Debug)]
 enum Listener {
     Holder(LockKey),
@@ -141,12 +141,12 @@ enum Listener {
     Waiter(LockKey),
 }
 
-/// What the stream's task is asked to do.
+/// An order to the stream's task.
 #[derive(Debug)]
 enum Order {
     Begin(i64, Watch),
     End(i64),
-    /// To look by then for what is to be watched later.
+    /// To look by then for entries that are to be watched later.
     WakeAt(Instant),
 }
 
@@ -157,7 +157,7 @@ struct Tower {
     task: JoinHandle<()>,
 }
 
-/// Ends what the cluster was asked for, when the `KeyWatch` that it is attached to is dropped.
+/// Ends a watch of the cluster, when the `KeyWatch` that it is attached to is dropped.
 struct Subscription {
     news: Weak<News>,
     of: Of,
@@ -180,7 +180,7 @@ impl News {
         }
     }
 
-    /// For one who observes a lock.
+    /// For an observer of a lock.
     pub(crate) fn observe(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -197,12 +197,12 @@ impl News {
         watch.with_attached(Subscription { news: Arc::downgrade(self), of: Of::Observed(id) })
     }
 
-    /// For one who will perhaps wait. Nothing is asked of the cluster until it does.
+    /// For a claim that may wait. The cluster receives no request until it does.
     pub(crate) fn watch_claim(self: &Arc<Self>, claim: &Claim) -> KeyWatch {
         self.watch_entry(&self.waiters, claim.lease())
     }
 
-    /// For one who will perhaps hold. Nothing is asked of the cluster until it has done so for a moment.
+    /// For a lease that may be held for long. The cluster receives no request until it has been held for a moment.
     pub(crate) fn watch_lease(self: &Arc<Self>, lease: &Lease) -> KeyWatch {
         self.watch_entry(&self.holders, lease)
     }
@@ -342,7 +342,7 @@ impl News {
         locked(&self.tower).as_ref().is_some_and(|tower| !tower.task.is_finished())
     }
 
-    /// Gives an order to the stream's task, which is started if there is none. Without a runtime, those who wait poll.
+    /// Gives an order to the stream's task, which is started if there is none. Without a runtime, waiters poll.
     fn order(&self, connection: &Arc<Connection>, order: Order) {
         let mut tower = locked(&self.tower);
         if tower.as_ref().is_none_or(|tower| tower.task.is_finished()) {
@@ -354,7 +354,7 @@ impl News {
             *tower = Some(Tower { orders, task });
         }
         let tower = tower.as_ref().expect("it was started just now");
-        // An error means that the task's runtime ends: those who wait poll.
+        // An error means that the task's runtime ends: waiters poll.
         drop(tower.orders.send(order));
     }
 
@@ -401,7 +401,7 @@ impl Asking {
     }
 }
 
-/// Those who watch, as the stream's task sees them.
+/// The receivers of news, as the stream's task sees them.
 struct Told {
     observers: KeyWatches,
     waiters: KeyWatches,

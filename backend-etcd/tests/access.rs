@@ -18,10 +18,10 @@ const LONG: Duration = Duration::from_secs(60);
 /// How late things may happen on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// How long it may take to be told. Whoever is not told finds out much later.
+/// The limit for news. Without news, a client finds out much later.
 const SOON: Duration = Duration::from_secs(5);
 
-/// A cluster with the user and the role of the documentation, and a user for whom there is nothing.
+/// A cluster with the user and the role of the documentation, and a user without rights.
 fn with_users() -> EtcdOptions {
     EtcdOptions::new().user("locker", SECRET, "lock/").user("other", "other", "other/")
 }
@@ -153,7 +153,7 @@ mod credentials {
     #[tokio::test]
     async fn that_are_wrong_are_denied_at_once() {
         let etcd = with_users().start().await;
-        for (user, password) in [("locker", "wrong"), ("nobody", SECRET), ("locker", "")] {
+        for (user, password) in [("locker", "wrong"), ("stranger", SECRET), ("locker", "")] {
             let error = refusal(&url(&etcd, user, password)).await;
 
             assert_eq!(error.kind(), ErrorKind::Denied, "{user}: {error}");
@@ -286,14 +286,14 @@ mod a_token {
 mod news {
     use super::*;
 
-    /// One who waits on a stream of news that is open already is told, whatever has become of the stream's token.
+    /// A waiter on an open stream is told, even if the stream's token has expired.
     async fn is_told_after(etcd: &Etcd, change: impl AsyncFnOnce()) {
         let url = url(etcd, "locker", SECRET);
         let (holder, waiter) = (client(&url, LONG).await, client(&url, LONG).await);
         let guard = holder.mutex("job").unwrap().lock().await.unwrap();
         let told = waiter.options().retry(Retry::unlimited().every(LONG));
         let mutex = |name| waiter.mutex(name).unwrap().with_options(told.clone()).unwrap();
-        // Who holds for longer than a moment keeps the stream open.
+        // A holder of more than a moment keeps the stream open.
         let keeps_stream = mutex("held").lock().await.unwrap();
         let watchers = async || etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await;
         until("the stream is open", async || watchers().await > 1.0).await;
@@ -307,7 +307,7 @@ mod news {
             keys.split_whitespace().count() == 2
         })
         .await;
-        // What it is told until the watch is in force does not count.
+        // News before the watch is in force does not count.
         until("its lock is watched", async || watchers().await > before).await;
         guard.release().await.unwrap();
 

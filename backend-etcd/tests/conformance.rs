@@ -41,7 +41,7 @@ impl Cluster {
         .await
     }
 
-    /// The first of those who hold `key`.
+    /// The first holder of `key`.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let range = GetOptions::new().with_prefix();
         let found = self.client.kv_client().get(format!("lock/{key}/"), Some(range)).await;
@@ -51,7 +51,7 @@ impl Cluster {
         let fingerprint = parts.next().unwrap();
         let description = parts.nth(1).and_then(|text| Description::new(text).ok());
         let left = self.client.lease_client().time_to_live(held.lease(), None).await.unwrap();
-        // The server cuts off what is left of the last second.
+        // The server rounds the remaining time down to a second.
         let left = u64::try_from(left.ttl() + 1).ok().map(Duration::from_secs);
         let holder = Holder::new(fingerprint.parse().unwrap());
         Some(holder.with_description(description).with_remaining(left))
@@ -80,7 +80,7 @@ impl Cluster {
         Box::new(self.etcd.try_lock().expect("one disturbance at a time").pulse())
     }
 
-    /// Hangs everything on leases that end so much earlier, or deletes what has ended.
+    /// Attaches all keys to leases that end so much earlier, or deletes those that have ended.
     async fn advance(&self, keys: &[LockKey], time: Duration) {
         let mut store = self.client.kv_client();
         for key in keys {
@@ -106,7 +106,7 @@ impl Cluster {
         // The server tells whole seconds that are left, and cuts off the rest.
         let left = leases.time_to_live(kv.lease(), None).await.unwrap().ttl() + 1;
         let left = left - i64::try_from(time.as_secs()).unwrap();
-        // Steps are long compared to what happens between them.
+        // Steps are long compared to the work between them.
         if left <= 100 {
             keys.delete(kv.key(), None).await.unwrap();
             return false;

@@ -7,7 +7,7 @@ use leasehold_testbed::Etcd;
 
 const CONTEST: Contest = Contest::new(20);
 
-/// What a process of the test runs; nothing when it is called as a test of its own.
+/// The work of a process of the test; it does nothing when it is called as a test of its own.
 #[tokio::test]
 async fn a_process() {
     let connect = async |url: String| EtcdBackend::connect(&url).await.unwrap();

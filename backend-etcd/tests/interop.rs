@@ -1,4 +1,4 @@
-//! What lies in the store, and how it goes with etcd's own tools.
+//! The keys in the store, and etcd's own tools beside us.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long a hand-over may take. Whoever is not told finds out much later.
+/// The limit for a hand-over. Without news, a client finds out much later.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Longer than a hand-over takes.
@@ -42,7 +42,7 @@ async fn store(etcd: &Etcd) -> Client {
     Client::connect(etcd.endpoints(), None).await.unwrap()
 }
 
-/// What lies under `prefix`, in the order in which it came.
+/// The keys under `prefix`, in the order of their creation.
 async fn found(store: &Client, prefix: &str) -> Vec<KeyValue> {
     let range = GetOptions::new().with_prefix();
     let mut found = store.kv_client().get(prefix, Some(range)).await.unwrap().take_kvs();
@@ -121,7 +121,7 @@ mod etcdctl {
     }
 
     #[tokio::test]
-    async fn that_gives_up_its_place_holds_up_nobody() {
+    async fn that_gives_up_its_place_holds_up_no_other() {
         let etcd = Etcd::start().await;
         let (holder, waiter, store) =
             (client(&etcd).await, client(&etcd).await, store(&etcd).await);
@@ -130,8 +130,8 @@ mod etcdctl {
         until_there_are(&store, "lock/job/", 2).await;
         let ours = waiting(&waiter, "job");
         until_there_are(&store, "lock/job/", 3).await;
-        // One that ends before it waits leaves its place behind. The holder watches its own key, the last two who is before them,
-        // and ours its own key too.
+        // One that ends before it waits leaves its place behind. The holder watches its own key, the last two watch the keys
+        // before them, and our waiter its own key too.
         until("all watch", async || {
             etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await >= 4.0
         })
@@ -158,7 +158,7 @@ mod etcdctl {
         other.release().await.unwrap();
         timeout(SOON, theirs.granted()).await.expect("it is told");
 
-        // Of what others hold, nobody knows that it is a semaphore.
+        // The lease of another program does not show that the key is a semaphore.
         let error = semaphore.try_acquire(1).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         theirs.end().await;
@@ -225,7 +225,7 @@ mod the_lock_rpc {
 mod the_store {
     use super::*;
 
-    /// Whether a text ends in a fingerprint and what follows it.
+    /// Whether a text ends in a fingerprint and `rest`.
     fn says(kv: &KeyValue, state: &str, rest: &str) -> bool {
         let words: Vec<&str> = kv.value_str().unwrap().splitn(4, ' ').collect();
         let [first, tag, fingerprint, last] = words[..] else { return false };
@@ -235,7 +235,7 @@ mod the_store {
     }
 
     #[tokio::test]
-    async fn says_who_holds_and_who_queues() {
+    async fn names_holders_and_waiters() {
         let etcd = Etcd::start().await;
         let (holder, waiter, store) =
             (client(&etcd).await, client(&etcd).await, store(&etcd).await);

@@ -53,7 +53,7 @@ async fn a_holder_gets_through_until_it_releases() {
 }
 
 #[tokio::test]
-async fn one_who_has_waited_gets_through() {
+async fn a_holder_that_has_waited_gets_through() {
     let (_etcd, client, store) = start().await;
     let first = client.mutex("job").unwrap().lock().await.unwrap();
     let mutex = client.mutex("job").unwrap().with_options(client.options().fair(true)).unwrap();
@@ -72,7 +72,7 @@ async fn one_who_has_waited_gets_through() {
 }
 
 #[tokio::test]
-async fn one_who_lost_the_lock_without_knowing_it_does_not() {
+async fn a_holder_that_lost_the_lock_unawares_does_not() {
     let (etcd, client, store) = start().await;
     let unaware = client.options().renewal(RenewalMode::Off);
     let mutex = client.mutex("job").unwrap().with_options(unaware).unwrap();
@@ -110,10 +110,10 @@ async fn readers_writers_permits_and_leaders_get_through() {
 }
 
 #[tokio::test]
-async fn one_who_knows_that_it_lost_the_lock_does_not() {
+async fn a_holder_that_knows_of_its_loss_does_not() {
     let (_etcd, client, store) = start().await;
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
-    // Who holds for less than a moment is not told.
+    // A holder of less than a moment is not told.
     until("it is told", async || {
         delete_all(&store).await;
         !guard.is_held()

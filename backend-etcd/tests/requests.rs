@@ -26,7 +26,7 @@ async fn is_granted(backend: &EtcdBackend, claim: &Claim) -> bool {
     matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
-/// The lease of one who holds the lock, and the claim of one who waits for it.
+/// The lease of a holder, and the claim of a waiter.
 async fn held_and_waiting(backend: &EtcdBackend) -> (Lease, Claim) {
     let (held, waiting) = (lease(), Claim::new(lease()).with_patience(Patience::Queues(LONG)));
     assert!(is_granted(backend, &Claim::new(held.clone())).await);
@@ -78,7 +78,7 @@ mod one_transaction {
     }
 
     #[tokio::test]
-    async fn gives_back_what_was_renewed_granted_again_and_asked_for() {
+    async fn gives_back_leases_renewed_granted_again_and_asked_for() {
         let (etcd, backend) = start().await;
         for lease in [lease(), lease().with_tenure(Tenure::Fixed)] {
             let claim = Claim::new(lease.clone());
@@ -94,7 +94,7 @@ mod one_transaction {
     }
 
     #[tokio::test]
-    async fn gives_back_what_was_waited_for() {
+    async fn gives_back_an_awaited_lease() {
         let (etcd, backend) = start().await;
         let (first, waiting) = held_and_waiting(&backend).await;
         assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
@@ -150,7 +150,7 @@ async fn locks_that_are_free_leave_one_key_however_many_clients_take_them() {
     assert_eq!(keys, ["lock/job/first"; 3]);
 }
 
-/// What was given up may come late, against all odds, and lie where a later claim of the same client would.
+/// An abandoned entry may come late, against all odds, and lie where that of a later claim of the same client would.
 #[tokio::test]
 async fn a_claim_on_a_taken_key_is_refused_at_once_and_leaves_no_lease() {
     let (etcd, backend) = start().await;

@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 #[test]
-fn another_runtime_is_told_of_what_happens_to_its_locks() {
+fn another_runtime_hears_of_its_own_locks() {
     // For the server alone.
     let servers = Runtime::new().unwrap();
     let etcd = servers.block_on(Etcd::start());

@@ -19,7 +19,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Notes what is logged on this thread from now on.
+    /// Captures the log of this thread from now on.
     fn noted() -> (Self, DefaultGuard) {
         let warnings = Self::default();
         let guard = set_default(warnings.clone());

@@ -21,8 +21,8 @@ use socket2::TcpKeepalive;
 use crate::error;
 use crate::link::{FredLink, boxed};
 
-/// News that may wait to be heard. fred sets aside room for so many of each kind, nearly a kilobyte in all; who misses any is told
-/// that anything may have changed.
+/// Capacity of the queues of push messages. fred allocates each kind up front, nearly a kilobyte in all; a lagging receiver is
+/// told that any key may have changed.
 const NEWS_QUEUE: usize = 256;
 
 /// fred's word for a queue that is not limited. A full one would fail requests, and so end the connection.
@@ -31,7 +31,7 @@ const UNLIMITED: usize = 0;
 /// The `fred` crate, ready to connect.
 #[derive(Clone)]
 pub struct FredClient {
-    /// What all connections have in common, without credentials: how they are encrypted.
+    /// The settings that all connections share, without credentials: their encryption.
     common: Config,
 }
 
@@ -113,7 +113,7 @@ impl FredClient {
             username: access.user.clone(),
             password: access.password.clone(),
             // Without credentials, fred would ask a server for PING over RESP2, which few users may send.
-            credential_provider: access.password.is_none().then(|| Arc::new(Nobody) as _),
+            credential_provider: access.password.is_none().then(|| Arc::new(NoCredentials) as _),
             // All connections begin with the first one, and few users may select it.
             database: Some(access.database).filter(|database| *database != 0),
             ..self.common.clone()
@@ -123,7 +123,7 @@ impl FredClient {
             broadcast_channel_capacity: NEWS_QUEUE,
             ..PerformanceConfig::default()
         };
-        // Times are kept by whoever calls, around the whole of connecting and of each exchange: to fred, no time is no limit.
+        // The caller limits the time, around the whole of connecting and of each exchange: to fred, no time is no limit.
         let connection = ConnectionConfig {
             connection_timeout: Duration::ZERO,
             internal_command_timeout: Duration::ZERO,
@@ -156,12 +156,12 @@ impl fmt::Debug for FredClient {
     }
 }
 
-/// Somebody without credentials.
+/// A provider of no credentials.
 #[derive(Debug)]
-struct Nobody;
+struct NoCredentials;
 
 #[async_trait]
-impl CredentialProvider for Nobody {
+impl CredentialProvider for NoCredentials {
     async fn fetch(
         &self,
         _: Option<&Server>,
@@ -243,7 +243,7 @@ fn ensure_own_names(native: &Config) -> Result<(), Error> {
 
 #[cfg(not(feature = "tls"))]
 fn ensure_own_names(_: &Config) -> Result<(), Error> {
-    // Whoever enabled TLS in fred alone is at worst refused by a server of another name.
+    // If the application enabled TLS in fred alone, at worst a server of another name refuses it.
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What the client crate's errors mean, one by one.
+//! The meaning of the client crate's errors, one by one.
 
 use fred::error::{Error as FredError, ErrorKind as FredKind};
 use leasehold_core::{Error, ErrorKind};
@@ -7,7 +7,7 @@ use leasehold_redis_support::{ServerError, unreachable};
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "fred";
 
-/// Of certificates or keys that cannot be used. Its texts do not repeat them.
+/// The error of certificates or keys that cannot be used. Its texts do not repeat them.
 #[cfg(feature = "tls")]
 pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Invalid, "the certificates or the key are not usable")
@@ -15,7 +15,7 @@ pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + S
         .with_source(error)
 }
 
-/// Of an attempt to connect: nothing of ours was sent.
+/// The error of an attempt to connect: none of our requests was sent.
 pub(crate) fn connect(error: FredError) -> Error {
     let error = match server(error) {
         Ok(reply) => return reply.into_error(),
@@ -23,7 +23,7 @@ pub(crate) fn connect(error: FredError) -> Error {
     };
     let (kind, message) = match error.kind() {
         FredKind::Protocol | FredKind::Parse => {
-            (ErrorKind::Unexpected, "what answers there does not speak Redis's protocol")
+            (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
         }
         FredKind::IO if is_tls(&error) => {
             (ErrorKind::Denied, "no TLS connection that both sides trust")
@@ -33,13 +33,13 @@ pub(crate) fn connect(error: FredError) -> Error {
         FredKind::Config | FredKind::Url => {
             (ErrorKind::Invalid, "the server's address is not usable")
         }
-        // fred keeps of its causes nothing but what `Debug` says of them.
+        // fred keeps nothing of a cause but its `Debug` text.
         _ => return unreachable(error.details()),
     };
     Error::new(kind, message).with_source(error)
 }
 
-/// Of a request that was given to the connection: whatever it was, the server may have applied it.
+/// The error of a request that was given to the connection: the server may have applied it.
 pub(crate) fn exchange(error: FredError) -> Error {
     let message = match error.kind() {
         FredKind::Protocol | FredKind::Parse => "the reply makes no sense, outcome unknown",
@@ -48,7 +48,7 @@ pub(crate) fn exchange(error: FredError) -> Error {
     Error::new(ErrorKind::Indeterminate, message).with_source(error)
 }
 
-/// Of a request whose connection has ended.
+/// The error of a request whose connection has ended.
 pub(crate) fn closed() -> FredError {
     FredError::new(FredKind::IO, "the connection has ended")
 }
@@ -87,8 +87,8 @@ fn is_of_the_client(kind: &FredKind) -> bool {
     )
 }
 
-/// Whether one side did not like what the other said of itself.
+/// Whether the two sides did not agree on TLS.
 fn is_tls(error: &FredError) -> bool {
-    // fred keeps of its causes nothing but what `Debug` says of them.
+    // fred keeps nothing of a cause but its `Debug` text.
     error.details().contains("kind: InvalidData")
 }

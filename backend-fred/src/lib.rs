@@ -18,19 +18,19 @@
 //!
 //! # Maintenance
 //!
-//! fred has had no release and no commit since February 2025. So it is used for what it does reliably, and for nothing else: one
-//! connection to one server, which is never made again and sends nothing twice. Which server is asked, for how long, and what
-//! follows from a failure is decided here, as for `leasehold-redis`.
+//! fred has had no release and no commit since February 2025. So this backend uses only its reliable part: one connection to one
+//! server, which is never made again and sends nothing twice. The shared part of the Redis family, as for `leasehold-redis`,
+//! chooses the server, limits the time and handles failures.
 //!
 //! # How it differs
 //!
-//! - Of a `FLUSHALL`, fred passes on nothing. Who waits for a lock that was flushed takes it when its TTL would have
-//!   ended; who holds one learns of the loss on the next renewal.
-//! - A server of a cluster that says `CLUSTERDOWN` has its connection closed by fred, so that what it was asked for has an
-//!   unknown outcome ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)) where it was in fact not done.
-//! - On connecting, fred asks for `CLIENT ID` and `INFO`. A user who may not ask is let in all the same, but the server's `ACL LOG`
-//!   counts it.
-//! - A batch of requests is sent in as many pieces, though without waiting for replies in between.
+//! - fred does not report a `FLUSHALL`. A waiter for a flushed lock takes it when its TTL would have ended; a holder learns of the
+//!   loss on its next renewal.
+//! - If a server of a cluster says `CLUSTERDOWN`, fred closes its connection, so that a request has an unknown outcome
+//!   ([`Indeterminate`](leasehold_core::ErrorKind::Indeterminate)) though the server did not run it.
+//! - On connecting, fred sends `CLIENT ID` and `INFO`. A user without the right to them is let in all the same, but the server's
+//!   `ACL LOG` counts it.
+//! - fred sends a batch of requests in as many pieces, though without waiting for replies in between.
 //! - fred passes over a server's objection to a password where none is needed.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -39,9 +39,9 @@ impl Drop for Task {
 }
 
 impl FredLink {
-    /// Connects. Dropped meanwhile, or when nobody has the link any more, the connection ends.
+    /// Connects. The connection ends if the call is dropped, and when the last link to it is.
     pub(crate) async fn connect(client: Client, listener: Listener) -> Result<Self, FredError> {
-        // fred's own way to wait for the connection leaves its task behind if nobody waits any more.
+        // fred's own way to wait for the connection leaves its task behind if the wait is dropped.
         let mut connected = client.reconnect_rx();
         let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
         let mut connecting = client.connect();
@@ -62,10 +62,10 @@ impl FredLink {
         Ok(link)
     }
 
-    /// Tells the server whose connection this is.
+    /// Names the connection to the server.
     ///
-    /// What it says to that does not matter, but that it says something does: fred takes a connection
-    /// that is closed while it is being set up for a good one.
+    /// The content of the reply does not matter, but its arrival does: fred takes a connection that
+    /// is closed while it is being set up for a good one.
     async fn introduce(&self) -> Result<(), FredError> {
         let words = ["CLIENT", "SETINFO", "LIB-NAME", "leasehold"];
         self.frame(Request::Words(&words)).await.map(drop)
@@ -76,7 +76,7 @@ impl FredLink {
         self.while_open(self.0.client.custom_raw(command, arguments)).await
     }
 
-    /// Waits for a reply as long as there may be one. fred keeps what it is given too late for its next connection, and there
+    /// Waits for a reply as long as one may come. fred keeps a request that comes too late for its next connection, and there
     /// is none.
     async fn while_open<T>(
         &self,
@@ -112,7 +112,7 @@ impl Link for FredLink {
         });
         let replies = replies.await.map_err(error::exchange)?;
         if replies.len() != count {
-            // What failed all of them is said once.
+            // An error of all requests is reported once.
             let failure = replies.into_iter().find_map(Result::err);
             return Err(error::exchange(failure.unwrap_or_else(error::closed)));
         }
@@ -121,8 +121,8 @@ impl Link for FredLink {
     }
 
     async fn subscribe(&self, channel: &str) -> Result<(), Error> {
-        // fred expects no reply but the push that says yes, so that a refusal is taken for the reply to what is sent next. That is
-        // HELLO, which every user may send and which changes nothing, and it is sent before the reply can come.
+        // fred expects no reply but the push message that confirms, so that it takes a refusal for the reply to the next request.
+        // That is HELLO, which every user may send and which changes nothing, and it is sent before the reply can come.
         let subscribed = self.while_open(async {
             let pipeline = self.0.client.pipeline();
             pipeline.subscribe(channel.to_owned()).await?;
@@ -138,7 +138,8 @@ impl Link for FredLink {
     }
 }
 
-/// Hides what a future is made of. Those of fred are nested so deeply that the compiler loses count in whatever awaits ours.
+/// Hides the type of a future. The futures of fred are nested so deeply that the compiler loses count in the futures that
+/// await ours.
 pub(crate) fn boxed<'a, T>(
     future: impl Future<Output = T> + Send + 'a,
 ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
@@ -176,7 +177,7 @@ fn to_reply(value: Value) -> Reply {
     }
 }
 
-/// Passes on what the server says unasked, and last that the connection has ended.
+/// Passes on push messages and, as the last one, the end of the connection.
 struct Ear {
     listener: Listener,
     invalidations: broadcast::Receiver<Invalidation>,

@@ -11,7 +11,7 @@ fn native(redis: &Redis) -> FredsOwn {
     FredsOwn::from_url(&redis.url()).unwrap()
 }
 
-/// Whether this client crate tells of a server that was flushed. Otherwise, those who hold learn of it with their next renewal.
+/// Whether this client crate reports the flush of a server. Otherwise, holders learn of it with their next renewal.
 const HEARS_OF_FLUSHES: bool = false;
 
 /// In how many pieces this client crate may send a hundred requests.

@@ -1,4 +1,4 @@
-//! The connection itself: what the shared part of the Redis family relies on.
+//! The connection itself: the behaviour that the shared part of the Redis family relies on.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::{Instant, timeout};
 
 const SECRET: &str = "S3CR3T-CANARY";
 
-/// What is told at once takes less on a busy machine.
+/// The limit for news that comes at once, on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// What a server said unasked.
+/// The push messages of a server.
 #[derive(Clone, Debug, Default)]
 struct Heard(Arc<Mutex<Vec<Said>>>);
 
@@ -53,8 +53,8 @@ fn plain() -> FredClient {
 }
 
 async fn connect(address: &str, heard: &Heard) -> FredLink {
-    let (address, nobody) = (tcp(address), Access::default());
-    plain().connect(&address, &nobody, Protocol::Resp3, heard.listener()).await.unwrap()
+    let (address, access) = (tcp(address), Access::default());
+    plain().connect(&address, &access, Protocol::Resp3, heard.listener()).await.unwrap()
 }
 
 async fn refusal(client: &FredClient, address: Address, access: Access) -> Error {
@@ -84,8 +84,8 @@ async fn replies_of_every_form_are_read() {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let address = Address::Unix(redis.socket());
         let heard = Heard::default();
-        let nobody = Access::default();
-        let link = plain().connect(&address, &nobody, protocol, heard.listener()).await.unwrap();
+        let access = Access::default();
+        let link = plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
 
         assert_eq!(ask(&link, &["SET", "k", "\r\n $ ü"]).await, Ok(text("OK")));
         assert_eq!(ask(&link, &["GET", "k"]).await, Ok(text("\r\n $ ü")));
@@ -132,7 +132,7 @@ async fn batches_stay_together_and_replies_find_their_requests() {
         tokio::spawn(async move {
             let (key, n) = (format!("k{n}"), n.to_string());
             for _ in 0..50 {
-                // Only in one piece does the second see what the first wrote.
+                // Only in one piece does the second see the write of the first.
                 let words = [&["SET", "k", &n][..], &["GET", "k"]];
                 let batch = words.map(Request::Words).to_vec();
                 assert_eq!(link.send_all(batch).await.unwrap()[1], Ok(text(&n)));
@@ -188,7 +188,7 @@ async fn news_is_passed_on() {
 async fn where_news_was_missed_anything_may_have_changed() {
     let redis = Redis::start().await;
     let heard = Heard::default();
-    // Who listens waits until this is dropped.
+    // The listener waits until this is dropped.
     let (busy, ends) = mpsc::channel::<()>();
     let listener: Listener = {
         let (listener, ends) = (heard.listener(), Mutex::new(ends));
@@ -197,8 +197,8 @@ async fn where_news_was_missed_anything_may_have_changed() {
             listener(said);
         })
     };
-    let (address, nobody) = (tcp(&redis.address()), Access::default());
-    let link = plain().connect(&address, &nobody, Protocol::Resp3, listener).await.unwrap();
+    let (address, access) = (tcp(&redis.address()), Access::default());
+    let link = plain().connect(&address, &access, Protocol::Resp3, listener).await.unwrap();
     ask(&link, &["CLIENT", "TRACKING", "ON", "BCAST"]).await.unwrap();
 
     for n in 0..1_000 {
@@ -210,11 +210,11 @@ async fn where_news_was_missed_anything_may_have_changed() {
 }
 
 #[tokio::test]
-async fn the_end_is_told_at_once_and_what_was_asked_is_asked_no_more() {
+async fn the_end_is_told_at_once_and_no_request_is_sent_again() {
     let mut redis = Redis::start().await;
     let heard = Heard::default();
     let link = connect(&redis.address(), &heard).await;
-    // What is told is told in order.
+    // Push messages come in order.
     link.subscribe("channel").await.unwrap();
     redis.command(&["PUBLISH", "channel", "x"]).await;
     until("a message is told", async || heard.any(|said| matches!(said, Said::Published(_)))).await;
@@ -288,10 +288,10 @@ async fn connecting_that_is_given_up_leaves_no_connection_behind() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     proxy.set_weather(Weather::HoldReplies);
-    let (client, address, nobody) = (plain(), tcp(&proxy.address()), Access::default());
+    let (client, address, access) = (plain(), tcp(&proxy.address()), Access::default());
     for _ in 0..5 {
         let heard = Heard::default();
-        let connecting = client.connect(&address, &nobody, Protocol::Resp3, heard.listener());
+        let connecting = client.connect(&address, &access, Protocol::Resp3, heard.listener());
         assert!(timeout(Duration::from_millis(20), connecting).await.is_err());
     }
 
@@ -359,7 +359,7 @@ async fn why_there_is_no_connection_is_told_apart() {
 
     for (address, access, kind) in [
         (here(), access(Some("locker"), "wrong"), ErrorKind::Denied),
-        (here(), access(Some("nobody"), SECRET), ErrorKind::Denied),
+        (here(), access(Some("stranger"), SECRET), ErrorKind::Denied),
         (here(), access(None, SECRET), ErrorKind::Denied),
         (here(), Access::default(), ErrorKind::Denied),
         (here(), ninety_nine, ErrorKind::Invalid),
@@ -499,8 +499,8 @@ mod tls {
 
     async fn greet(client: &FredClient, redis: &Redis) {
         let (address, heard) = (address(redis), Heard::default());
-        let nobody = Access::default();
-        let link = client.connect(&address, &nobody, Protocol::Resp3, heard.listener()).await;
+        let access = Access::default();
+        let link = client.connect(&address, &access, Protocol::Resp3, heard.listener()).await;
         assert_eq!(ask(&link.unwrap(), &["ECHO", "x"]).await, Ok(text("x")));
     }
 

@@ -31,7 +31,7 @@ enum Encryption {
     None,
     /// With these certificates, once they are read.
     Tls(Tls),
-    /// As somebody else's client does it: an address with its settings.
+    /// As another client connects: an address with its settings.
     Like(ConnectionAddr),
 }
 
@@ -59,7 +59,7 @@ impl Client for RedisClient {
             ConnectionAddr::Tcp(host, port) => (Address::Tcp { host, port }, Encryption::None),
             ConnectionAddr::Unix(path) => (Address::Unix(path), Encryption::None),
             like @ ConnectionAddr::TcpTls { .. } => {
-                // Without the feature, whoever made the client has seen to it.
+                // Without the feature, the application that made the client has seen to it.
                 drop(ensure_tls());
                 let ConnectionAddr::TcpTls { host, port, .. } = like.clone() else {
                     unreachable!()
@@ -96,7 +96,7 @@ impl Client for RedisClient {
     ) -> Result<RedisLink, NoLink> {
         let failed = |error| NoLink::Failed(error::connect(error));
         let client = self.open(address, access, protocol).map_err(failed)?;
-        // Times are kept by whoever calls, around the whole of connecting and of each exchange.
+        // The caller limits the time, around the whole of connecting and of each exchange.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -195,7 +195,7 @@ fn ensure_tls() -> Result<(), Error> {
     Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND))
 }
 
-/// What the server says unasked.
+/// Handles a push message of the server.
 fn hear(listener: &Listener, push: PushInfo) -> Result<(), Infallible> {
     match push.kind {
         PushKind::Invalidate => {
@@ -210,7 +210,7 @@ fn hear(listener: &Listener, push: PushInfo) -> Result<(), Infallible> {
                 }
             }
         }
-        // The channel, and what was said there.
+        // The channel, and the published text.
         PushKind::Message => {
             listener(Said::Published(
                 push.data.into_iter().nth(1).and_then(bytes).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! What the client crate's errors mean, one by one.
+//! The meaning of the client crate's errors, one by one.
 
 use std::error::Error as _;
 use std::io;
@@ -11,14 +11,14 @@ use redis::{ErrorKind as RedisKind, RedisError};
 /// How errors and logs name this backend.
 pub(crate) const BACKEND: &str = "redis";
 
-/// Of a URL or settings that the client crate refuses. Its texts do not repeat them.
+/// The error of a URL or settings that the client crate refuses. Its texts do not repeat them.
 pub(crate) fn config(error: RedisError) -> Error {
     Error::new(ErrorKind::Invalid, "the server's URL or its files are not usable")
         .with_backend(BACKEND)
         .with_source(error)
 }
 
-/// Of an attempt to connect: nothing of ours was sent.
+/// The error of an attempt to connect: none of our requests was sent.
 pub(crate) fn connect(error: RedisError) -> Error {
     let error = match server(error) {
         Ok(reply) => return reply.into_error(),
@@ -29,7 +29,7 @@ pub(crate) fn connect(error: RedisError) -> Error {
             (ErrorKind::Denied, "the server does not accept the user or the password")
         }
         RedisKind::Parse | RedisKind::UnexpectedReturnType => {
-            (ErrorKind::Unexpected, "what answers there does not speak Redis's protocol")
+            (ErrorKind::Unexpected, "the endpoint does not speak Redis's protocol")
         }
         // The client crate says this of servers that close the connection or say no in TLS's own terms.
         RedisKind::Io if is_tls(&error) => {
@@ -43,7 +43,7 @@ pub(crate) fn connect(error: RedisError) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
-/// Of a request that was given to the connection: whatever it was, the server may have applied it.
+/// The error of a request that was given to the connection: the server may have applied it.
 pub(crate) fn exchange(error: RedisError) -> Error {
     let message = match error.kind() {
         RedisKind::Parse => "the reply makes no sense, outcome unknown",
@@ -62,7 +62,7 @@ pub(crate) fn server(error: RedisError) -> Result<ServerError, RedisError> {
     }
 }
 
-/// Whether one side did not like what the other said of itself.
+/// Whether the two sides did not agree on TLS.
 fn is_tls(error: &RedisError) -> bool {
     io(error).is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
 }

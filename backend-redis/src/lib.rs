@@ -1,7 +1,7 @@
 //! Leasehold locks on Redis and Valkey, with the [`redis`] crate: on one server, on the one that sentinels name, or on a cluster.
 //!
 //! Works with Redis 6.2 and newer, and Valkey. Acquiring, renewing and releasing take one round trip each;
-//! those who wait are told by the server when the lock is released, deleted or expires.
+//! the server tells waiters when the lock is released, deleted or expires.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), leasehold_core::Error> {
@@ -16,21 +16,20 @@
 //! # }
 //! ```
 //!
-//! # What is promised
+//! # Promises
 //!
-//! Mutual exclusion holds while the server's clock does not jump and the key is not lost: a server
-//! that restarts without what it had saved, that evicts keys (`maxmemory-policy` must be
-//! `noeviction`), or whose replica takes over, may grant a lock again. [`Config::wait_replicas`] narrows the last of these, and
-//! does not rule it out. Fencing tokens are
-//! the larger of the last token + 1 and the server's clock in microseconds: they stay in order through all
-//! of that unless the clock goes back at the same time.
+//! Mutual exclusion holds while the server's clock does not jump and the key is not lost. A server that restarts without its
+//! saved data, that evicts keys (`maxmemory-policy` must be `noeviction`), or whose replica takes over, may grant a lock again.
+//! [`Config::wait_replicas`] narrows the last of these, and does not rule it out. A fencing token is the larger of the last
+//! token + 1 and the server's clock in microseconds: tokens stay in order through all of these cases unless the clock goes back
+//! at the same time.
 //!
 //! The `redis` crate makes the connections, one to each server that is used. Which one that is, how long a reply may take
 //! and when a connection is given up is decided here, and is the same with all client crates.
 //!
 //! # Access rules
 //!
-//! All keys begin with the prefix. This is what a user of the server needs, for the prefix `lock:`:
+//! All keys begin with the prefix. These are the rights that a user of the server needs, for the prefix `lock:`:
 //!
 //! ```text
 //! ACL SETUSER locker on >PASSWORD resetkeys resetchannels -@all ~lock:* &lock:* +publish +subscribe
@@ -38,8 +37,8 @@
 //!     +zadd +zrem +zcard +zscore +zmscore +zrank +zrange +zrangebyscore +hset +hget +hmget +hdel +hincrby
 //! ```
 //!
-//! Without `+client|tracking`, those who wait poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
-//! lock; without `+mget +zmscore` and `+client|caching`, what several callers ask for at the same time takes longer.
+//! Without `+client|tracking`, waiters poll; without `&lock:* +publish +subscribe`, they are told to ask instead of being given the
+//! lock; without `+mget +zmscore` and `+client|caching`, calls of several callers at the same time take longer.
 //! In a cluster: `+cluster|slots +cluster|nodes +asking`. To wait for replicas: `+wait`. On sentinels,
 //! `+sentinel|master +sentinel|myid +sentinel|sentinels +subscribe &+switch-master`.
 //!

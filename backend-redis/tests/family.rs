@@ -10,7 +10,7 @@ fn native(redis: &Redis) -> Client {
     Client::open(redis.url()).unwrap()
 }
 
-/// Whether this client crate tells of a server that was flushed. Otherwise, those who hold learn of it with their next renewal.
+/// Whether this client crate reports the flush of a server. Otherwise, holders learn of it with their next renewal.
 const HEARS_OF_FLUSHES: bool = true;
 
 /// In how many pieces this client crate may send a hundred requests.

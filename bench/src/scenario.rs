@@ -39,7 +39,7 @@ pub(crate) enum Scenario {
     RedisCrowd,
     /// Redis, 100,000 leases: the cost of holding them.
     RedisHeld,
-    /// Redis, 1,000,000 leases: what holding them costs.
+    /// Redis, 1,000,000 leases: the cost of holding them.
     RedisHeldMillion,
     /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
     Quorum,

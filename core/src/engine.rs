@@ -34,12 +34,12 @@ use crate::owner::OwnerId;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// What all clones of a client and all its locks share.
+/// The state that all clones of a client and all its locks share.
 #[derive(Debug)]
 pub(crate) struct Engine {
     upkeep: Arc<Upkeep>,
     queue: Arc<LocalQueue>,
-    /// Those of all locks that are not given others.
+    /// The options of locks without options of their own.
     options: Arc<LockOptions>,
     closed: AtomicBool,
     /// Notified once, after `closed` is true.
@@ -357,7 +357,7 @@ impl Engine {
         answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
     }
 
-    /// Releases everything, tells all who hold or wait, and closes the backend.
+    /// Releases everything, ends all waits and holds with an error, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let (upkeep, give_up) = (&self.upkeep, self.now() + within);
         self.closed.store(true, Ordering::SeqCst);

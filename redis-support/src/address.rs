@@ -18,7 +18,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// On this machine: what is sent there crosses no network.
+    /// On this machine: traffic to it crosses no network.
     pub fn is_local(&self) -> bool {
         match self {
             Self::Tcp { host, .. } => {

@@ -135,7 +135,7 @@ impl<C: Client> Backend<C> {
             self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
         self.0.news.called_up(&called, claim.lease());
         if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
-            // Those who observe an election hear of who is elected.
+            // Observers of an election learn of the new leader.
             self.0.news.changed(claim.key(), Concerns::Waiters);
         }
         Ok(attempt)
@@ -160,7 +160,7 @@ impl<C: Client> Backend<C> {
             && self.0.replicas == Replicas::None
     }
 
-    /// Runs what acquires the locks of `claims`; a grant that too few replicas know of is given back.
+    /// Runs the script that acquires the locks of `claims`; releases a grant that too few replicas acknowledged.
     async fn acquire<T>(
         &self,
         claims: &[Claim],
@@ -194,7 +194,7 @@ impl<C: Client> Backend<C> {
         acquired.await.map_err(|error| context::<C>(error, Operation::Acquire, key))
     }
 
-    /// Runs what the server answers with its standing.
+    /// Runs a script that answers with the server's standing.
     async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
         let standing = async {
             let key = self.0.layout.member().floor;
@@ -206,7 +206,7 @@ impl<C: Client> Backend<C> {
         standing.await.map_err(context)
     }
 
-    /// Releases what does not count as granted.
+    /// Releases leases that do not count as granted.
     async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
         let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
         let calls: Vec<Call> = claims.iter().map(release).collect();

@@ -22,7 +22,7 @@ pub struct Call {
     words: Arc<Words>,
 }
 
-/// What every claim looks at; the first of them tell whether anybody else is about.
+/// The keys that every claim looks at; the first of them tell whether other clients are involved.
 const WANTED: [Place<'_>; 7] = [
     Place::Lock,
     Place::Fence,
@@ -203,8 +203,8 @@ impl Call {
         Self { shape, words: Arc::new(words) }
     }
 
-    /// The same with only those keys that are there as long as the lease is in force, if there are others: what it does for them
-    /// is not done then. A server of which a slot is on its way to another one runs no script that names keys which are not there.
+    /// The same call restricted to its required keys, which exist as long as the lease does, if it has others; the call then skips
+    /// its work on those. While a slot migrates, a server runs no script that names missing keys.
     pub(crate) fn with_essential_keys(&self) -> Option<Self> {
         let Shape { keys, essential, .. } = &self.shape;
         let kept = keys.start..keys.start + essential;
@@ -237,7 +237,7 @@ impl Call {
 
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is for one claim alone has its id in its name.
+        // The name of a key for one claim alone contains the claim's id.
         let keys: Vec<_> = self.keys().filter_map(|key| key.split('#').next()).collect();
         f.debug_struct("Call")
             .field("script", &self.script())
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_value_is_the_id_and_who_it_is() {
+    fn the_value_is_the_id_and_the_description() {
         let bare = lease();
         let described = lease().with_description(Some(Description::new("web-1/42").unwrap()));
         let value = |lease: &Lease| arg(&Call::renew(&Layout::default(), lease), 0);

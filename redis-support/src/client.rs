@@ -1,7 +1,7 @@
-//! What a client crate must do: connect to one server, send to it what is to be sent, and pass on what it says.
+//! The duties of a client crate: connect to one server, send requests to it, and pass on its push messages.
 //!
-//! Which server is asked, for how long a reply is waited for, when a connection is given up and what is sent again is
-//! not for the client crates to decide: they differ in it, and a lock must know.
+//! This crate, not a client crate, chooses the server, limits the time of a reply, gives up connections and repeats
+//! requests: client crates differ in these points, and a lock must know them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     /// How errors and logs name the backend.
     const NAME: &'static str;
 
-    /// What the client crate itself would connect with.
+    /// The client crate's own configuration.
     type Native;
 
     /// A connection.
@@ -37,17 +37,17 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if TLS was not compiled in.
     fn new(tls: Option<Tls>) -> Result<Self, Error>;
 
-    /// A client with the TLS settings of `native`, where it would connect to, and as whom.
+    /// A client with the TLS settings of `native`, its servers and its credentials.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if it would do what we cannot.
+    /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if `native` has a setting that Leasehold lacks.
     fn adopt(native: Self::Native) -> Result<(Self, Topology, Access), Error>;
 
     /// Whether the connections are encrypted.
     fn is_encrypted(&self) -> bool;
 
-    /// Makes one connection to one server, as the user that `access` names, and passes on what the server says unasked to `listener`.
+    /// Makes one connection to one server, as the user that `access` names, and passes the server's push messages to `listener`.
     ///
     /// The caller limits the time by dropping the future. TCP keeps the connection alive as [`KeepAlive::ALL`] says.
     ///
@@ -79,12 +79,12 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended, or the reply makes no sense. What the server
-    /// refuses is no error but a reply.
+    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended, or the reply makes no sense. A refusal by
+    /// the server is no error but a reply.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The server may run the request; a reply that comes then is taken off the connection and given to nobody.
+    /// Safe to drop. The server may run the request; the connection takes its late reply and drops it.
     fn send(&self, request: Request<'_>) -> impl Future<Output = Result<Received, Error>> + Send;
 
     /// Sends several requests at once, to be done in this order with none of another call between them, and waits for as many
@@ -92,18 +92,19 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended or a reply makes no sense, whichever of the
-    /// requests were done by then. What the server refuses is no error but a reply, and the requests after it are done all the same.
+    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended or a reply makes no sense; the server may
+    /// have run some of the requests by then. A refusal by the server is no error but a reply, and it runs the requests after that one
+    /// all the same.
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop. The server may run any of the requests; replies that come then are taken off the connection and given to nobody.
+    /// Safe to drop. The server may run any of the requests; the connection takes their late replies and drops them.
     fn send_all(
         &self,
         requests: Vec<Request<'_>>,
     ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
 
-    /// Has the server say what is published on `channel`. Only with [`Protocol::Resp3`].
+    /// Subscribes the connection to `channel`. Only with [`Protocol::Resp3`].
     ///
     /// # Errors
     ///
@@ -115,7 +116,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     fn subscribe(&self, channel: &str) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
-/// What is sent to a server.
+/// A request to a server.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
     /// A script that the server knows, by its hash.
@@ -206,7 +207,7 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Who asks. `Debug` keeps the credentials to itself.
+/// The credentials of a connection. `Debug` does not show them.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Access {
     /// The user, if it is not the server's default one.
@@ -226,9 +227,9 @@ impl fmt::Debug for Access {
 /// How TLS is spoken: with certificates and keys in PEM. `Debug` keeps them to itself.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// Whom to trust; without it, whom the system trusts.
+    /// The authority to trust; without it, those that the system trusts.
     pub authority: Option<Vec<u8>>,
-    /// The certificate that tells who we are, and its key.
+    /// The certificate of this client, and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -247,10 +248,10 @@ pub enum NoLink {
     Failed(Error),
 }
 
-/// Is told what a server says unasked, by the connection's own task. It must not wait.
+/// Receives the push messages of a server, in the connection's own task. It must not wait.
 pub type Listener = Arc<dyn Fn(Said) + Send + Sync>;
 
-/// What a server says unasked. `Debug` keeps to itself what was published: it holds lease ids.
+/// A push message of a server. `Debug` does not show published texts, which hold lease ids.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Said {

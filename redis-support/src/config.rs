@@ -43,7 +43,7 @@ pub enum Topology {
     Sentinel {
         /// Some or all of the sentinels.
         sentinels: Vec<Address>,
-        /// How they name what they watch over.
+        /// The sentinels' name of the master.
         master: String,
     },
     /// Each has a part of the keys, and all know which.
@@ -93,7 +93,7 @@ impl<C: Client> Config<C> {
         url::read(url).map_err(|error| error.with_backend(C::NAME))
     }
 
-    /// Takes what `native` knows of servers, credentials and TLS; the connections will be our own.
+    /// Takes the servers, credentials and TLS settings of `native`; Leasehold makes connections of its own.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl<C: Client> Config<C> {
         }
     }
 
-    /// What all keys begin with. Default: `lock:`.
+    /// The prefix of all keys. Default: `lock:`.
     ///
     /// Applications that share a server keep apart by prefixes of which none begins with another.
     ///
@@ -149,14 +149,14 @@ impl<C: Client> Config<C> {
         self
     }
 
-    /// Does not ask the servers to tell of changes: those who wait poll.
+    /// Does not ask the servers for news: waiters poll.
     #[must_use]
     pub fn without_push(mut self) -> Self {
         self.push = false;
         self
     }
 
-    /// Speaks RESP2, for proxies that know no other protocol: those who wait poll.
+    /// Speaks RESP2, for proxies that know no other protocol: waiters poll.
     ///
     /// A server that refuses RESP3 is spoken to in RESP2 anyway.
     #[must_use]
@@ -169,7 +169,7 @@ impl<C: Client> Config<C> {
     /// the acquisition fails as [`Unavailable`](ErrorKind::Unavailable). Default: none.
     ///
     /// This narrows the time in which a failover loses a grant, and does not close it: a replica that has not acknowledged may be
-    /// promoted, and one that has may lose its memory. The fencing token is what keeps data right then.
+    /// promoted, and one that has may lose its memory. The fencing token keeps data right then.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl<C: Client> Config<C> {
         Ok(self)
     }
 
-    /// Who asks the sentinels, if they want to know. Default: nobody.
+    /// The credentials for sentinels that ask for some. Default: none.
     #[must_use]
     pub fn sentinel_access(
         mut self,
@@ -235,7 +235,7 @@ fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Err
     Ok(time)
 }
 
-/// Of a setting that cannot be.
+/// The error of an impossible setting.
 fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

@@ -1,4 +1,4 @@
-//! What the server's errors mean, one by one.
+//! The meaning of the server's errors, one by one.
 
 use leasehold_core::{Error, ErrorKind};
 
@@ -25,7 +25,7 @@ impl ServerError {
     pub fn new(code: impl Into<String>, detail: impl Into<String>) -> Self {
         let (code, detail) = (code.into(), detail.into());
         let (code, detail) = unwrap(&code, &detail).unwrap_or((code, detail));
-        // From inside a script, it ends in a reference to that, which helps nobody.
+        // From inside a script, it ends in a reference to that script, which helps no reader.
         let detail = match detail.rsplit_once(" script: ") {
             Some((said, reference)) if reference.contains(", on ") => said.to_owned(),
             _ => detail,
@@ -87,12 +87,12 @@ impl ServerError {
         }
     }
 
-    /// What the error means for the caller.
+    /// The meaning of the error for the caller.
     pub fn into_error(self) -> Error {
         let (kind, advice) = self.classify();
         let Self { code, detail } = self;
         if code == "NOAUTH" {
-            // The server explains its protocol here, to whom that is of no use.
+            // Here the server explains its protocol, which does not help the caller.
             return Error::new(kind, format!("{advice} ({code})"));
         }
         if code == "WRONGTYPE" && detail.starts_with("it is held") {
@@ -171,7 +171,8 @@ impl ServerError {
     }
 }
 
-/// Why a server cannot be reached, in plain words. `cause` is what `Debug` says of the cause: some client crates keep no more of it.
+/// The error of an unreachable server, in plain words. `cause` is the `Debug` text of the cause: some client crates keep no more of
+/// it.
 pub fn unreachable(cause: &str) -> Error {
     const REASONS: [(&str, &str); 8] = [
         ("failed to lookup address", "no such host"),
@@ -195,7 +196,7 @@ pub fn unreachable(cause: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
 }
 
-/// What a command inside a script failed with, which up to Redis 6.2 is wrapped in an error of the script:
+/// The error of a command inside a script, which up to Redis 6.2 is wrapped in an error of the script:
 /// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
 fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {
     if code != "ERR" || !detail.starts_with("Error running script") {
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_says_what_and_what_to_do() {
+    fn the_text_names_the_error_and_the_remedy() {
         let error = ServerError::new(
             "OOM",
             "command not allowed when used memory > 'maxmemory'. script: 5c1f, on @user_script:14.",

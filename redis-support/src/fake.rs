@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::client::{Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Tls};
 use crate::config::Topology;
 
-/// What a server replies to a command; nothing, if it hangs.
+/// The reply of a server to a command; nothing, if it hangs.
 pub(crate) type Answer = Arc<dyn Fn(&[String]) -> Option<Received> + Send + Sync>;
 
 /// Servers by their address.
@@ -46,12 +46,12 @@ impl Fake {
         self.old.lock().unwrap().push(address.to_owned());
     }
 
-    /// Nobody is there any more.
+    /// No server is there any more.
     pub(crate) fn remove(&self, address: &str) {
         self.servers.lock().unwrap().remove(address);
     }
 
-    /// All who listen to that server.
+    /// All listeners of that server.
     pub(crate) fn listeners(&self, address: &str) -> Vec<Listener> {
         let listeners = self.listeners.lock().unwrap();
         let of_this = listeners.iter().filter(|(of, _)| of == address);
@@ -108,7 +108,7 @@ impl Client for Fake {
     ) -> Result<FakeLink, NoLink> {
         let address = address.to_string();
         if !self.servers.lock().unwrap().contains_key(&address) {
-            let error = Error::new(ErrorKind::Unavailable, "nobody is there");
+            let error = Error::new(ErrorKind::Unavailable, "no server is there");
             return Err(NoLink::Failed(error));
         }
         if protocol == Protocol::Resp3 && self.old.lock().unwrap().contains(&address) {

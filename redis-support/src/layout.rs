@@ -32,7 +32,7 @@ enum Spread {
 }
 
 impl Layout {
-    /// The prefix of those who choose none.
+    /// The default prefix.
     pub const DEFAULT_PREFIX: &str = "lock:";
 
     const OFFERS: &str = "offers";
@@ -98,7 +98,7 @@ impl Layout {
         }
     }
 
-    /// A channel to tell a backend of leases that are offered to those of it who wait, whichever connection it has then.
+    /// A channel on which a backend learns of keys that the server keeps for its waiters, on any of its connections.
     pub(crate) fn channel(&self) -> String {
         format!("{}~{}:{}", self.prefix, Self::OFFERS, Uuid::new_v4().simple())
     }
@@ -128,8 +128,8 @@ impl Layout {
         text.push_str(key.as_str());
     }
 
-    /// What it means for the lock with this [encoded name](LockKey::as_str) that `key` was changed by
-    /// others, if it means anything.
+    /// The callers of the lock with this [encoded name](LockKey::as_str) that a change of `key` by
+    /// another client concerns, if any.
     pub(crate) fn news<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Concerns<'a>)> {
         let name = str::from_utf8(key).ok()?.strip_prefix(&self.prefix)?;
         let Some(part) = name.strip_prefix('~') else {
@@ -160,11 +160,11 @@ pub(crate) struct Member {
 pub(crate) enum Concerns<'a> {
     /// The caller of the claim with this id.
     Claim(&'a str),
-    /// Those who hold a lock in units.
+    /// Holders of units of a lock.
     Holders,
     /// All: it is a mutex that was changed.
     Lock,
-    /// Those who wait for a lock, or observe it.
+    /// Waiters for a lock, and its observers.
     Waiters,
 }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_in_use_are_named_by_what_holds_or_queues_for_them() {
+    fn keys_in_use_are_named_by_holders_and_queues() {
         let layout = Layout::default();
         let key = key("a/b{}");
         let of = layout.places(&key);

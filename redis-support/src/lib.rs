@@ -1,11 +1,12 @@
-//! What the Redis backends of Leasehold share: nearly everything. [`Backend`] is the contract on Redis, whatever [`Client`]
-//! crate the connections are made with.
+//! The shared part of Leasehold's Redis backends: nearly all of them. [`Backend`] implements the contract on Redis, over
+//! connections of any [`Client`] crate.
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
-//! (there is one, or sentinels know which, or the key's hash slot says it), `server.rs` runs the script there, `line.rs` has the connection or makes one, `reply.rs` reads what comes back.
-//! Mutexes that are acquired or released while other requests are under way leave together (`pipeline.rs`), and so do renewals
-//! (`renewals.rs`): one script serves many locks. The locks that it leaves alone take the first path.
-//! `watch.rs` passes on what servers tell unasked. `process.rs` asks a member of a quorum whether it keeps what it answers.
+//! (the only one, the one that sentinels name, or the one that has the key's hash slot), `server.rs` runs the script there, `line.rs`
+//! has the connection or makes one, `reply.rs` reads the reply. Mutexes that are acquired or released while other requests are under
+//! way leave together (`pipeline.rs`), and so do renewals (`renewals.rs`): one script serves many locks. The locks that it leaves alone
+//! take the first path. `watch.rs` passes on the servers' push messages. `process.rs` asks a member of a quorum whether it keeps its
+//! answers.
 //!
 //! # Layout
 //!
@@ -26,7 +27,7 @@
 //! | --- | --- | --- |
 //! | `<prefix>~held:{tag}<name>` | sorted set | ids of leases by when they end, in ms of the server's clock |
 //! | `<prefix>~units:{tag}<name>` | hash | per id `<units> <description>`, and their sum under `used` |
-//! | `<prefix>~queue:{tag}<name>` | sorted set | ids of those who wait, in the order of their coming |
+//! | `<prefix>~queue:{tag}<name>` | sorted set | ids of waiting claims, in the order of their arrival |
 //! | `<prefix>~places:{tag}<name>` | hash | per id `<until when its place is kept> <units> <limit> <patience in ms>`, and of one for a mutex ` <channel> <value>` |
 //! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
 //! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free, for observers |

@@ -18,7 +18,7 @@ use crate::error::ServerError;
 use crate::shared::Shared;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
-/// slow script of somebody else's; TCP itself does not notice a frozen server for minutes.
+/// slow script of another client; TCP itself does not notice a frozen server for minutes.
 const TIMEOUTS_UNTIL_HUNG: u32 = 3;
 
 /// The purpose of a server, which decides the news that it is asked for.
@@ -30,7 +30,7 @@ pub(crate) enum Role {
     Sentinel,
 }
 
-/// What sentinels publish when another server has become the master.
+/// The channel on which sentinels publish that another server has become the master.
 const SWITCH: &str = "+switch-master";
 
 /// One connection to a server, and the next one, and so on.
@@ -102,7 +102,7 @@ impl<C: Client> Line<C> {
     /// Ends the connection. The next call makes another.
     pub(crate) fn disconnect(&self) {
         let left = self.state().current.take();
-        // Not locked any more: what ends with a connection may wake others.
+        // After the lock is released, since the end of a connection may wake other tasks.
         drop(left);
     }
 
@@ -226,13 +226,13 @@ impl<C: Client> Line<C> {
         // The server may have been replaced, or a sentinel have said so unheard.
         self.shared.doubt();
         if self.role == Role::Store {
-            // What the server would have told may have been missed.
+            // Push messages may have been missed.
             self.shared.news.interrupted();
         }
     }
 
-    /// The connection. Is made if there is none, by a task that waits for no caller: one that has stopped polling keeps nobody from
-    /// being served.
+    /// The connection. If there is none, a task makes one. The task waits for no caller, so a caller that has stopped polling does
+    /// not hold up the others.
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
         // Once more if that was a task of another runtime, which has ended.
         for _ in 0..2 {
@@ -280,12 +280,12 @@ impl<C: Client> Line<C> {
         drop(tell.send(connected.map_err(Arc::new)));
     }
 
-    /// Makes a connection the one that all calls share, unless the backend was closed while it was made, or there is one: of two
-    /// that were made at the same time, since nobody waited for the first any more, the first to be there counts.
+    /// Shares a new connection among all calls, unless the backend was closed meanwhile, or another one is shared already: if
+    /// two were made at the same time, the first one counts.
     fn keep(&self, made: Current<C::Link>) -> Result<Current<C::Link>, Error> {
         {
             let mut state = self.state();
-            // With the state locked: whoever closes the backend says so first, and then takes out what is kept here.
+            // With the state locked: a close marks the backend closed first, and then takes this connection out.
             self.shared.ensure_open()?;
             if let Some(current) = &state.current {
                 return Ok(current.clone());
@@ -367,26 +367,26 @@ impl<C: Client> Line<C> {
         Ok(Current { number, link, timeouts: Arc::default() })
     }
 
-    /// Asks the server to tell what we want to know unasked.
+    /// Enables tracking and subscribes to the channels that this client needs.
     async fn ask_for_news(&self, link: &C::Link) -> Result<(), Error> {
         match self.role {
             Role::Sentinel => link.subscribe(SWITCH).await,
             Role::Store if !self.shared.has_push() => Ok(()),
             Role::Store => {
-                // Of keys that our scripts read, what others than us do to them, unless it is told before a script that it need not.
+                // Tracking covers keys that our scripts read and changes by other clients; a script that needs none says so before.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
                 if let Err(refusal) = link.send(tracking).await? {
                     // Then no script would run on this connection either, and the next one may well have news.
                     if refusal.is_retryable() {
                         return Err(refusal.into_error());
                     }
-                    tracing::info!(?refusal, "the server tells no news: those who wait will poll");
+                    tracing::info!(?refusal, "the server sends no news: waiters will poll");
                     self.shared.stop_push();
                 }
                 let Some(channel) = self.shared.channel() else { return Ok(()) };
                 link.subscribe(channel).await.inspect_err(|error| {
                     if !error.is_retryable() {
-                        tracing::info!(%error, "the server tells no offers: those who wait will ask");
+                        tracing::info!(%error, "the server sends no offers: waiters will ask");
                         self.shared.stop_offers();
                     }
                 })
@@ -428,12 +428,12 @@ pub(crate) fn is_unknown(reply: &Received) -> bool {
     reply.as_ref().is_err_and(ServerError::is_no_script)
 }
 
-/// As many replies as requests are what the protocol promises.
+/// The protocol promises one reply per request.
 fn incomplete() -> Error {
     Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
 }
 
-/// What a server says unasked.
+/// Handles a push message of the server.
 fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
     let Some(line) = line.upgrade() else {
         return;

@@ -1,4 +1,4 @@
-//! The process of a server, and whether it keeps what it answers.
+//! The process of a server, and whether it keeps its answers.
 
 use std::collections::HashMap;
 

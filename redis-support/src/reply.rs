@@ -396,8 +396,8 @@ fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
     holder.with_description(Description::new(description).ok()).with_remaining(Some(remaining))
 }
 
-/// One who waits, from its id and its place: see `queue.lua`. `None` if the place has ended by `clock`, or is kept for clients that do
-/// not queue.
+/// A waiter, from its id and its place: see `queue.lua`. `None` if the place has ended by `clock`, or is kept for clients that do not
+/// queue.
 fn waiter(id: &[u8], place: &[u8], clock: u64, may_be_whole: bool) -> Option<Waiter> {
     let place = str::from_utf8(place).ok()?;
     let mut parts = place.splitn(6, ' ');

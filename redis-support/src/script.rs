@@ -20,9 +20,9 @@ pub enum Script {
     Enlist,
     /// Releases and acquires many locks that have neither a queue nor units.
     Exchange,
-    /// Ends whatever leases are in force on a key.
+    /// Ends all leases in force on a key.
     ForceRelease,
-    /// Tells who holds a key.
+    /// Tells the holders of a key.
     Inspect,
     /// Renews a lock that is ours, with a floor under its later tokens.
     RaiseFloor,
@@ -36,9 +36,9 @@ pub enum Script {
     RenewAll,
     /// Renews units that are ours.
     RenewUnits,
-    /// Asks those who hold a key to finish early.
+    /// Asks the holders of a key to finish early.
     Revoke,
-    /// Tells what the server knows of itself as a member of a quorum.
+    /// Tells how the server stands as a member of a quorum.
     Standing,
 }
 

@@ -71,7 +71,7 @@ impl<C: Client> Server<C> {
     pub(crate) fn disconnect(&self) {
         self.line.disconnect();
         let idle = mem::take(&mut *self.lanes.idle());
-        // Not locked any more: what ends with a connection may wake others.
+        // After the lock is released, since the end of a connection may wake other tasks.
         drop(idle);
     }
 
@@ -149,7 +149,7 @@ impl<C: Client> Server<C> {
     /// Keeps a lane for the next call, unless the backend was closed while it was in use.
     fn put_back(&self, lane: Arc<Line<C>>) {
         let mut idle = self.lanes.idle();
-        // With the lanes locked: whoever closes the backend says so first, and then takes out what is kept here.
+        // With the lanes locked: a close marks the backend closed first, and then takes this lane out.
         if self.shared.ensure_open().is_ok() {
             idle.push(lane);
         }
@@ -171,7 +171,7 @@ struct UsedLane<'a, C: Client> {
 impl<C: Client> Drop for UsedLane<'_, C> {
     fn drop(&mut self) {
         if self.lane.is_some() {
-            // So does the news of what was asked for on it.
+            // So does its tracking of keys.
             self.server.shared.news.interrupted();
         }
     }

@@ -103,7 +103,7 @@ impl<C: Client> Servers<C> {
         self.ask(call, &Plainly).await
     }
 
-    /// Runs one script and waits until as many replicas as are `wanted` know what it did, for a `time`.
+    /// Runs one script and waits until as many replicas as are `wanted` have acknowledged it, for a `time`.
     pub(crate) async fn call_and_wait(
         &self,
         call: &Call,
@@ -200,7 +200,7 @@ impl<C: Client> fmt::Debug for Servers<C> {
     }
 }
 
-/// A reply, and how many replicas know what was done.
+/// A reply, and the number of replicas that acknowledged the write.
 pub(crate) struct Acknowledged {
     pub(crate) received: Received,
     pub(crate) replicas: Result<u32, Error>,

@@ -1,4 +1,4 @@
-//! What all connections of a backend have in common.
+//! State that all connections of a backend share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::client::{Access, Client, Protocol};
 use crate::watch::News;
 
-/// What all connections of a backend have in common.
+/// State that all connections of a backend share.
 pub(crate) struct Shared<C> {
     pub(crate) client: C,
     pub(crate) timeout: Duration,
@@ -21,7 +21,7 @@ pub(crate) struct Shared<C> {
     push: AtomicBool,
     /// Whether servers can be told of which requests they need tell no changes.
     forgoes_news: AtomicBool,
-    /// Whether we hear of what is offered to those who wait.
+    /// Whether this client receives offers to its waiters.
     hears_offers: AtomicBool,
     /// Where we do.
     channel: String,
@@ -86,17 +86,17 @@ impl<C: Client> Shared<C> {
         }
     }
 
-    /// From now on, connections listen to what is offered to those who wait.
+    /// From now on, connections subscribe to offers to this client's waiters.
     pub(crate) fn hear_offers(&self) {
         self.hears_offers.store(true, Ordering::Relaxed);
     }
 
-    /// A server does not let us listen to what is offered.
+    /// A server refused the subscription to offers.
     pub(crate) fn stop_offers(&self) {
         self.hears_offers.store(false, Ordering::Relaxed);
     }
 
-    /// Where we hear of what is offered to those who wait, if we do, as far as is known.
+    /// The channel of offers to this client's waiters, if it is subscribed, as far as is known.
     pub(crate) fn channel(&self) -> Option<&str> {
         let hears = self.hears_offers.load(Ordering::Relaxed) && self.has_push();
         hears.then_some(&*self.channel)
@@ -137,7 +137,7 @@ impl<C: Client> Shared<C> {
         }
     }
 
-    /// Of a connection that took too long to make, or to come by.
+    /// The error of a connection that took too long to make, or to come by.
     pub(crate) fn no_connection(&self) -> Error {
         let message = format!("no connection within {:?}", self.timeout);
         Error::new(ErrorKind::Unavailable, message)

@@ -15,7 +15,7 @@ pub(crate) fn of_parts(parts: [&str; 2]) -> u16 {
     parts.iter().fold(0, |crc, part| crc16(crc, part.as_bytes())) % SLOTS
 }
 
-/// What is between the first `{` and the first `}` after it, unless that is nothing.
+/// The text between the first `{` and the first `}` after it, unless it is empty.
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     let start = key.iter().position(|&byte| byte == b'{')? + 1;
     let len = key[start..].iter().position(|&byte| byte == b'}')?;
@@ -39,7 +39,7 @@ static TAGS: LazyLock<Vec<[u8; 4]>> = LazyLock::new(|| {
     tags
 });
 
-/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero, or from that of what comes before.
+/// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero, or from the checksum of the bytes before.
 fn crc16(before: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(before, |crc, &byte| {
         let index = usize::from((crc >> 8) ^ u16::from(byte));

@@ -1,11 +1,11 @@
 //! The servers' news: client-side caching's invalidation messages.
 //!
-//! Every script reads last what those who wait or hold want to hear of: the lock's key, or for what has
-//! no such key one that is made for news. So the server remembers that this connection knows that key,
-//! and tells it once when anybody else changes or deletes it, or when it expires. A refused attempt and
-//! a renewal arm their own wake-up in the same round trip, and nothing is left behind per key.
+//! Every script ends with a read of the key whose changes its caller wants to hear of: the lock's key or, if a change of that key would
+//! not do, a key made for news. So the server remembers that this connection knows that key, and tells it once when another client
+//! changes or deletes it, or when it expires. A refused attempt and a renewal arm their own wake-up in the same round trip, and nothing
+//! is left behind per key.
 //!
-//! That takes the server time, so the script that acquires many locks forgoes it: the first renewal of each lock asks for its news.
+//! Tracking takes the server time, so the script that acquires many locks leaves it out: the first renewal of each lock enables it.
 //!
 //! A claim in a queue has a key for its own news, which the script that calls it up deletes. A release that keeps a mutex for the first in
 //! the queue says so on the channel of that client's backend: so it learns whether any connection listens.
@@ -15,7 +15,7 @@ use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
 
 use crate::layout::{Concerns, Layout};
 
-/// Passes on what servers tell to those who watch.
+/// Passes the servers' news on to watches.
 #[derive(Debug)]
 pub(crate) struct News {
     layout: Layout,
@@ -33,12 +33,12 @@ impl News {
         self.waiters.watch_claim(claim)
     }
 
-    /// For one who waits, or observes.
+    /// For a waiter or an observer.
     pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
         self.waiters.watch(key)
     }
 
-    /// For one who holds.
+    /// For a holder.
     pub(crate) fn watch_lease(&self, key: &LockKey) -> KeyWatch {
         self.holders.watch(key)
     }
@@ -57,7 +57,7 @@ impl News {
         }
     }
 
-    /// A channel that nobody else has.
+    /// A channel of this backend alone.
     pub(crate) fn channel(&self) -> String {
         self.layout.channel()
     }

@@ -121,7 +121,7 @@ impl Words {
     }
 
     pub(crate) fn push_number(&mut self, number: impl fmt::Display) {
-        write!(self.text, "{number}").expect("a string takes whatever is written");
+        write!(self.text, "{number}").expect("writing to a string succeeds");
         self.push("");
     }
 

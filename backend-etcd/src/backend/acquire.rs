@@ -19,7 +19,8 @@ use crate::layout::{Range, tag};
 use crate::queue::{Queue, Verdict};
 use crate::session::Use;
 
-/// How often an attempt may lose against others who change the queue at the same time. Each time one of them has got on.
+/// How often an attempt may lose against others that change the queue at the same time. Each time one of them has got
+/// on.
 const MAX_TRIES: usize = 64;
 
 /// When to try again after that.
@@ -94,7 +95,8 @@ impl EtcdBackend {
         Asked { claim, tag: tag(claim.lease()), range, entry, first, is_new }
     }
 
-    /// Sets `place` once it stands in line, whatever becomes of the attempt then: how long the place is kept.
+    /// Sets `place`, the time for which the store keeps the place, once the claim stands in line, at any outcome of the
+    /// attempt.
     async fn attempt(
         &self,
         asked: &[Asked<'_>],
@@ -109,7 +111,7 @@ impl EtcdBackend {
         attempt
     }
 
-    /// Hangs on `hooks` what is granted, and nothing if it is not.
+    /// Attaches a granted lease to `hooks`; a refused claim is attached to none.
     async fn attempt_with(
         &self,
         hooks: &mut [Option<Hook>],

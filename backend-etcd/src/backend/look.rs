@@ -1,4 +1,4 @@
-//! What the store knows about locks: who holds and queues, and for how long.
+//! Reads the store's knowledge of locks: holders, waiters, and the time that is left of their leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const ENTRIES_PER_PAGE: i64 = 512;
 /// How many waiters an inspection lists: more than fit on a screen, and a short reply.
 const LISTED: usize = 128;
 
-/// Of how many leases an attempt that is refused asks how long they last. It is a hint, and a semaphore may have many holders.
+/// The number of leases whose remaining time a refused attempt asks for. It is a hint, and a semaphore may have many holders.
 const LEASES_OF_A_HINT: usize = 16;
 
 impl Range {
@@ -33,13 +33,13 @@ impl Range {
         TxnOp::get(self.start.as_str(), Some(GetOptions::new().with_range(self.end.as_str())))
     }
 
-    /// That there is nobody.
+    /// The condition that the range is empty.
     pub(super) fn is_empty(&self) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Equal, 0)
             .with_range(self.end.as_str())
     }
 
-    /// That all have come since the one who came at `created`, which may be among them.
+    /// The condition that no entry is older than the one created at `created`, which may be among them.
     pub(super) fn has_come_since(&self, created: i64) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Greater, created - 1)
             .with_range(self.end.as_str())
@@ -50,13 +50,13 @@ impl Range {
         Compare::value(self.start.as_str(), CompareOp::Greater, value).with_range(self.end.as_str())
     }
 
-    /// That nobody has come since `revision`.
-    pub(super) fn has_nobody_new_since(&self, revision: i64) -> Compare {
+    /// The condition that no entry was created after `revision`.
+    pub(super) fn has_no_arrival_since(&self, revision: i64) -> Compare {
         Compare::create_revision(self.start.as_str(), CompareOp::Less, revision + 1)
             .with_range(self.end.as_str())
     }
 
-    /// That nobody has come or changed since `revision`. Some may have gone.
+    /// The condition that no entry was created or changed after `revision`. Some may have gone.
     pub(super) fn is_as_at(&self, revision: i64) -> Compare {
         Compare::mod_revision(self.start.as_str(), CompareOp::Less, revision + 1)
             .with_range(self.end.as_str())
@@ -64,7 +64,7 @@ impl Range {
 }
 
 impl EtcdBackend {
-    /// All who hold and queue for these locks, at one revision.
+    /// All holders and waiters of these locks, at one revision.
     pub(super) async fn look(&self, ranges: &[&Range]) -> Result<Vec<Queue>, Failure> {
         let reads: Vec<TxnOp> = ranges.iter().map(|range| range.get()).collect();
         queues(ranges, &self.read(reads).await?)
@@ -76,7 +76,7 @@ impl EtcdBackend {
         self.connection.txn(txn).await
     }
 
-    /// What is left of these leases of etcd's; those that are not known are missing.
+    /// The remaining time of these etcd leases; unknown ones are missing.
     pub(super) async fn left(
         &self,
         leases: impl IntoIterator<Item = i64>,
@@ -93,7 +93,7 @@ impl EtcdBackend {
         Ok(known)
     }
 
-    /// What is known about who is in the way of a claim. If that cannot be found out, nothing.
+    /// The contention that a claim meets, as far as it can be found out.
     pub(super) async fn contention(&self, queue: &Queue, claim: &Claim, tag: &str) -> Contention {
         let leases =
             queue.holders().chain(queue.places_in_the_way(claim, tag)).map(|entry| entry.lease);
@@ -111,7 +111,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Who holds `key`.
+    /// The holders of `key`.
     pub(super) async fn describe(&self, key: &LockKey) -> Result<Inspection, Failure> {
         let queue = self.queue(key).await?;
         let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
@@ -166,7 +166,7 @@ impl EtcdBackend {
         Ok(found.and_then(|key| String::from_utf8(key).ok()))
     }
 
-    /// All who hold and queue for `key`.
+    /// All holders and waiters of `key`.
     pub(super) async fn queue(&self, key: &LockKey) -> Result<Queue, Failure> {
         let queues = self.look(&[&self.layout.range(key)]).await?;
         Ok(queues.into_iter().next().expect("one queue for one range"))

@@ -43,7 +43,7 @@ impl<'a> Position<'a> {
             ],
             // Each holder that was there counts, also after it has left.
             Self::Seen(queue, None) if queue.is_held_in_units() => {
-                vec![range.has_nobody_new_since(queue.revision)]
+                vec![range.has_no_arrival_since(queue.revision)]
             }
             // That includes that it has no entry still.
             Self::Seen(queue, None) => vec![range.is_as_at(queue.revision)],

@@ -90,7 +90,7 @@ impl EtcdBackend {
         Ok(true)
     }
 
-    /// Deletes the entry of a lease if it lies there, and tells what it was.
+    /// Deletes the entry of a lease if it lies there, and returns the state that it had.
     async fn delete_at(&self, entry: &str, lease: &Lease) -> Result<Option<State>, Failure> {
         let (is_held, is_queued) = (entry::is_held(entry, lease), entry::is_queued(entry, lease));
         let delete = TxnOp::delete(entry, Some(DeleteOptions::new().with_prev_key()));
@@ -144,7 +144,7 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends all who hold `key`.
+    /// Ends all holders' leases of `key`.
     pub(super) async fn end_all(&self, key: &LockKey) -> Result<ForcedRelease, Failure> {
         let mut forced = ForcedRelease::new();
         match self.end_each(key, &mut forced).await {
@@ -156,12 +156,12 @@ impl EtcdBackend {
         }
     }
 
-    /// Ends all who hold `key`, so many at a time, and notes who they were.
+    /// Ends all holders' leases of `key`, so many at a time, and notes the holders.
     async fn end_each(&self, key: &LockKey, forced: &mut ForcedRelease) -> Result<(), Failure> {
         let (mut failures, mut asked_at) = (0, None);
         while failures < MAX_TRIES {
             let queue = self.queue(key).await?;
-            // Those who come in meanwhile have newer tokens, and are left alone.
+            // Holders that come in meanwhile have newer tokens, and are left alone.
             let asked_at = *asked_at.get_or_insert(queue.revision);
             let holders: Vec<&Entry> =
                 queue.holders().filter(|holder| holder.created <= asked_at).collect();
@@ -193,9 +193,10 @@ impl EtcdBackend {
         Err(too_busy())
     }
 
-    /// Asks all who hold `key` to finish early.
+    /// Asks all holders of `key` to finish early.
     ///
-    /// The request lies beside the lock until it ends by its TTL, or is cleared by whoever finds the lock free.
+    /// The request lies beside the lock until it ends by its TTL, or until a client that finds the lock free
+    /// clears it.
     pub(super) async fn ask_back(&self, key: &LockKey) -> Result<Revocation, Failure> {
         let (range, revocation) = (self.layout.range(key), self.layout.revocation(key));
         for _ in 0..MAX_TRIES {
@@ -212,7 +213,7 @@ impl EtcdBackend {
             let (lease, _) = session::grant(&self.connection, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
             let request = TxnOp::put(revocation.as_str(), "", Some(options));
-            // Those whose entries are touched hear of it now, the others with their next renewal.
+            // Holders whose entries are touched hear of it now, the others with their next renewal.
             let touch = |holder: &Entry| {
                 let same = PutOptions::new().with_ignore_value().with_ignore_lease();
                 TxnOp::put(holder.key.as_slice(), "", Some(same))
@@ -238,7 +239,7 @@ impl EtcdBackend {
     }
 }
 
-/// What a transaction, or the one within it, has deleted.
+/// The deletion in the reply of a transaction, or of the one within it.
 fn deleted(reply: &TxnResponse) -> Option<DeleteResponse> {
     match reply.op_responses().into_iter().next()? {
         TxnOpResponse::Delete(deleted) => Some(deleted),
@@ -253,7 +254,7 @@ fn replaced(reply: &TxnResponse) -> Option<i64> {
     put.prev_key().map(KeyValue::lease).filter(|lease| *lease != 0)
 }
 
-/// A release under way. What could not be deleted must not be kept alive with others.
+/// A release under way. If it fails, other leases must not keep its entry alive.
 struct Releasing<'a> {
     backend: &'a EtcdBackend,
     lease: &'a Lease,

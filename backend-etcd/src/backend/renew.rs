@@ -1,4 +1,4 @@
-//! Renewing what is held.
+//! Renews held leases.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,14 +23,14 @@ const LOOKED_AT_TOGETHER: usize = 64;
 /// How often others may change an entry of ours under our hands.
 const MAX_TRIES: usize = 4;
 
-/// What the store has of a lease.
+/// The store's record of a lease.
 struct Found {
     entry: Option<Entry>,
     asked_back: bool,
 }
 
 impl EtcdBackend {
-    /// Renews what those leases hang on, and then makes sure that they are still there.
+    /// Renews the etcd leases that these leases are attached to, and then makes sure that they are still there.
     pub(super) async fn renew_leases(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let now = self.clock.now();
         self.doubt_strays(now);
@@ -96,7 +96,7 @@ impl EtcdBackend {
     async fn find(&self, leases: &[Lease]) -> Result<Vec<Found>, Failure> {
         let mut reads = Vec::with_capacity(2 * leases.len());
         for lease in leases {
-            let entry = self.locate(lease).await?.unwrap_or_else(|| self.layout.nobody());
+            let entry = self.locate(lease).await?.unwrap_or_else(|| self.layout.unused());
             reads.push(TxnOp::get(entry, None));
             reads.push(TxnOp::get(self.layout.revocation(lease.key()), None));
         }
@@ -168,7 +168,7 @@ impl EtcdBackend {
     }
 }
 
-/// What failed for several, for one of them.
+/// An error of several leases, for one of them.
 fn repeated(error: &Error, lease: &Lease) -> Error {
     context(Failure::Final(error.repeated()), Operation::Renew, lease.key())
 }

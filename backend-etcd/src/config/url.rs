@@ -10,7 +10,7 @@ use super::{EtcdConfig, invalid};
 
 const DEFAULT_PORT: u16 = 2379;
 
-/// Reads a URL and what its parameters say.
+/// Reads a URL and its parameters.
 ///
 /// URLs have one host, so each host of ours is read as a URL of its own.
 pub(super) fn read(url: &str) -> Result<EtcdConfig, Error> {
@@ -68,7 +68,7 @@ fn endpoint(host: &str, secure: bool) -> Result<String, Error> {
 
 /// A part of the URL without its percent signs.
 fn decode(text: &str) -> Result<String, Error> {
-    // What the reader of forms takes for a blank is a plus sign here.
+    // The parser of forms takes a plus sign for a blank, and here it is a plus sign.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::{Asking, Events, Order, Told, Watch, locked};
 use crate::connection::Connection;
 
-/// Between two tries to begin a stream, at first and at most: meanwhile, those who wait poll.
+/// The pause between two tries to begin a stream, at first and at most: meanwhile, waiters poll.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// tens of thousands within a second.
 const BEGUN_TOGETHER: usize = 64;
 
-/// Keeps watch until nobody can give orders any more.
+/// Keeps watch until the last sender of orders has gone.
 pub(super) async fn run(
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
@@ -28,7 +28,7 @@ pub(super) async fn run(
     asking: Arc<Mutex<Asking>>,
 ) {
     let moves = connection.moves();
-    // What an earlier task, whose runtime has ended, was to begin.
+    // Entries that an earlier task, whose runtime has ended, was to watch later.
     let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
     let tower = Lookout {
         connection,
@@ -49,25 +49,25 @@ struct Lookout {
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
     told: Told,
-    /// What is asked for.
+    /// The present watches.
     watches: HashMap<i64, Watch>,
-    /// What will be.
+    /// The watches to come.
     asking: Arc<Mutex<Asking>>,
     wakes_at: Option<Instant>,
     moves: tokio::sync::watch::Receiver<usize>,
     /// Whose turn it was to answer when the stream was begun.
     turn: usize,
-    /// Those that are asked for, and that the server is not yet on this stream.
+    /// Watches that the server does not yet have on this stream.
     to_begin: VecDeque<i64>,
     /// How many the server was asked for without having answered yet.
     unanswered: usize,
 }
 
-/// What the server said.
+/// The meaning of a message from the server.
 enum Heard {
-    /// Something, or nothing, of interest to those who watch.
+    /// Events, of interest to a watch or not.
     News,
-    /// What a watch would tell of is compacted. The server has given it up, but not its id on this stream: so it begins anew
+    /// The events of a watch are compacted. The server has given the watch up, but not its id on this stream: so it begins anew
     /// on another.
     Compacted,
     /// A watch was not begun. Most likely the token with which the stream was opened has expired.
@@ -80,7 +80,7 @@ enum Left {
     Broken,
     /// Nothing is asked for.
     Idle,
-    /// Nobody can give orders any more.
+    /// The last sender of orders has gone.
     Over,
 }
 
@@ -132,8 +132,8 @@ impl Lookout {
         }
     }
 
-    /// Begins a stream with the first of what is asked for. The rest follows while it is read: the server stops to listen to one who
-    /// does not.
+    /// Begins a stream with the first watch. The rest follows while the stream is read: the server stops listening to a client that
+    /// does not read.
     async fn open(&mut self) -> Option<WatchStream> {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
@@ -196,12 +196,12 @@ impl Lookout {
         }
     }
 
-    /// Asks the server for what it has not been asked for, as far as it keeps up.
+    /// Sends watches that the server does not have yet, as fast as it keeps up.
     async fn begin_some(&mut self, stream: &mut WatchStream) -> Result<(), etcd_client::Error> {
         while self.unanswered < BEGUN_TOGETHER
             && let Some(id) = self.to_begin.pop_front()
         {
-            // Unless nobody wants it any more.
+            // Unless its receiver has gone.
             if let Some(watch) = self.watches.get(&id) {
                 stream.watch(watch.target.key.clone(), Some(options(id, watch))).await?;
                 self.unanswered += 1;
@@ -210,7 +210,7 @@ impl Lookout {
         Ok(())
     }
 
-    /// Passes on what the server says.
+    /// Passes on a message from the server.
     fn hear(&mut self, message: &WatchResponse) -> Heard {
         let id = message.watch_id();
         let compacted = message.compact_revision();
@@ -233,7 +233,7 @@ impl Lookout {
                 self.told.tell(&watch.tell);
                 tracing::debug!(
                     reason = message.cancel_reason(),
-                    "the server does not watch: those who wait poll"
+                    "the server does not watch: waiters poll"
                 );
             }
             return Heard::News;
@@ -287,7 +287,7 @@ impl Drop for Lookout {
     }
 }
 
-/// A change of what is watched, to be told to the server.
+/// A change of the watches, to be sent to the server.
 enum Change {
     Begin(i64),
     End(i64),

@@ -57,7 +57,7 @@ async fn grants_nothing_without_renewal_either_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn releases_what_was_granted_without_a_reply() {
+async fn releases_a_grant_without_a_reply() {
     let etcd = with_little_space().await;
     let store = store(&etcd).await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;

@@ -56,7 +56,7 @@ async fn that_hangs_is_missed_once_and_waited_for_once() {
 }
 
 #[tokio::test]
-async fn that_is_killed_is_not_missed_by_those_who_wait() {
+async fn that_is_killed_is_not_missed_by_waiters() {
     let (mut etcd, client) = beside_the_leader().await;
 
     etcd.kill_member(0);
@@ -67,7 +67,7 @@ async fn that_is_killed_is_not_missed_by_those_who_wait() {
 }
 
 #[tokio::test]
-async fn that_hangs_is_not_missed_by_those_who_wait() {
+async fn that_hangs_is_not_missed_by_waiters() {
     let (etcd, client) = beside_the_leader().await;
 
     etcd.pause_member(0);
@@ -89,7 +89,7 @@ async fn that_hangs_keeps_no_waiter_from_being_served() {
     etcd.pause_member(0);
     let_go(guard).await;
 
-    // It polls within a second, and then it takes another second to find that nobody answers.
+    // It polls within a second, and then it takes another second to find that the member does not answer.
     let granted = timeout(Duration::from_secs(5), waits).await;
     let_go(granted.expect("it is its turn").unwrap()).await;
 }
@@ -161,7 +161,7 @@ async fn that_cannot_be_used_is_left_for_those_that_can() {
 }
 
 #[tokio::test]
-async fn that_hangs_while_it_is_connected_to_is_left_by_those_who_give_up() {
+async fn that_hangs_while_it_is_connected_to_is_left_by_cancelled_callers() {
     let etcd = Etcd::start().await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     proxy.set_weather(Weather::BlackHole);

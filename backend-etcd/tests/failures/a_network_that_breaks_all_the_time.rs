@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What befalls each client in turn, and for how many milliseconds.
+/// The weather of each client in turn, and its duration in milliseconds.
 const STORMS: [(Weather, u64); 8] = [
     (Weather::Reset, 10),
     (Weather::Fair, 60),
@@ -15,7 +15,7 @@ const STORMS: [(Weather, u64); 8] = [
 ];
 
 #[tokio::test]
-async fn lets_nobody_in_beside_another_and_leaves_nothing() {
+async fn lets_in_one_holder_at_a_time_and_leaves_nothing() {
     const CLIENTS: usize = 4;
     const STORMY: Duration = Duration::from_secs(4);
     let etcd = Etcd::start().await;

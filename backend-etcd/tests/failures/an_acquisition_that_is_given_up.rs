@@ -1,4 +1,4 @@
-//! Who gives up an acquisition whose outcome nobody knows.
+//! Callers that give up an acquisition with an unknown outcome.
 
 use super::*;
 
@@ -51,7 +51,7 @@ async fn is_cleaned_up_in_the_background() {
     let client = client(&url, LONG).await;
     lock(&client, "warm-up").await.release().await.unwrap();
 
-    // It arrives, and nobody learns of it.
+    // The request arrives, and its reply does not.
     slow.set_weather(Weather::HoldReplies);
     let acquiring = waiting(&client, "job");
     until_there_are(&store, "job", 1).await;
@@ -72,7 +72,7 @@ async fn goes_on_until(acquiring: &mut Pin<&mut impl Future>, condition: impl Fu
 }
 
 #[tokio::test]
-async fn knows_that_it_has_left_a_place_though_what_followed_was_not_applied() {
+async fn knows_that_it_has_left_a_place_though_its_next_request_was_not_applied() {
     const DELAY: Duration = Duration::from_millis(100);
     let etcd = Etcd::start().await;
     let mut store = store(&etcd).await;

@@ -1,18 +1,18 @@
-//! What operators do to leases, keys and history.
+//! Changes that operators make to leases, keys and history.
 
 use leasehold_core::backend::Operation;
 use leasehold_core::fault::{FaultBackend, News};
 
 use super::*;
 
-/// A cluster, one who holds a lock for long enough to be told what happens to it, and one who waits for it.
+/// A cluster, a holder that has held for long enough to hear of changes, and a waiter.
 async fn one_holds_and_one_waits() -> (Etcd, Client, LockGuard, JoinHandle<LockGuard>) {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
     let waits = waiting(&client(&etcd.url(), LONG).await, "job");
     until_there_are(&store, "job", 2).await;
-    // Who holds for less is not told.
+    // A holder of less than a moment is not told.
     sleep(Duration::from_millis(100)).await;
     (etcd, store, guard, waits)
 }
@@ -164,7 +164,7 @@ async fn that_compacts_keeps_no_holder_from_being_told() {
     let store = store(&etcd).await;
     let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
 
-    // What it holds is watched from its grant on, and not at once.
+    // The lease is watched a moment after its grant, and not at once.
     let entry = entries(&store, "job").await.remove(0);
     for _ in 0..2 {
         let put = store.kv_client().put("x", "y", None).await.unwrap();

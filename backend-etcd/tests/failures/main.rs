@@ -1,4 +1,4 @@
-//! Members that are down, hung or full, leaders that change, and what operators do to leases and keys.
+//! Members that are down, hung or full, leaders that change, and changes that operators make to leases and keys.
 
 mod a_full_server;
 mod a_leader;
@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// How late things may happen on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// How long it may take to be told. Whoever is not told finds out much later.
+/// The limit for news. Without news, a client finds out much later.
 const SOON: Duration = Duration::from_secs(5);
 
 async fn client(url: &str, ttl: Duration) -> LockClient<EtcdBackend> {
@@ -86,7 +86,7 @@ async fn store(etcd: &Etcd) -> Client {
     Client::connect(etcd.endpoints(), None).await.unwrap()
 }
 
-/// All who hold and queue for a lock, in the order in which they came.
+/// All holders of a lock and its waiters, in the order of their arrival.
 async fn entries(store: &Client, name: &str) -> Vec<KeyValue> {
     let range = GetOptions::new().with_prefix();
     let found = store.kv_client().get(format!("lock/{name}/"), Some(range)).await;
@@ -102,23 +102,23 @@ async fn until_there_are(store: &Client, name: &str, number: usize) {
     .await;
 }
 
-/// What a lock protects: nothing here is safe without it.
+/// The data that a lock protects: it is not safe without the lock.
 #[derive(Default)]
 struct Protected {
-    somebody_is_inside: AtomicBool,
+    is_occupied: AtomicBool,
     count: AtomicUsize,
     tokens: Mutex<Vec<u64>>,
 }
 
 impl Protected {
     async fn increment(&self, guard: &LockGuard) {
-        assert!(!self.somebody_is_inside.swap(true, Ordering::SeqCst), "two are inside");
+        assert!(!self.is_occupied.swap(true, Ordering::SeqCst), "two are inside");
         let count = self.count.load(Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.count.store(count + 1, Ordering::SeqCst);
         self.tokens.lock().unwrap().push(guard.token().number());
         assert!(guard.is_held());
-        self.somebody_is_inside.store(false, Ordering::SeqCst);
+        self.is_occupied.store(false, Ordering::SeqCst);
     }
 
     fn count(&self) -> usize {

@@ -38,7 +38,7 @@ async fn that_swallows_the_news_of_a_release_lets_no_waiter_sleep() {
     let store = store(&etcd).await;
     let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
     let (proxy, waiter) = behind(&etcd).await;
-    // It polls, and finds that nobody answers: nobody tells.
+    // It polls, and finds that the member does not answer: no news comes.
     let mutex = waiter.mutex("job").unwrap();
     let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
     until_there_are(&store, "job", 2).await;
@@ -52,7 +52,7 @@ async fn that_swallows_the_news_of_a_release_lets_no_waiter_sleep() {
     granted.expect("it looks again").unwrap().release().await.unwrap();
 }
 
-/// Acquires through `weather`, which takes the reply or the request away and then resets what is open.
+/// Acquires through `weather`, which takes the reply or the request away and then resets open connections.
 async fn is_granted_once_through(weather: Weather) {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;

@@ -29,7 +29,7 @@ async fn the_others_move_to_another_lease_and_the_old_one_ends() {
         assert_ne!(after.lease(), before.lease());
         assert_eq!(after.create_revision(), before.create_revision());
         let (stalls, start) = (Stalls::watch(), Instant::now());
-        until("the old lease ends, and what hangs on it", async || {
+        until("the old lease ends, and its keys", async || {
             assert_eq!(backend.renew(&moves).await.unwrap(), Renewal::Renewed);
             !leases(&store).await.contains(&before.lease())
         })

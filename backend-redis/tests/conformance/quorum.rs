@@ -16,7 +16,7 @@ use leasehold_testbed::patiently;
 
 use crate::family::{self, Driven, Servers as _};
 
-/// A clock that gives members on a busy machine thirty times as long to answer. Those that are killed refuse at once.
+/// A clock that gives members on a busy machine thirty times as long to answer. Killed members refuse at once.
 #[derive(Clone, Copy, Debug)]
 struct Slow(tokio::time::Instant);
 

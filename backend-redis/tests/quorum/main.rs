@@ -1,4 +1,4 @@
-//! A quorum of five real servers: what only real servers can show.
+//! A quorum of five real servers: tests that only real servers allow.
 
 mod redlock;
 mod restarts;

@@ -51,7 +51,7 @@ impl LeaseId {
     /// Adds [`secret`](Self::secret) to `text`.
     pub fn write_secret(&self, text: &mut String) {
         text.push_str(self.random.simple().encode_lower(&mut Uuid::encode_buffer()));
-        write!(text, "-{:x}", self.count).expect("a string takes whatever is written");
+        write!(text, "-{:x}", self.count).expect("writing to a string succeeds");
     }
 
     /// Reads the text of [`secret`](Self::secret); `None` if the text is no id.
@@ -103,7 +103,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Reads what `Display` writes.
+/// Reads the text that `Display` writes.
 impl FromStr for Fingerprint {
     type Err = ParseIntError;
 
@@ -115,7 +115,7 @@ impl FromStr for Fingerprint {
 /// Whether the holder of a lease goes on renewing it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
-    /// It ends after its TTL by the store's own clock, whatever its holder does, unless it is renewed.
+    /// The lease ends after its TTL by the store's own clock unless it is renewed, even if its holder lives on.
     Fixed,
     /// Its holder renews it for as long as it wants it, like all leases of this tenure and TTL of the same client, and
     /// releases it then.
@@ -125,7 +125,7 @@ pub enum Tenure {
     Kept,
 }
 
-/// One grant as a backend needs it to renew or release: the key, the id, and what was stored with it.
+/// One grant, in the form in which a backend renews or releases it: the key, the id, and the stored fields.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     key: LockKey,

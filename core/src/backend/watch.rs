@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_whoever_polled_last_for_each_watch_that_is_left() {
+    fn a_change_wakes_the_last_poller_of_each_watch() {
         let watches = KeyWatches::default();
         let mut all: Vec<KeyWatch> = (0..4).map(|_| watches.watch(&key())).collect();
         let wakers: Vec<Arc<Woken>> = (0..5).map(|_| Arc::default()).collect();
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_for_keys_that_nobody_watches() {
+    fn nothing_is_kept_for_unwatched_keys() {
         let watches = KeyWatches::default();
         let (first, second) = (watches.watch(&key()), watches.watch(&key()));
 

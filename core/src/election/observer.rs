@@ -42,7 +42,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// assert!(observer.next().await?.is_none());
 ///
 /// let term = election.campaign("10.0.0.1:7000").await?;
-/// let leader = observer.next().await?.expect("somebody leads");
+/// let leader = observer.next().await?.expect("the candidate leads");
 /// assert_eq!(leader.value(), &term.value());
 /// # Ok::<(), leasehold_core::Error>(())
 /// # })?;

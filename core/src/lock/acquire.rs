@@ -40,7 +40,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// How much later than its holder's TTL a key is looked at: stores expire keys to the millisecond.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
-/// What an acquisition came to.
+/// The outcome of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
     /// The leases are ours, in the order of the claims.
@@ -66,7 +66,7 @@ pub(crate) struct Owed {
 ///
 /// # Cancel safety
 ///
-/// Safe to drop at any point: what the store may have granted is released by the reaper.
+/// Safe to drop at any point: the reaper releases leases that the store may have granted.
 pub(crate) async fn acquire(
     upkeep: &Upkeep,
     claims: &[Claim],
@@ -131,7 +131,7 @@ struct Acquisition<'a> {
     tries: &'a mut Tries,
     /// By when the place in the store's queue is to be asked for again.
     place_due: Instant,
-    /// Those between attempts that failed: whatever the caller's own, an outage may be over soon.
+    /// Pauses after attempts that failed, at a pace of their own, since an outage may be over soon.
     outage_pauses: Pauses,
     /// Where the attempts so far would lie, had they been evenly spaced.
     spaced: Instant,
@@ -143,7 +143,7 @@ struct Acquisition<'a> {
     answered_at: Instant,
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 enum Attempted {
     Granted(Vec<Owed>),
     Refused(Refusal),
@@ -306,8 +306,8 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Waits for news, a pause, the end of what is in the way, or until the place in the queue is to be
-    /// asked for again; `false` if there is no time or no attempt left.
+    /// Waits for news, a pause, the end of the obstacle, or the time at which the place in the queue
+    /// must be asked for again; `false` if no time or no attempt is left.
     async fn wait_to_look_again(&mut self, refusal: &Result<Refusal, Error>) -> bool {
         let now = self.clock.now();
         let outage_ends = match refusal {

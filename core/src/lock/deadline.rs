@@ -27,11 +27,11 @@ const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 /// A server that breaks off whenever it is asked, and is there again at once, is news as well.
 const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// What clocks may differ by takes more than half of a shorter TTL.
+/// The drift allowance takes more than half of a shorter TTL.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
 
-/// What clocks may differ by over a TTL: 1 % of it, in whole milliseconds, and 2 ms for stores that
-/// expire keys to the millisecond.
+/// The allowance for the drift of clocks over a TTL: 1 % of it, in whole milliseconds, and 2 ms for
+/// stores that expire keys to the millisecond.
 pub(crate) fn drift(ttl: Duration) -> Duration {
     const MS: u32 = 1_000_000;
 

@@ -30,9 +30,9 @@ use crate::token::FencingToken;
 /// The lease ends by [`release`](Self::release), by dropping the guard, or by being lost. A lost
 /// lease is never taken up again: [`is_held`](Self::is_held) stays false.
 ///
-/// A guard keeps well-behaved processes out of each other's way. What keeps data right when one is
-/// not (it was paused and does not know yet that its lease has ended) is the [token](Self::token),
-/// checked by the resource.
+/// A guard keeps well-behaved processes out of each other's way. A process that was paused may not
+/// know yet that its lease has ended; the [token](Self::token), checked by the resource, keeps data
+/// right then.
 ///
 /// All that a guard tells is known here, without I/O:
 ///
@@ -78,13 +78,13 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Creates the guard of one who holds the lease in its present `term`.
+    /// Creates the guard of a holder of the lease in its present `term`.
     pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
         let token = hold.token(term);
         Self { hold, upkeep, term, token, gone: false }
     }
 
-    /// What it guards, and since when.
+    /// The lease that it guards, and the term since which it does.
     pub(crate) fn held(&self) -> (&Arc<Hold>, Term) {
         (&self.hold, self.term)
     }
@@ -99,7 +99,7 @@ impl LockGuard {
         self.hold.lease()
     }
 
-    /// The fencing token, to be sent along with every write to what the lock protects.
+    /// The fencing token, to be sent along with every write to the protected resource.
     ///
     /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
     pub fn token(&self) -> &FencingToken {
@@ -126,12 +126,12 @@ impl LockGuard {
         if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
-    /// How the lease stands, from what is known here and without I/O.
+    /// The state of the lease, by local knowledge and without I/O.
     pub fn state(&self) -> LeaseState {
         self.hold.state(self.upkeep.now())
     }
 
-    /// Whether the lease is in force, from what is known here and without I/O.
+    /// Whether the lease is in force, by local knowledge and without I/O.
     ///
     /// True is a belief that may end while it is being acted on; false is final.
     pub fn is_held(&self) -> bool {
@@ -173,9 +173,9 @@ impl LockGuard {
 
     /// Waits until the lease is lost, and tells why; `None` if the guard is released or dropped instead.
     ///
-    /// It ends at the latest when the deadline has passed, whatever the store, the network or the
-    /// watchdog do, and also if it is polled long after. Where several guards share a lease, it ends with the last of them. It
-    /// does not borrow the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
+    /// The future ends at the latest when the deadline has passed, even if the store, the network and the watchdog hang, and
+    /// also if it is polled long after. Where several guards share a lease, it ends with the last of them. It does not borrow
+    /// the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -294,7 +294,7 @@ impl LockGuard {
         self.amend(|lease| lease.with_ttl(ttl)).await
     }
 
-    /// What the lease says, or will say by its next renewal.
+    /// The description of the lease, or the one that its next renewal will store.
     pub(crate) fn description(&self) -> Option<Description> {
         self.hold.description()
     }
@@ -307,7 +307,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// Safe to drop: what was changed is asked for by the next renewal.
+    /// Safe to drop: the next renewal stores the change.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
         let (mut renewing, lease) = self
@@ -497,10 +497,10 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::LeaseLost`], at once if that is known, if the lease was lost before, so what was done under it may not
-    /// have been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer within five seconds, or by
-    /// the [deadline](Self::deadline) if that is earlier; the release goes on in the background until the TTL has freed the key.
-    /// After any error the guard is gone just the same.
+    /// [`ErrorKind::LeaseLost`], at once if the client knows it, if the lease was lost before, so that the work under it may not have
+    /// been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer within five seconds, or by
+    /// the [deadline](Self::deadline) if that is earlier; the release goes on in the background until the TTL has freed the key. After
+    /// any error the guard is gone just the same.
     ///
     /// # Cancel safety
     ///
@@ -519,7 +519,7 @@ impl LockGuard {
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
 
-    /// Makes the lease a reader's that was a writer's; others who read may come in at once.
+    /// Turns a writer's lease into a reader's; other readers may enter at once.
     pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
         self.reduce_to(Share::READER).await
     }
@@ -545,7 +545,7 @@ impl LockGuard {
         done(output, self.release().await)
     }
 
-    /// Lets the key be open as soon as the lease has ended: what it was taken for has come to nothing.
+    /// Opens the key as soon as the lease has ended, since its caller made no use of it.
     pub(crate) fn waive_min_hold(&self) {
         self.hold.waive_min_hold();
     }
@@ -600,7 +600,7 @@ impl LockGuard {
     }
 }
 
-/// What work that was done under a lock comes to: a release that gets no answer does not take the result away.
+/// The result of work under a lock: a release without an answer does not take the result away.
 pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
     match released {
         Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),

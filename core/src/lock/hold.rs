@@ -57,7 +57,7 @@ pub(crate) struct Hold {
     /// The deadline is never pushed past it.
     max_until: Instant,
     state: Mutex<State>,
-    /// Notified of every change that somebody may wait for.
+    /// Notified of every change that a task may wait for.
     changed: Notify,
     alarm: Arc<Alarm>,
     /// Where the watchdog has filed it; locked only while its schedule is.
@@ -97,7 +97,7 @@ pub(crate) struct Granted {
     pub(crate) ttl: Duration,
     /// The TTL that was asked for before without an answer, if any was.
     pub(crate) unanswered: Option<Duration>,
-    /// Whether the store tells what becomes of it already, and not from its first renewal on.
+    /// Whether the store reports events on the lease already, and not only from its first renewal on.
     pub(crate) has_news: bool,
     /// News of the lease since before the grant.
     pub(crate) watch: KeyWatch,
@@ -106,10 +106,10 @@ pub(crate) struct Granted {
 /// A lease on its way to another holder.
 #[derive(Debug)]
 pub(crate) struct Passed {
-    /// To whom.
+    /// The next holder.
     pub(crate) waiter: Waiter,
     pub(crate) term: Term,
-    /// Who had it.
+    /// The owner before.
     pub(crate) owner: Option<OwnerId>,
     /// For how long.
     pub(crate) held: Duration,
@@ -203,7 +203,7 @@ impl Hold {
         self.kind
     }
 
-    /// Who holds it.
+    /// The owner.
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         lock(&self.state).owner
     }
@@ -231,7 +231,8 @@ impl Hold {
 
     /// When the watchdog is to look at it next; never again if it is over.
     ///
-    /// A deadline that has passed unnoticed is not noticed here: what that lets go of must not be dropped in a lock.
+    /// This does not notice a passed deadline: the values that a lost hold lets go of must not be dropped under a
+    /// lock.
     pub(crate) fn due(&self) -> Option<Due> {
         let state = lock(&self.state);
         if state.is_over() {
@@ -250,7 +251,7 @@ impl Hold {
         self.update(now, |state| state.as_seen())
     }
 
-    /// What is to be ended in the store once nobody wants it any more.
+    /// The lease to end in the store once its last guard has gone.
     pub(crate) fn unwanted(&self) -> Unwanted {
         let state = lock(&self.state);
         let kept = state.ttl + self.options.lock_delay;
@@ -285,7 +286,7 @@ impl Hold {
         self.wanted(&lock(&self.state)).share()
     }
 
-    /// What it says, or will say by its next renewal.
+    /// The description of the lease, or the one that its next renewal will store.
     pub(crate) fn description(&self) -> Option<Description> {
         self.wanted(&lock(&self.state)).description().cloned()
     }
@@ -338,10 +339,10 @@ impl Hold {
         });
     }
 
-    /// Adds a guard of the owner who held it in this term; `false` if none is left to join.
+    /// Adds a guard of the owner of this term; `false` if none is left to join.
     ///
-    /// It must be at least the share that is asked for: who reads cannot write as well, since two who try wait for each
-    /// other.
+    /// The lease must have at least the requested share: a reader cannot become a writer, since two readers that try
+    /// would wait for each other.
     pub(crate) fn enter_again(
         &self,
         term: Term,
@@ -413,7 +414,7 @@ impl Hold {
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
-            let waiter = state.turn.as_mut()?.next_who_takes_over(&self.options)?;
+            let waiter = state.turn.as_mut()?.next_taker(&self.options)?;
             state.term.0 += 1;
             let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
             let owner = mem::replace(&mut state.owner, waiter.owner());
@@ -539,7 +540,7 @@ impl Hold {
         }
     }
 
-    /// What renewals ask for, apart from the TTL.
+    /// The lease that renewals ask for, apart from the TTL.
     fn wanted<'a>(&'a self, state: &'a State) -> &'a Lease {
         state.amended.as_deref().unwrap_or(&self.lease)
     }
@@ -593,8 +594,8 @@ impl Hold {
         self.update_after(None, now, change)
     }
 
-    /// The only way to end the lease or push its deadline: notices first what time alone has ended, and lets go of what a lease that
-    /// is over needs no more. An `error` may be the reason.
+    /// The only way to end the lease or push its deadline. It notices first an end by time alone, and drops the parts that a lease
+    /// which is over no longer needs. An `error` may be the reason.
     fn update_after<R>(
         &self,
         error: Option<&Error>,

@@ -1,4 +1,4 @@
-//! The stages of one `lock()` call, in call order. `engine.rs` calls them; what they call of each other is said there.
+//! The stages of one `lock()` call, in call order. `engine.rs` calls them, and names the calls between them.
 
 pub(crate) mod reentrancy;
 
@@ -36,7 +36,7 @@ pub(crate) struct Wait {
     once: bool,
 }
 
-/// The error of whoever calls, or still waits, when the client is shut down.
+/// The error of calls, new or waiting, when the client is shut down.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was shut down")
 }

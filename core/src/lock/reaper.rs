@@ -1,4 +1,4 @@
-//! Releases what a drop or a cancelled future could not await.
+//! Releases leases that a drop or a cancelled future could not.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -30,7 +30,7 @@ const RELEASE_WAIT: Duration = Duration::from_secs(5);
 /// The pause between two tries of such a release.
 const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
-/// Leases that the store may still have and nobody wants.
+/// Leases that the store may still have and no caller wants.
 ///
 /// Each is tried until the store answers, or its TTL has freed it anyway.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Reaper {
     /// How many releases are owed, or may be: by callers still, or left to the reaper. While one changes hands, it counts on both sides
     /// rather than on none.
     owed: AtomicUsize,
-    /// Whether anybody waits until none is: nobody may begin to owe one any more.
+    /// Whether a shutdown waits until none is owed: no caller may begin to owe one any more.
     is_awaited: AtomicBool,
     settled: Notify,
 }
@@ -70,7 +70,7 @@ const AT_ONCE: Instant = Instant::from_zero(Duration::ZERO);
 #[derive(Debug)]
 struct Left {
     unwanted: Unwanted,
-    /// Whatever happens here, the store frees the key by itself at about that time.
+    /// At about this time the store frees the key in any case.
     free_anyway: Instant,
     pauses: Pauses,
 }
@@ -147,7 +147,7 @@ impl Debt {
         }
     }
 
-    /// The store does not have the lease, or somebody wants it.
+    /// The store does not have the lease, or a caller wants it.
     pub(crate) fn forgive(&mut self) {
         if self.owed {
             self.owed = false;
@@ -155,8 +155,8 @@ impl Debt {
         }
     }
 
-    /// Releases now what is owed, insisting a little, but no longer than until the `deadline` of the lease; what fails is left to
-    /// the reaper.
+    /// Ends the lease now, with a few retries, but no later than the `deadline` of the lease; the reaper takes over a release
+    /// that fails.
     pub(crate) async fn settle(
         mut self,
         backend: &dyn LockBackend,
@@ -238,7 +238,8 @@ impl Reaper {
         self.owed.load(Ordering::SeqCst)
     }
 
-    /// Whether somebody waits until none is owed any more. Whoever owes one and then sees that nobody does, is waited for.
+    /// Whether a shutdown waits until no release is owed. An acquisition counts its release *before* it reads this flag,
+    /// so the shutdown either waits for the release or stops the acquisition.
     pub(crate) fn is_awaited(&self) -> bool {
         self.is_awaited.load(Ordering::SeqCst)
     }
@@ -270,7 +271,7 @@ impl Reaper {
     }
 
     fn note_settled(&self) {
-        // Nearly always nobody waits, and this is done twice for each lock.
+        // Nearly always there is no shutdown, and this runs twice for each lock.
         if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited() {
             self.settled.notify_waiters();
         }

@@ -14,20 +14,21 @@ use crate::lock::hold::{Hold, Term};
 use crate::owner::OwnerId;
 use crate::sync::{Mutex, lock};
 
-/// What each owner holds of each key. It keeps nothing for those who hold nothing.
+/// The holds of each owner on each key. The table has no entry for an owner without holds.
 #[derive(Debug, Default)]
 pub(crate) struct HoldTable {
     slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
 }
 
-/// What one owner holds of one key. Locked for as long as it acquires, so that a second call of the
-/// same owner meanwhile (joined futures) waits for the outcome of the first, not for itself.
+/// The hold of one owner on one key. Locked for as long as the owner acquires, so that a second
+/// call of the same owner meanwhile (joined futures) waits for the outcome of the first, not for
+/// itself.
 type Slot = Arc<AsyncMutex<Entered>>;
 
 /// A lease, and in which of its terms it is the owner's.
 type Entered = (Weak<Hold>, Term);
 
-/// What an owner's call came to.
+/// The outcome of an owner's call.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// It held the key already, and now once more.
@@ -90,12 +91,12 @@ impl HoldTable {
         Ok(Some(Entry::First(entering)))
     }
 
-    /// Forgets a slot in which nobody is, and which nobody is about to enter.
+    /// Forgets a slot that is empty, and that no call is about to enter.
     pub(crate) fn tidy(&self, key: &LockKey, owner: OwnerId) {
         let mut slots = lock(&self.slots);
         let place = (key.clone(), owner);
         let unused = slots.get(&place).is_some_and(|slot| {
-            // Only the table knows it, so nobody can lock it before the table is unlocked.
+            // Only the table knows it, so no call can lock it before the table is unlocked.
             Arc::strong_count(slot) == 1
                 && slot
                     .try_lock()
@@ -113,7 +114,7 @@ impl HoldTable {
 }
 
 impl Entering {
-    /// Makes `hold` what the owner enters from now on.
+    /// Makes `hold` the one that the owner enters from now on.
     pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
             *slot = (Arc::downgrade(hold), term);

@@ -75,7 +75,7 @@ impl Reaper {
         Attendance(Arc::clone(self))
     }
 
-    /// Has a thread send what is left, if no task is there to do it, and waits a little until nothing is.
+    /// Has a thread send the remaining releases, if no task is there to do it, and waits a little until none is left.
     pub(super) fn stand_in(self: &Arc<Self>) {
         if self.tasks.alive.load(Ordering::SeqCst) > 0 || !self.clock.is_real_time() {
             return;

@@ -27,7 +27,7 @@ const MAX_UNDER_WAY: usize = 8 * BATCH;
 /// Renewals that share a request, at least one and at most [`BATCH`].
 type Batch = Vec<(Renewing, Lease)>;
 
-/// What watches over the leases of one client.
+/// The watchdog over the leases of one client.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,

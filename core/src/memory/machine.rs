@@ -1,4 +1,4 @@
-//! What a store does, as a pure state machine: the executable specification of every backend.
+//! A store as a pure state machine: the executable specification of every backend.
 
 mod entry;
 
@@ -18,7 +18,7 @@ use crate::clock::Instant;
 use crate::key::LockKey;
 use crate::options::LockOptions;
 
-/// A store of leases without I/O and without a clock: time is what the caller says.
+/// A store of leases without I/O and without a clock: the caller gives the time.
 ///
 /// Property tests hold other backends against it.
 ///
@@ -88,31 +88,31 @@ pub enum Op<'a> {
     TryAcquireAll(&'a [Claim]),
 }
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
-    /// Of [`Op::TryAcquire`].
+    /// For [`Op::TryAcquire`].
     Attempt(Attempt),
-    /// Of [`Op::TryAcquireAll`].
+    /// For [`Op::TryAcquireAll`].
     AttemptAll(AttemptAll),
-    /// Of [`Op::ForceRelease`].
+    /// For [`Op::ForceRelease`].
     ForcedRelease(ForcedRelease),
-    /// Of [`Op::Inspect`].
+    /// For [`Op::Inspect`].
     Inspection(Inspection),
     /// The outcome of [`Op::List`].
     KeyPage(KeyPage),
     /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
     NotEnlisted(LockKey),
-    /// Of [`Op::Release`].
+    /// For [`Op::Release`].
     Release(Release),
-    /// Of [`Op::Renew`].
+    /// For [`Op::Renew`].
     Renewal(Renewal),
-    /// Of [`Op::RequestRevocation`].
+    /// For [`Op::RequestRevocation`].
     Revocation(Revocation),
     /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
     Standing(Standing),
-    /// Of [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units, or
-    /// the reverse.
+    /// For [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units,
+    /// or the reverse.
     WrongType(LockKey),
 }
 
@@ -146,8 +146,8 @@ impl Op<'_> {
 }
 
 impl Machine {
-    /// Entries that are cleared away for each that is looked at, because nothing in them is in force any more, so that
-    /// a key that nobody asks for again does not stay for ever. More than one, so that clearing outruns filling.
+    /// Entries that are cleared away for each look at one, because no lease in them is in force any more, so that a
+    /// key without further requests does not stay for ever. More than one, so that clearing outruns filling.
     const CLEARED_PER_LOOK: usize = 2;
 
     const KEYS_PER_PAGE: usize = 256;
@@ -175,7 +175,7 @@ impl Machine {
         self.keys.len()
     }
 
-    /// Grows whenever something becomes free, or is otherwise news to those who wait or observe.
+    /// Grows with each change that is news to waiters or observers.
     pub fn changes(&self) -> u64 {
         self.counts.changes
     }
@@ -358,7 +358,7 @@ impl Machine {
 
 impl Counts {
     fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
-        // Those who observe an election hear of who is elected.
+        // Observers of an election learn of the new leader.
         if !entry.is_held() && !claim.share().is_whole() {
             self.changes += 1;
         }
@@ -378,7 +378,7 @@ fn heeded(claim: &Claim, now: Instant) -> u64 {
     if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
 }
 
-/// What keeps `claim` from being granted.
+/// The obstacle that keeps `claim` from being granted.
 fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
     if entry.is_held() && !entry.is_held_like(claim.lease()) {
         Some(Obstacle::OtherKind)

@@ -13,7 +13,7 @@ use crate::client::{Access, Client, Protocol, Tls};
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// Reads a URL and what its parameters say.
+/// Reads a URL and its parameters.
 ///
 /// Strictly, URLs have one host; so each of ours is read as a URL of its own.
 pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
@@ -57,7 +57,7 @@ pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
     config.wait_replicas(params.replicas, wait)
 }
 
-/// What the URL begins with.
+/// The scheme of the URL.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Scheme {
     Single,
@@ -114,7 +114,7 @@ fn servers(
             let (master, database) = path.split_once('/').unwrap_or((path, ""));
             if master.is_empty() {
                 let message =
-                    "the URL must name what the sentinels watch over: redis-sentinel://host/master";
+                    "the URL must name the sentinels' master: redis-sentinel://host/master";
                 return Err(invalid(message));
             }
             read_database(database, access)?;
@@ -135,7 +135,7 @@ fn servers(
 }
 
 fn address(host: &str, default_port: u16) -> Result<Address, Error> {
-    // A scheme that the reader knows, so that it checks the host, and one whose own port nobody means.
+    // A scheme that the parser knows, so that it checks the host, and whose own port no URL of Redis means.
     let read = Url::parse(&format!("ftp://{host}"));
     let url = read.map_err(|error| invalid(format!("a host in the URL: {error}")))?;
     let name = url.host_str().filter(|name| !name.is_empty() && *name != "0.0.0.0");
@@ -157,7 +157,7 @@ fn read_database(text: &str, access: &mut Access) -> Result<(), Error> {
 
 /// A part of the URL without its percent signs.
 fn decode(text: &str) -> Result<String, Error> {
-    // What the reader of forms takes for a blank is a plus sign here.
+    // The parser of forms takes a plus sign for a blank, and here it is a plus sign.
     let pair = format!("x={}", text.replace('+', "%2B"));
     let (_, value) = form_urlencoded::parse(pair.as_bytes()).next().expect("it is one pair");
     if text.contains('&') || value.contains('\u{fffd}') {

@@ -130,7 +130,7 @@ impl Future for Joined {
         }
         let replaced = caller.waker.replace(cx.waker().clone());
         drop(callers);
-        // Not locked any more: what ends with a waker may wake others.
+        // After the lock is released, since dropping a waker may wake other tasks.
         drop(replaced);
         Poll::Pending
     }

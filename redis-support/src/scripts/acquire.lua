@@ -18,8 +18,8 @@ if others then
   end
 end
 
--- The server tells of what was read (Redis 7.0, as measured, of all keys that the script names), so who queues and is not to
--- look yet does not read the lock. Without a place it may hold the lock, and not know it.
+-- The server tracks keys that were read (Redis 7.0, as measured, all keys that the script names), so a claim that waits behind others
+-- does not read the lock. A claim without a place may hold the lock, and not know it.
 if rank and rank > 1 and living > 1 then
   return wait_turn(claim, rank, micros, {0, -1, -1, false, false}, called)
 end
@@ -47,7 +47,7 @@ if not token then
 end
 redis.call('SET', KEYS[1], value, 'PX', ARGV[2])
 if others and not held then
-  -- Nobody has asked for it back yet.
+  -- A new holder has no request to revoke.
   redis.call('DEL', KEYS[5])
   if place > 0 and forget(KEYS[4], KEYS[6], {claim.id}) then
     tell(KEYS[7], {claim.id})

@@ -1,8 +1,8 @@
 -- KEYS: lock, fence, held, queue, revoke, places, news, of one lock after the other.
 -- ARGV: value, TTL in ms, id, of one lock after the other.
--- All granted: {1, token, …}. Refused, for the sake of the n-th: {0, n, ms until what is in the way ends by itself
--- (negative: unknown), remaining TTL in ms (negative: for ever), value of who holds it or nil}. Something else lies under
--- the n-th key: {-1, n}. Nobody is given a place in a queue.
+-- All granted: {1, token, …}. Refused because of the n-th: {0, n, ms until the obstacle ends by itself (negative: unknown), remaining
+-- TTL in ms (negative: for ever), value of the holder or nil}. Another type of value lies under the n-th key: {-1, n}. No claim gets a
+-- place in a queue.
 local micros = clock()
 local now = math.floor(micros / 1000)
 local locks = {}
@@ -48,10 +48,10 @@ for _, lock in ipairs(locks) do
   end
   reply[#reply + 1] = token
 end
--- What may be forbidden comes before the first lock is stored.
+-- Commands that may be forbidden come before the first lock is stored.
 for _, lock in ipairs(locks) do
   if not lock.again then
-    -- Nobody has asked for it back yet.
+    -- A new holder has no request to revoke.
     redis.call('DEL', lock.revoke)
   end
   if lock.queued then

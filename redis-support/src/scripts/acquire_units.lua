@@ -1,6 +1,6 @@
 -- KEYS: lock, fence, held, queue, revoke, places, news, units, the news that are for this claim alone, and crowd.
--- ARGV: id, TTL in ms, units, limit, who it is, for how many ms a place in the queue is wanted (0: not at all), and for how many ms it is
--- waited for once there is room for it (0: until its place ends).
+-- ARGV: id, TTL in ms, units, limit, description, how long to keep a place in the queue, in ms (0: no place), and how long to keep free
+-- units for it, in ms (0: until its place ends).
 -- Granted: {1, token, 0, and the ids of those that were called up}. Refused: see `wait_turn`.
 local id, wants, limit, place = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 if redis.call('EXISTS', KEYS[1]) == 1 then
@@ -50,7 +50,7 @@ redis.call('HSET', KEYS[8], id, record(units, '/' .. ARGV[4] .. '/' .. digits(to
 if not mine then
   redis.call('HINCRBY', KEYS[8], 'used', ARGV[3])
   if used == 0 then
-    -- Those who observe hear of who holds it now, and nobody has asked for it back yet.
+    -- Observers learn of the new holder, and a new holder has no request to revoke.
     redis.call('DEL', KEYS[7], KEYS[5])
   end
   if place > 0 and forget(KEYS[4], KEYS[6], {id}) then

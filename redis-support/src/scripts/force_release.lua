@@ -20,7 +20,7 @@ if token and redis.pcall('SET', KEYS[2], digits(token)).ok then
   reply[1] = digits(token)
 end
 
--- Those who held units are told through the key by which they are asked for them.
+-- Holders of units learn of it through the key for requests to revoke.
 redis.pcall('SET', KEYS[6], '1')
 -- To free the records of many holders takes a while.
 redis.call('UNLINK', KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6])

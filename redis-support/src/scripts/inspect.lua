@@ -1,7 +1,7 @@
 -- KEYS: lock, fence, held, units, news, queue, places.
--- {who holds it, the clock in µs, how many wait, id, what its place says, …} for the first that wait. Who holds it:
--- {last token or nil, value of a mutex or nil, its remaining TTL in ms (negative: for ever)}, or
--- {last token or nil, units in use, id, remaining TTL in ms, what is known of it, …} for those that end first.
+-- {holders, the clock in µs, number of waiters, id, its place, …} for the first waiters. The holders: {last token or nil, value of a
+-- mutex or nil, its remaining TTL in ms (negative: for ever)}, or {last token or nil, units in use, id, remaining TTL in ms, its
+-- record, …} for the leases that end first.
 local value = redis.call('GET', KEYS[1])
 local token = redis.call('GET', KEYS[2])
 local micros = clock()
@@ -15,7 +15,7 @@ if waiting[1] then
   end
 end
 if value or not last_end(KEYS[3], now) then
-  -- Who observes waits for news.
+  -- Observers wait for news.
   if not value then
     await_news(KEYS[5])
   end

@@ -17,7 +17,7 @@ if not ends then
   local used = tonumber(redis.call('HGET', KEYS[2], 'used') or 0)
   return with_called(0, (call_up(KEYS[3], KEYS[4], KEYS[5], used, 1, now)))
 end
--- Counted first: with its last member the key goes, and while its slot moves away the server ends a script that names what is not there.
+-- Counted first: with its last member the key goes, and while its slot moves away the server ends a script that names a missing key.
 local is_last = redis.call('ZCARD', KEYS[1]) == 1
 -- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
 redis.call('ZREM', KEYS[1], id)

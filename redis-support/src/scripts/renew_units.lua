@@ -1,6 +1,6 @@
--- KEYS: held, units, and, if they are at hand: queue, places, news, revoke, lock, crowd. ARGV: id, TTL in ms, units, who it is.
--- 1: renewed. 2: renewed, and its holder is asked to finish. 0: nobody holds the key. -1: others do. The ids of those that were called up
--- may follow.
+-- KEYS: held, units, and, if they are at hand: queue, places, news, revoke, lock, crowd. ARGV: id, TTL in ms, units, description.
+-- 1: renewed. 2: renewed, and its holder is asked to finish. 0: the key is free. -1: others hold it. The ids of the claims that were called
+-- up may follow.
 local id = ARGV[1]
 local now = math.floor(clock() / 1000)
 local ends = tonumber(redis.call('ZSCORE', KEYS[1], id) or 0)

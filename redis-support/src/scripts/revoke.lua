@@ -1,4 +1,4 @@
--- KEYS: lock, held, revoke, crowd. 1: those who hold the key are asked to finish. 0: nobody holds it.
+-- KEYS: lock, held, revoke, crowd. 1: the holders of the key are asked to finish. 0: the key is free.
 local value = redis.call('GET', KEYS[1])
 if value then
   local left = redis.call('PTTL', KEYS[1])
@@ -8,7 +8,7 @@ if value then
   end
   local now = math.floor(clock() / 1000)
   mark(KEYS[4], KEYS[1], now + left, now)
-  -- For this very holder: whoever comes after it has another value.
+  -- For this very holder: the next one has another value.
   redis.call('SET', KEYS[3], value, 'PX', left)
   -- A write that changes nothing tells the holder to look.
   redis.call('PEXPIRE', KEYS[1], left)

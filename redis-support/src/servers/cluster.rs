@@ -137,7 +137,7 @@ impl<C: Client> Cluster<C> {
                 }
             }
         }
-        let message = "the servers of the cluster do not agree who has the key";
+        let message = "the servers of the cluster do not agree on the key's owner";
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
@@ -323,7 +323,7 @@ enum Verdict<C: Client> {
     Ask(Arc<Server<C>>),
 }
 
-/// What may be asked for instead, if a server has refused because not all keys are on its side.
+/// The call to send instead, if a server has refused because it has only some of the keys.
 fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
     let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
     refused.then(|| call.with_essential_keys()).flatten()

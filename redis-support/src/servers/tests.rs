@@ -21,7 +21,7 @@ use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The servers of a topology, and what they were sent: script calls by port, oldest first.
+/// The servers of a topology, and the requests that they received: script calls by port, oldest first.
 struct Store {
     clock: Skewed,
     fake: Fake,
@@ -69,12 +69,12 @@ impl Store {
         self.servers.disconnect();
     }
 
-    /// The ports of those who were sent scripts.
+    /// The ports of the servers that received scripts.
     fn called(&self) -> Vec<u16> {
         self.calls.lock().unwrap().drain(..).map(|(port, _)| port).collect()
     }
 
-    /// What they were sent of and for scripts.
+    /// The commands that they received for scripts.
     fn commands(&self) -> Vec<String> {
         self.calls.lock().unwrap().drain(..).map(|(_, command)| command).collect()
     }
@@ -144,7 +144,7 @@ fn learns() -> impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static {
     }
 }
 
-/// Of two calls, a release is done at once, and the server does not know the script of the other, to which it does not reply then.
+/// The server runs a release at once. It does not know the script of the other call, and does not reply to its repetition.
 fn first_is_done_and_second_hangs(words: &[String]) -> Option<Received> {
     match words[0].as_str() {
         "EVAL" => None,

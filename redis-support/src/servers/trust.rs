@@ -22,7 +22,7 @@ pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 /// The least time between two questions that no call waits for, so that refused connections cause no storm of them.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Those that know which servers are in charge: sentinels, or the servers of a cluster.
+/// Servers that know which servers are in charge: sentinels, or the servers of a cluster.
 pub(super) trait Witnesses<C: Client>: Send + Sync + 'static {
     /// How long their last word is good.
     fn trust(&self) -> &Trust<C>;

@@ -18,7 +18,7 @@ const SECRET: &str = "S3CR3T-CANARY";
 /// More holders than a server keeps in one allocation.
 const HOLDERS: u32 = 600;
 
-/// What locks of all kinds are made of.
+/// The commands that locks of all kinds use.
 const COMMANDS: [&str; 22] = [
     "evalsha",
     "eval",
@@ -159,7 +159,7 @@ async fn forced_release_frees_many_holders_in_the_background() {
 }
 
 #[tokio::test]
-async fn without_the_right_to_news_those_who_wait_poll() {
+async fn without_the_right_to_news_waiters_poll() {
     let redis = redis_with(&DOCUMENTED.replace("+client|tracking", "")).await;
     let connect = async || LockClient::new(connect(&url(&redis, "locker", SECRET)).await.unwrap());
     let (holder, client) = (connect().await, connect().await);
@@ -178,7 +178,7 @@ async fn without_the_right_to_news_those_who_wait_poll() {
 #[tokio::test]
 async fn wrong_credentials_and_rights_are_denied_at_once() {
     let redis = redis_with(DOCUMENTED).await;
-    for (user, password) in [("locker", "wrong"), ("nobody", SECRET), ("", "")] {
+    for (user, password) in [("locker", "wrong"), ("stranger", SECRET), ("", "")] {
         let url = match user {
             "" => redis.url(),
             user => url(&redis, user, password),
@@ -285,12 +285,12 @@ mod with_sentinel {
 
         all_operations(&backend).await.unwrap();
         assert!(backend.capabilities().supports(Feature::Push));
-        let error = connect(&url(&redis, "").replace("watcher", "nobody")).await;
+        let error = connect(&url(&redis, "").replace("watcher", "stranger")).await;
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Denied);
     }
 
     #[tokio::test]
-    async fn sentinels_say_nothing_to_those_who_may_not_ask() {
+    async fn sentinels_say_nothing_to_users_without_the_right() {
         for needless in ["sentinel|master", "sentinel|myid", "subscribe"] {
             let rules = OF_SENTINELS.replace(&format!("+{needless} "), "");
             let redis = redis_with(DOCUMENTED, &rules).await;
@@ -341,7 +341,7 @@ mod in_a_cluster {
     }
 
     #[tokio::test]
-    async fn the_documented_rules_are_enough_and_those_who_may_not_ask_for_the_map_are_denied() {
+    async fn the_documented_rules_are_enough_and_users_without_the_map_are_denied() {
         let redis = redis_with(OF_CLUSTERS).await;
         let backend = connect(&url(&redis, "")).await.unwrap();
         all_operations(&backend).await.unwrap();

@@ -1,4 +1,4 @@
-//! What several callers ask for at the same time is done by one script, as far as nothing is in the way.
+//! One script does the work of several concurrent calls, if no other client is involved.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     let units = lease("job/10").with_share(Share::Units { units: 1, limit: 2 });
     other.try_acquire(&Claim::new(units)).await.unwrap();
     let mut claims = numbered();
-    // The same lock again, by somebody else, and the same claim again.
+    // The same lock again, for another owner, and the same claim again.
     claims.push(Claim::new(lease("job/8")));
     claims.push(claims[9].clone());
 
@@ -279,7 +279,7 @@ async fn are_together_again_once_nothing_is_in_the_way() {
     assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, ":0");
 }
 
-/// How many keys a server notes for somebody who acquires all of `claims`.
+/// The number of keys that a server tracks for a client that acquires all of `claims`.
 async fn noted(claims: &[Claim]) -> u64 {
     let redis = Redis::start().await;
     // The server learns the scripts.
@@ -291,7 +291,7 @@ async fn noted(claims: &[Claim]) -> u64 {
     figure(&redis, "stats", "tracking_total_items:").await
 }
 
-/// What the server says after `label`, in a section of its figures; 0 if it does not know it.
+/// The value after `label`, in a section of the server's figures; 0 if it does not know it.
 async fn figure(redis: &Redis, section: &str, label: &str) -> u64 {
     let figures = redis.command(&["INFO", section]).await;
     let (_before, rest) = figures.split_once(label).unwrap_or_default();
@@ -315,7 +315,7 @@ async fn need_not_be_noted_where_they_are_renewed() {
 }
 
 #[tokio::test]
-async fn hear_of_what_others_do_once_they_were_renewed() {
+async fn hear_of_changes_by_others_once_renewed() {
     let redis = Redis::start().await;
     let client = LockClient::new(backend(&redis).await);
     let names: Vec<String> = (0..MANY).map(|n| format!("job/{n}")).collect();

@@ -1,4 +1,4 @@
-//! What only a cluster has: several servers at once, and slots that move between them.
+//! Tests of a cluster: several servers at once, and slots that move between them.
 
 use std::time::Duration;
 
@@ -220,7 +220,7 @@ mod slots_that_move {
     }
 
     #[tokio::test]
-    async fn half_way_keep_locks_held_and_let_nobody_in() {
+    async fn half_way_keep_locks_held_and_refuse_others() {
         let redis = three().await;
         let (holder, other) = (client(&redis).await, client(&redis).await);
         let slot = redis.slot_of("lock:job").await;
@@ -243,7 +243,7 @@ mod slots_that_move {
         renewed(&guard).await;
         renewed(&guard).await;
         guard.release().await.unwrap();
-        assert!(is_refused().await, "nobody is let in");
+        assert!(is_refused().await, "the lock is held");
 
         redis.end_migration(slot, from, to).await;
         lock(&other, "job").await.release().await.unwrap();

@@ -1,5 +1,4 @@
-//! What the suite must know of the Redis family: one server, one that sentinels name, a cluster; all behind proxies that can
-//! fail.
+//! The harnesses of the Redis family: one server, one that sentinels name, a cluster; all behind proxies that can fail.
 
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ fn user(more_rights: &str) -> String {
     format!("user locker on >secret {DOCUMENTED} {OF_LISTS} {more_rights}")
 }
 
-/// Servers that let in nobody else.
+/// Servers that let in the suite's user alone.
 fn nodes(more_rights: &str) -> RedisOptions {
     RedisOptions::new().acl("user default off").acl(user(more_rights))
 }
@@ -46,7 +45,7 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 
     async fn start() -> Self;
 
-    /// What clients are told.
+    /// The URL for clients.
     fn url(&self) -> String;
 
     /// Sends a command to the server that has `key`, past the proxies.
@@ -61,7 +60,7 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 
     async fn resume(&self);
 
-    /// Kills those who have keys, and starts them again.
+    /// Kills the servers that have keys, and starts them again.
     async fn restart(&self);
 
     /// Moves their clocks forward.
@@ -167,7 +166,7 @@ impl Servers for Driven {
     }
 }
 
-/// Longer than any case: what is disturbed here is not replaced.
+/// Longer than any case: a disturbed server is not replaced here.
 const NO_FAILOVER: Duration = Duration::from_secs(300);
 
 /// A master with a replica, and three sentinels.
@@ -273,7 +272,7 @@ impl Servers for Cluster {
     }
 }
 
-/// What all servers can stand.
+/// The disturbances that all servers can stand.
 pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
 /// The subjects of the cases that a server in driven time cannot stand.
@@ -303,7 +302,7 @@ pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
     }
 }
 
-/// Who holds `key`: as a mutex, or the first of those who hold units.
+/// The holder of `key`: as a mutex, or the first of the holders of units.
 pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
     const WITNESS: &str = "
         local value = redis.call('GET', KEYS[1])
@@ -328,7 +327,7 @@ pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Hol
     Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
 }
 
-/// Where the server has what belongs to a key.
+/// The keys of the server that belong to a lock's key.
 struct Places {
     lock: String,
     held: String,

@@ -1,4 +1,4 @@
-//! Clients that contend for one lock while servers fail, and what they saw.
+//! Clients that contend for one lock while servers fail, and their records.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::connect_by_default;
 
-/// For how long each holds the lock: like one who increments a number in another store.
+/// How long each client holds the lock: as long as it takes to increment a number in another store.
 const HELD: Duration = Duration::from_millis(3);
 
 /// Clients at work, each with connections of its own.
@@ -22,11 +22,11 @@ pub(crate) struct Contention {
     count: usize,
     over: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Seen>>>,
-    /// What failed a client last, and when.
+    /// The last failure of each client, and its time.
     failures: Arc<Mutex<HashMap<usize, (Instant, Error)>>>,
 }
 
-/// Somebody believed to hold the lock from here to there.
+/// A client believed to hold the lock from here to there.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     client: usize,
@@ -70,8 +70,8 @@ impl Contention {
                         released => released.unwrap(),
                     }
                     seen.lock().unwrap().push(Seen { client, token, from, to });
-                    // Who releases a lock that is not fair would take it again before the others hear of it; and clients
-                    // that all keep the same time might leave one of them out for ever.
+                    // The client that releases an unfair lock would take it again before the others hear of it; and
+                    // clients that all keep the same time might leave one of them out for ever.
                     sleep(HELD * fastrand::u32(2..8)).await;
                 }
                 drop(locks.shutdown(Duration::from_secs(5)).await);
@@ -130,7 +130,7 @@ impl fmt::Display for Served<'_> {
     }
 }
 
-/// Who believed when to hold the lock, in order.
+/// The clients' beliefs to hold the lock, in order of time.
 pub(crate) struct History(Vec<Seen>);
 
 impl History {

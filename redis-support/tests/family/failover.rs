@@ -42,7 +42,7 @@ impl Store {
         }
     }
 
-    /// Who has the lock `name`.
+    /// The server that has the lock `name`.
     async fn primary(&self, name: &str) -> usize {
         match self {
             Self::Sentinel(redis) => redis.primary().await,
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Who has a copy of it.
+    /// A server that has a copy of it.
     async fn replica(&self, name: &str) -> usize {
         match self {
             Self::Sentinel(redis) => 1 - redis.primary().await,
@@ -100,7 +100,7 @@ impl Store {
         }
     }
 
-    /// Waits until another than `node` has the lock `name`, and all who may say so do.
+    /// Waits until another server than `node` has the lock `name`, and all that may say so do.
     async fn until_replaced(&self, name: &str, node: usize) -> usize {
         match self {
             Self::Sentinel(redis) => {
@@ -167,7 +167,8 @@ async fn client(store: &Store) -> LockClient<Backend> {
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// Contends while something happens to the primary: who is in the way for how long, and who held the lock together.
+/// Contends during a fault of the primary. Returns how long clients were held up, and the times when several held the
+/// lock.
 async fn contended(
     mut store: Store,
     fail: impl FnOnce(&mut Store, usize),
@@ -179,7 +180,7 @@ async fn contended(
     let mutex = patient.mutex("held").unwrap();
     let long = patient.options().ttl(Duration::from_secs(10));
     let held = mutex.with_options(long).unwrap().lock().await.unwrap();
-    // What the last one left behind ends before the failover does.
+    // The lease of the last holder ends before the failover does.
     let ttl = Duration::from_millis(1_500);
     let contention = Contention::start(&store.url(), "counter", CLIENTS, ttl).await;
 
@@ -197,7 +198,7 @@ async fn contended(
     );
     stalls.in_time("all are served", served_at - replaced_at, Duration::from_secs(2))?;
     recover(&store, primary);
-    // Nobody held it for longer than a TTL without the store.
+    // No client held it for longer than a TTL without the store.
     let history = contention.history().await;
     history.assert_exclusive_but_for((failed_at - TTL, replaced_at + TTL));
     // One that was there for a while is there still, or its holder is told.
@@ -214,7 +215,7 @@ async fn a_primary_that_hangs_stops_clients_only_briefly(store: Store) -> Measur
     contended(store, |store, primary| store.pause(primary), Store::resume).await
 }
 
-/// Only with Sentinel: nodes of a cluster reach each other past what cuts off their clients, and replace nobody.
+/// Only with Sentinel: nodes of a cluster still reach each other when their clients are cut off, and replace no node.
 #[tokio::test]
 async fn a_primary_that_is_isolated_stops_clients_only_briefly() {
     measure(async || {

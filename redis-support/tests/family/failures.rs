@@ -163,7 +163,7 @@ async fn a_paused_server_is_waited_out_and_its_late_grants_are_cleaned_up() {
     redis.resume();
     let start = Instant::now();
     while redis.command(&["EXISTS", "lock:job"]).await == ":1" {
-        assert!(start.elapsed() < Duration::from_secs(5), "nobody cleans up");
+        assert!(start.elapsed() < Duration::from_secs(5), "the lease stays");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     mutex.lock().await.unwrap().release().await.unwrap();

@@ -8,7 +8,7 @@ use super::connect;
 
 const CONTEST: Contest = Contest::new(63);
 
-/// What a process of the test runs; nothing when it is called as a test of its own.
+/// The work of a process of the test; it does nothing when it is called as a test of its own.
 #[tokio::test]
 async fn a_process() {
     let connect = async |url: String| connect(&url).await.unwrap();

@@ -1,4 +1,4 @@
-//! What lies in the server, and how it goes with other clients of the same locks.
+//! The keys in the server, and other clients of the same locks.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The tests of the Redis family, which each client crate passes.
 //!
-//! What includes them says with what: the types `Backend` and `Config`, and `native`, what the client crate itself would connect
-//! with to a server; and what that cannot do.
+//! The file that includes them gives the types `Backend` and `Config`, and `native`, the client crate's own configuration for a
+//! server; and says which features its client crate lacks.
 
 mod access;
 mod batches;

@@ -97,7 +97,7 @@ async fn leave_the_key_at_no_time_to_others() {
 }
 
 #[tokio::test]
-async fn are_given_back_by_those_who_wait_no_more() {
+async fn are_given_back_by_waiters_that_have_gone() {
     let redis = Redis::start().await;
     let (holder, gone, next) = (client(&redis).await, client(&redis).await, client(&redis).await);
     for _ in 0..20 {
@@ -129,7 +129,7 @@ async fn are_lost_like_others() {
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
 }
 
-/// Whatever becomes of offers, of answers and of those who wait: nobody holds it beside another, and tokens increase.
+/// Offers and answers may be lost and waiters may give up: there is one holder at a time, and tokens increase.
 #[tokio::test]
 async fn overlap_at_no_time_though_connections_break() {
     const CLIENTS: usize = 5;
@@ -173,7 +173,7 @@ async fn overlap_at_no_time_though_connections_break() {
     }
     is_over.store(true, Ordering::SeqCst);
 
-    let locked = timeout(SOON * 4, clients.join_all()).await.expect("nobody waits for ever");
+    let locked = timeout(SOON * 4, clients.join_all()).await.expect("every wait ends");
     assert!(locked.iter().all(|locked| *locked > 0), "{locked:?}");
 }
 

@@ -173,7 +173,7 @@ async fn are_waited_for_by_locks_of_units_and_several_locks_too() {
     assert!(client.multi_lock().mutexes(["a", "b"]).unwrap().try_lock_for(patience).await.is_err());
     for name in ["permits", "a", "b"] {
         let key = LockKey::new(name).unwrap();
-        let nobody = async || client.backend().inspect(&key).await.unwrap().holders().is_empty();
-        until("nothing is left", nobody).await;
+        let is_free = async || client.backend().inspect(&key).await.unwrap().holders().is_empty();
+        until("nothing is left", is_free).await;
     }
 }

@@ -14,5 +14,5 @@ pub(crate) const OF_MEMBERS: &str = "+info +getex";
 /// And these, to keep its vote over a restart.
 pub(crate) const OF_DURABLE_MEMBERS: &str = "+config|get +acl|dryrun";
 
-/// What a cluster takes in addition.
+/// The rights that a cluster takes in addition.
 pub(crate) const OF_CLUSTERS: &str = "+cluster|slots +cluster|nodes +asking";

@@ -1,4 +1,4 @@
-//! What only Sentinel has: those who say where the server is.
+//! Tests of Sentinel: the servers that say where the primary is.
 
 use std::time::Duration;
 
@@ -77,11 +77,11 @@ async fn that_are_gone_leave_the_server_unconfirmed_until_they_are_back() {
 async fn that_do_not_know_the_name_say_so() {
     let redis = RedisSentinel::start().await;
 
-    let url = redis.url().replace("mymaster", "somebody");
+    let url = redis.url().replace("mymaster", "othermaster");
     let error = connect(&url).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert!(error.to_string().contains("somebody"), "{error}");
+    assert!(error.to_string().contains("othermaster"), "{error}");
 }
 
 #[tokio::test]

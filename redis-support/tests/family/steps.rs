@@ -1,4 +1,4 @@
-//! What many tests do.
+//! Steps that many tests take.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ pub(crate) async fn renewed(guard: &LockGuard) {
     assert_eq!(guard.state(), LeaseState::Held);
 }
 
-/// Of locks that are free, nothing is left but the counters of tokens and marks in the crowd, which end by themselves.
+/// Checks that free locks leave nothing but the counters of tokens, and marks in the crowd, which end by themselves.
 pub(crate) async fn assert_nothing_is_left(redis: &Redis) {
     assert_eq!(redis.command(&["KEYS", "lock:~[^cf]*"]).await, "*0");
 }
 
-/// How many scripts the server has run, by whatever command.
+/// The number of scripts that the server has run, by any command.
 pub(crate) async fn scripts_run(redis: &Redis) -> u64 {
     redis.calls(&["eval", "evalsha"]).await
 }

@@ -119,7 +119,7 @@ async fn requests_together_write_the_same_as_single_ones() {
     let backend = backend(&redis).await;
     let claims = claims(&KEYS);
     for claim in &claims {
-        // Somebody held it, was asked to finish, and has gone.
+        // A holder was asked to finish, and has gone.
         let before = Lease::new(claim.key(), LONG);
         backend.try_acquire(&Claim::new(before.clone())).await.unwrap();
         backend.request_revocation(claim.key()).await.unwrap();

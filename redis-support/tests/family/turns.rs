@@ -58,7 +58,7 @@ async fn come_before_the_last_holder() {
         guard = timeout(SOON, next).await.expect("it is its turn").unwrap();
         assert!(!again.is_finished());
         again.abort();
-        assert!(again.await.is_err(), "who asks later comes later");
+        assert!(again.await.is_err(), "a later claim is served later");
         let places = "lock:~queue:{*}job";
         until("it has left the queue", async || redis.command(&["KEYS", places]).await == "*0")
             .await;
@@ -211,7 +211,7 @@ async fn are_let_in_where_there_is_no_memory_for_places() {
     assert!(is_granted(&backend, &other).await);
 }
 
-/// A kind of lock that clients take in turn, and what its first holder has.
+/// A kind of lock that clients take in turn, and the guard of its first holder.
 type Take = fn(LockClient<Backend>) -> BoxFuture<'static, LockGuard>;
 
 /// Has `clients` wait while the first guard is held, each served once in turn, and counts the scripts of a client.

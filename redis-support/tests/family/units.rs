@@ -112,7 +112,7 @@ async fn records_of_holders_and_waiters_go_with_them() {
         tokio::time::sleep(BRIEF * 2).await;
     }
     let last = permits(3, 3);
-    assert!(!is_granted(&backend, &queued(&last)).await, "which clears what has ended");
+    assert!(!is_granted(&backend, &queued(&last)).await, "the refusal clears ended leases");
     backend.release(&last).await.unwrap();
 
     let size = async |part: &str, command: &str| {

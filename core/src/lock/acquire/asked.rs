@@ -1,4 +1,4 @@
-//! A claim that is asked for, and what may have come of it.
+//! A claim that is being sent, and its possible leases in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::lock::deadline;
 use crate::lock::hold::Granted;
 use crate::lock::reaper::{Debt, Reaper, Unwanted};
 
-/// A claim, with what the store may have of it. Dropped while in doubt, that is left to the reaper.
+/// A claim, with the lease that the store may have granted. If it is dropped while in doubt, the reaper releases that
+/// lease.
 pub(super) struct Asked<'a> {
     lease: &'a Lease,
     debt: Debt,

@@ -26,7 +26,7 @@ impl Alarm {
         self.wake.notified()
     }
 
-    /// Those that it was rung for.
+    /// Takes the holds that it was rung for.
     pub(crate) fn answer(&self) -> Vec<Arc<Hold>> {
         mem::take(&mut *lock(&self.rung_for))
     }

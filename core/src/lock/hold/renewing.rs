@@ -34,7 +34,7 @@ impl Renewing {
         lease: Lease,
         ttl: Duration,
     ) -> (Self, Lease) {
-        // What cannot be renewed in full will not be renewed again.
+        // A lease that cannot be renewed in full will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
         (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)

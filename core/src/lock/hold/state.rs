@@ -1,4 +1,4 @@
-//! What changes about a hold.
+//! The mutable state of a hold.
 
 use std::mem;
 use std::time::Duration;
@@ -27,14 +27,14 @@ pub(super) struct State {
     /// The shortest TTL that was asked for without an answer: the store may put it in force at any time. Boxed, since there hardly
     /// ever is one, and of leases there are many.
     pub(super) unanswered: Option<Box<Duration>>,
-    /// What else they ask for, once it has been changed: another share or description than was granted.
+    /// The lease that renewals ask for, once its share or description differs from the grant.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
     /// When the request for the lease was sent, or the holder before passed it on.
     pub(super) since: Instant,
     /// When the request was sent by which the store has last confirmed the lease.
     pub(super) confirmed_at: Instant,
-    /// The store tells from now on what becomes of the lease, if it tells anything.
+    /// From now on the store reports events on the lease, if it reports any.
     pub(super) has_news: bool,
     /// The key stays closed until then, also after a release.
     pub(super) min_until: Instant,
@@ -44,7 +44,7 @@ pub(super) struct State {
     pub(super) due: Instant,
     /// How many holders it has had before this one.
     pub(super) term: Term,
-    /// Who may enter again, if anybody may.
+    /// The owner that may enter again, if one may.
     pub(super) owner: Option<OwnerId>,
     /// The task that took it, or the thread outside of tasks.
     pub(super) taker: OwnerId,
@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) news: bool,
     /// The last renewal began because there was news.
     pub(super) asks_for_news: bool,
-    /// Somebody asks the holder to finish early.
+    /// A client has asked the holder to finish early.
     pub(super) asked_back: bool,
     /// Our turn among the callers of this process, given up with the lease.
     pub(super) turn: Option<Turn>,
@@ -188,7 +188,7 @@ impl State {
         self.unanswered.as_deref().map_or(ttl, |unanswered| ttl.min(*unanswered))
     }
 
-    /// Nobody knows whether the store has put `ttl` in force, or will.
+    /// The store may have put `ttl` in force, or may do so yet.
     pub(super) fn note_unanswered(&mut self, ttl: Duration) {
         self.unanswered = Some(Box::new(self.believed(ttl)));
     }

@@ -1,4 +1,4 @@
-//! What a hold tells of itself.
+//! Reports of a hold on itself.
 
 use std::time::Duration;
 

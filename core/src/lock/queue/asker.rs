@@ -130,12 +130,12 @@ impl Turn {
     /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
     ///
     /// No caller passes one that would not.
-    pub(crate) fn next_who_takes_over(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
+    pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
         if self.line.is_none() {
             let (queue, key) = self.of.as_ref()?;
             self.line = queue.shared(key);
         }
-        lock(self.line.as_ref()?).next_who_takes_over(options)
+        lock(self.line.as_ref()?).next_taker(options)
     }
 }
 

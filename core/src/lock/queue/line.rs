@@ -224,7 +224,7 @@ impl Line {
         let_in
     }
 
-    pub(super) fn next_who_takes_over(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
+    pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
         let next = self.waiters.first_entry()?;
         let fits = next.get().takes_over(options);
         fits.then(|| next.remove())

@@ -333,7 +333,7 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_kept_for_keys_that_nobody_wants() {
+async fn nothing_is_kept_for_unwanted_keys() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
     let first = turn(&queue, &key, &clock).await;

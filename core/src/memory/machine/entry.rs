@@ -1,4 +1,4 @@
-//! One key: who holds it, and who stands in its queue.
+//! One key: its holders and its queue.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::clock::Instant;
 use crate::description::Description;
 use crate::holder::Holder;
 
-/// One key: the leases in force, those who queue for it, and whether its holders are asked to finish.
+/// One key: the leases in force, the claims in its queue, and whether its holders are asked to finish.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     holdings: Vec<Holding>,
@@ -38,7 +38,7 @@ struct Place {
 }
 
 impl Entry {
-    /// Drops what has ended by itself.
+    /// Drops leases and places that have ended by themselves.
     pub(super) fn expire(&mut self, now: Instant) {
         self.holdings.retain(|holding| now < holding.ends);
         self.queue.retain(|place| now < place.ends);
@@ -66,7 +66,7 @@ impl Entry {
         self.holdings.first().is_some_and(|first| first.lease.share().is_whole() == whole)
     }
 
-    /// Whether there is room for the claim beside all who hold the key and all who queue before it.
+    /// Whether there is room for the claim beside all holders of the key and all waiters before it.
     ///
     /// A lease in force that is claimed again is always admitted.
     pub(super) fn admits(&self, claim: &Claim) -> bool {
@@ -152,7 +152,7 @@ impl Entry {
         self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
     }
 
-    /// What a renewal that succeeded says.
+    /// The outcome of a renewal that succeeded.
     pub(super) fn renewal(&self, now: Instant) -> Renewal {
         match self.asked_until {
             Some(until) if now < until => Renewal::RevocationRequested,
@@ -160,7 +160,7 @@ impl Entry {
         }
     }
 
-    /// Asks until the last of the leases in force would end by itself: all who hold one renew it before.
+    /// Asks until the last of the leases in force would end by itself: all its holders renew before that.
     pub(super) fn request_revocation(&mut self) -> Revocation {
         self.asked_until = self.holdings.iter().map(|holding| holding.ends).max();
         if self.is_held() { Revocation::Requested } else { Revocation::NotHeld }
@@ -191,7 +191,7 @@ impl Entry {
         Some(first.holder(now))
     }
 
-    /// Who holds it, those whose leases end first before the others.
+    /// Its holders, those first whose leases end first.
     pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
         let mut holdings: Vec<&Holding> = self.holdings.iter().collect();
         holdings.sort_by_key(|holding| holding.ends);
@@ -209,7 +209,7 @@ impl Entry {
 }
 
 impl Holding {
-    /// Puts what `lease` says in force, except that units are never added.
+    /// Puts the contents of `lease` in force, except that units are never added.
     pub(super) fn renew(&mut self, lease: &Lease, now: Instant) {
         let share = lease.share().capped_by(self.lease.share());
         self.lease = lease.clone().with_share(share);

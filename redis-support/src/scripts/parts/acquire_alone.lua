@@ -1,7 +1,7 @@
 -- Before the lock is stored, since it may be forbidden.
 local micros = clock()
--- Nobody holds it, waits for it or asks for it: decided before anything else is set up, which takes longer than this.
--- The lock is looked at only where nobody queues, see below.
+-- No client holds the lock, waits for it or asks for it: decided before any other work, which takes longer than this. The lock is
+-- looked at only if the queue is empty, see below.
 local others = redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[5]) > 0
 if not others then
   local stored = redis.pcall('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX')
@@ -13,7 +13,7 @@ if not others then
       redis.call('GET', KEYS[1])
       return {1, token, spare}
     end
-    -- There is no lock without a token. What is wrong is said below.
+    -- There is no lock without a token. The script reports the failure below.
     redis.call('DEL', KEYS[1])
   end
 elseif ARGV[5] ~= '0' then

@@ -1,5 +1,4 @@
--- Adds those who hold units to a reply, a bounded number of those that end first: id, remaining TTL
--- in ms, what is known of it, and so on.
+-- Adds holders of units to a reply, a bounded number of those that end first: id, remaining TTL in ms, record, and so on.
 local function list(held, units, now, reply)
   local holders = redis.call('ZRANGEBYSCORE', held, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 128)
   for i = 1, #holders, 2 do

@@ -1,7 +1,7 @@
--- A server as a member of a quorum is a hash: its identity (`id`) and when that began (`since`, in µs), the process that has surely kept all
--- that was ever answered under it (`run`), whether that process has all of it on disk (`durable`), and the charter under which the server is
--- enlisted, if it is. The floor, which no token under the charter is above, is a key by itself: it changes with each grant, and a change of
--- the hash is told to all who have read that.
+-- A server as a member of a quorum is a hash: its identity (`id`) and when that began (`since`, in µs), the process that has surely
+-- kept all answers given under it (`run`), whether that process has all of it on disk (`durable`), and the charter under which the
+-- server is enlisted, if it is. The floor, which no token under the charter is above, is a key by itself: it changes with each grant,
+-- and the server reports a change of the hash to all clients that have read it.
 
 local NO_MEMBER = 'NOMEMBER this server has no vote under the charter'
 

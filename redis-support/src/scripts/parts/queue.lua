@@ -76,8 +76,8 @@ local function wanted_before(queue, places, rank, room, now)
   return wanted, first and first - now, living, cleared
 end
 
--- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; returns which it
--- is from the front. `terms`: what the place says besides.
+-- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; returns its rank
+-- from the front. `terms`: the other fields of the place.
 local function queue_up(queue, places, id, rank, terms, place, micros)
   local is_new = false
   if not rank then

@@ -1,13 +1,13 @@
--- The larger of the last token + 1 and the server's clock in microseconds: tokens stay in order
--- after a restart, a flush or a failover that lost the counter. Nil if what lies there is no number.
+-- The larger of the last token + 1 and the server's clock in microseconds: tokens stay in order after a restart, a flush or a failover
+-- that lost the counter. Nil if the counter is no number.
 local function next_token(last, micros)
   last = tonumber(last or '0')
   return last and math.max(last + 1, micros)
 end
 
 -- The tokens of a grant after `last`: the first, and the last, of at most so many `spare` ones beside the first; or nil and an error.
--- The last of them is what the next token would be, so that spare ones never run ahead of the clock: they are numbers of
--- the time since the last grant. Of that nothing is known where the counter was lost.
+-- The last of them is the largest token that the clock allows, so that spare ones never run ahead of the clock: they number the time
+-- since the last grant. If the counter was lost, that time is unknown.
 local function tokens_after(last, micros, spare)
   last = last and (tonumber(last) or last)
   local token = next_token(last, micros)
@@ -23,8 +23,8 @@ end
 
 -- Numbers a grant: its token, and how many more it has, at most `spare`; or nil and an error.
 local function number_grant(fence, micros, spare)
-  -- Nearly always it is the clock. This write gives back what was there, and so the server does not take it for a read, of
-  -- which it would tell us.
+  -- Nearly always it is the clock. This write returns the previous value, so the server does not take it for a read, which it would
+  -- track.
   local last = redis.call('SET', fence, micros, 'GET')
   local first, token = tokens_after(last, micros, spare)
   if not first then

@@ -15,9 +15,9 @@ local function tell(news, ids)
   end
 end
 
--- Calls up those in the queue for whom there is room beside `used` units, and `more` of those behind them, which look when a place
--- before them ends. A claim with patience is waited for only that long from now on. Returns their ids, since the server does not tell a
--- connection of its own changes, and in how many ms the first of them is waited for no more.
+-- Calls up the claims in the queue for which there is room beside `used` units, and `more` of those behind them, which look when a
+-- place before them ends. A claim with patience has only that long from now on. Returns their ids, since the server does not tell a
+-- connection of its own changes, and the ms until the first of them loses its turn.
 -- Needs no command that fails when memory is full.
 local function call_up(queue, places, news, used, more, now)
   local ids = redis.call('ZRANGE', queue, 0, WINDOW - 1)

@@ -1,10 +1,10 @@
--- Leases of units are a sorted set of ids by when they end, in ms, and a hash with what is known of each:
--- how many units it holds, the limit and the token of its grant, and who holds it, and their sum under `used`. The sorted set is what
--- counts: it expires with its last lease, and the hash later.
+-- Leases of units are a sorted set of ids by when they end, in ms, and a hash with the record of each: its units, the limit and the
+-- token of its grant, and its description, and their sum under `used`. The sorted set decides: it expires with its last lease, and the
+-- hash later.
 
--- What is known of a lease. `granted`: `/<limit>/<token>`; nothing in a record of an earlier version.
-local function record(units, granted, who)
-  return units .. granted .. ' ' .. who
+-- The record of a lease. `granted`: `/<limit>/<token>`; nothing in a record of an earlier version.
+local function record(units, granted, description)
+  return units .. granted .. ' ' .. description
 end
 
 -- Ends the leases with these ids, whose time is up.
@@ -20,8 +20,8 @@ local function end_leases(held, units, ids)
   end
 end
 
--- How many units are in use. Ends leases whose time is up, a bounded number at a time: while
--- there are more, what they held counts as in use.
+-- How many units are in use. Ends leases whose time is up, a bounded number at a time: while there are more, their units count as in
+-- use.
 local function in_use(held, units, now)
   local gone = redis.call('ZRANGEBYSCORE', held, '-inf', digits(now), 'LIMIT', 0, 128)
   if #gone > 0 then
@@ -31,7 +31,7 @@ local function in_use(held, units, now)
     redis.call('DEL', units)
     return 0
   end
-  -- Somebody has deleted the hash: until the leases end, nothing is known to be free.
+  -- Another program has deleted the hash: until the leases end, no unit is known to be free.
   return tonumber(redis.call('HGET', units, 'used') or math.huge)
 end
 

@@ -1,8 +1,8 @@
 -- Refuses `claim`: keeps a place for it if it waits, and has the server tell it when to look again. It has the place `rank`, or none.
--- The first of those that wait for a mutex hears of the lock; all others have a key of their own.
--- `refusal`: {0, ms until what is in the way ends by itself (negative: unknown), remaining TTL in ms (negative: for ever), a holder or
--- false, what is known of it or false}. The reply goes on with for how many ms the claim has a place and how many are before it (both -1:
--- it has none), and with the ids of those that were called up.
+-- The first waiter for a mutex hears of the lock; all others have a key of their own. `refusal`: {0, ms until the obstacle ends by
+-- itself (negative: unknown), remaining TTL in ms (negative: for ever), a holder or false, its record or false}. The reply goes on with
+-- the ms for which the claim has a place and the number of claims before it (both -1: it has none), and with the ids of the claims that
+-- were called up.
 local function wait_turn(claim, rank, micros, refusal, called)
   local place, queued = claim.place, false
   local function take_place()

@@ -105,7 +105,7 @@ impl<C: Client> State<C> {
         (self.replicas, self.members) = (map.replicas, map.members);
         let is_different = self.ranges != ranges;
         let ranges = mem::replace(&mut self.ranges, ranges);
-        // Those that have no slots any more are disconnected once no call waits for them.
+        // Servers without slots are disconnected once no call waits for them.
         let is_unused = |server: &Arc<Server<C>>| {
             self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
         };

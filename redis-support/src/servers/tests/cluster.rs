@@ -101,7 +101,7 @@ impl Told {
 }
 
 #[tokio::test(start_paused = true)]
-async fn asks_who_has_the_key_once() {
+async fn asks_for_the_keys_owner_once() {
     let cluster = Cluster::new();
 
     for _ in 0..3 {
@@ -284,7 +284,7 @@ async fn a_batch_fails_at_once_where_all_servers_hang() {
 async fn the_done_part_of_a_batch_counts_if_the_rest_fails() {
     let cluster = Cluster::new();
     let calls = [call(), Call::inspect(&Layout::default(), &key())];
-    // Of the two scripts it knows one.
+    // It knows one of the two scripts.
     cluster.serve(1, |words| match words[1].as_str() {
         hash if hash == Script::Release.hash() => done(),
         hash if hash == Script::Inspect.hash() => refused("NOSCRIPT", "No matching script."),
@@ -361,7 +361,7 @@ async fn one_named_server_names_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_tells_what_became_of_owners_that_are_gone() {
+async fn a_replica_knows_the_successors_of_former_owners() {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
     // The replica takes over the key, and is the only one that was known before and is there.

@@ -36,7 +36,7 @@ fn tcp(host: &str) -> Address {
     Address::Tcp { host: host.to_owned(), port: 1 }
 }
 
-/// How often it is warned of what crosses a network when `servers` are connected to, twice.
+/// The number of warnings about a password in the clear when `servers` are connected to, twice.
 async fn warnings(servers: Topology, password: Option<&str>, fake: Fake) -> usize {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());

@@ -113,7 +113,7 @@ async fn are_believed_by_how_new_their_knowledge_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_switch_say_so_to_those_who_ask_nothing() {
+async fn that_switch_tell_idle_clients_so() {
     let store = store();
     call(&store).await.unwrap();
     let mut watch = store.watch();
@@ -148,7 +148,7 @@ async fn name_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn have_one_voice_each_by_whatever_addresses() {
+async fn have_one_voice_each_by_any_number_of_addresses() {
     let store = store_with(&[11, 14, 15]);
     for port in [14, 15] {
         say_so(&store, port, 11, of_master("h", 1, 1));
@@ -172,7 +172,7 @@ async fn that_are_replacing_the_master_confirm_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_whom_one_hangs_cost_no_time() {
+async fn with_one_that_hangs_cost_no_time() {
     let store = store();
     store.serve(11, |_| None, |_| None);
     let asked_at = Instant::now();

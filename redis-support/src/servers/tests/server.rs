@@ -1,4 +1,4 @@
-//! One server, and what it is sent.
+//! One server, and the requests that it receives.
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -62,7 +62,7 @@ async fn that_fails_when_some_are_sent_once_more_has_answered_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_sent_the_source_together_with_what_waits_for_replicas() {
+async fn is_sent_the_source_together_with_the_wait_for_replicas() {
     let store = store(learns());
 
     let answer = store.servers.call_and_wait(&call(), Replicas::AtLeast(1), TIMEOUT).await;
@@ -83,7 +83,7 @@ async fn waits_for_no_replicas_if_none_are_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_connected_to_once_for_all_who_want_it_and_for_nobody_who_is_polled_no_more() {
+async fn is_connected_to_once_for_all_callers_and_for_none_that_stopped_polling() {
     let store = store(|_| done());
     store.fake.delay("h:1", TIMEOUT / 10);
     let mut stuck = Box::pin(store.servers.connect());
@@ -98,7 +98,7 @@ async fn is_connected_to_once_for_all_who_want_it_and_for_nobody_who_is_polled_n
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_not_connected_to_once_nobody_waits_for_it() {
+async fn is_not_connected_to_once_no_caller_waits_for_it() {
     let store = store(|_| done());
     store.fake.delay("h:1", TIMEOUT / 10);
 
@@ -138,7 +138,7 @@ async fn that_closes_the_connection_has_everybody_look_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_not_connected_to_by_what_was_closed_meanwhile() {
+async fn is_not_connected_to_by_a_backend_closed_meanwhile() {
     let store = store(|_| done());
     store.fake.delay("h:1", TIMEOUT / 2);
     let close = async {
