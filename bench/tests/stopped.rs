@@ -104,13 +104,17 @@ async fn assert_blocks_no_other(url: &str) {
             let (stalls, stopped_at) = (Stalls::watch(), Instant::now());
             let takes = KEYS.map(async |key| {
                 let guard = client.mutex(key).unwrap().lock().await.unwrap();
-                let taken = stopped_at.elapsed();
-                guard.release().await.unwrap();
-                taken
+                (stopped_at.elapsed(), guard.release().await)
             });
-            let last = join_all(takes).await.into_iter().max().unwrap();
+            let (taken, released): (Vec<_>, Vec<_>) = join_all(takes).await.into_iter().unzip();
 
             process.go_on();
+            // A release is waited for as long as its lease may last.
+            if released.iter().any(Result::is_err) {
+                stalls.steady("all keys are released", stopped_at.elapsed(), TTL / 2)?;
+            }
+            released.into_iter().for_each(Result::unwrap);
+            let last = taken.into_iter().max().unwrap();
             stalls.in_time("the last key is free", last, TTL + UNTIL_NOTICED)
         })
         .await;
