@@ -139,7 +139,7 @@ impl Jobs {
 }
 
 fn is_ours(number: usize) -> bool {
-    number % 2 == 0
+    number.is_multiple_of(2)
 }
 
 /// Has forty jobs of these kinds ask, one after the other, and kills the leader while they hold the lock in turn.
