@@ -20,7 +20,9 @@ async fn leaves_no_lease() {
     }
     let held = client.mutex("held").unwrap();
     assert!(held.try_lock().await.unwrap().is_err());
-    assert!(held.try_lock_for(Duration::from_millis(100)).await.unwrap().is_err());
+    // A busy server may not answer the wait at all.
+    let waited = held.try_lock_for(Duration::from_millis(100)).await;
+    assert!(waited.map_or_else(|error| error.is_retryable(), |granted| granted.is_err()));
     let _left = client.mutex("left").unwrap().lock().await.unwrap();
     assert!(leases(&store).await.len() > before.len());
     client.shutdown(LONG).await.unwrap();
