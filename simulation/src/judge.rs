@@ -34,8 +34,8 @@ pub(crate) struct Judge(Mutex<State>);
 #[derive(Default)]
 struct State {
     beliefs: BTreeMap<LockKey, Vec<Belief>>,
-    /// The largest token that a store has granted or reserved for a key, and for which lease.
-    granted: HashMap<(usize, LockKey), (u64, LeaseId)>,
+    /// The last grant that a store has made of a key.
+    granted: HashMap<(usize, LockKey), Granted>,
     /// The leases that their holders are asked to give back.
     revoked: HashSet<LeaseId>,
     /// When a client heard that of a lease of its own.
@@ -55,6 +55,16 @@ struct State {
     overlaps: BTreeMap<LockKey, Duration>,
     tally: Tally,
     violations: Vec<String>,
+}
+
+/// A grant of a store.
+#[derive(Clone, Copy)]
+struct Granted {
+    lease: LeaseId,
+    /// The largest token that the store has granted or reserved with it.
+    last_token: u64,
+    /// When the lease ends unless it is renewed.
+    ends: Duration,
 }
 
 /// The last of the guards of a lease.
@@ -81,21 +91,33 @@ impl Judge {
     }
 
     /// Notes that a store has granted a lease.
-    pub(crate) fn granted(&self, store: usize, lease: &Lease, grant: &Grant) {
-        let (first, last) = (grant.token(), grant.token() + u64::from(grant.spare_tokens()));
+    pub(crate) fn granted(&self, store: usize, lease: &Lease, grant: &Grant, now: Duration) {
+        let (first, last_token) = (grant.token(), grant.token() + u64::from(grant.spare_tokens()));
         let (mut state, key) = (self.state(), lease.key());
-        let before = state.granted.insert((store, key.clone()), (last, lease.id()));
-        if let Some((before, _)) = before
-            && first <= before
-        {
+        let granted = Granted { lease: lease.id(), last_token, ends: now + lease.ttl() };
+        let Some(before) = state.granted.insert((store, key.clone()), granted) else { return };
+        if first <= before.last_token {
+            let before = before.last_token;
             state.violate(format!("V3: token {first} of {key} was granted after {before}"));
+        }
+        // Only a claim whose replies were lost is granted twice. Its caller does not renew the first grant.
+        if before.lease == lease.id() && before.ends <= now {
+            state.forget_request(before.lease);
+        }
+    }
+
+    /// Notes that an operator has ended the leases of a key.
+    pub(crate) fn freed(&self, store: usize, key: &LockKey) {
+        let mut state = self.state();
+        if let Some(Granted { lease, .. }) = state.granted.get(&(store, key.clone())).copied() {
+            state.forget_request(lease);
         }
     }
 
     /// Notes that a store asks the holders of a key to finish early.
     pub(crate) fn revoked(&self, store: usize, key: &LockKey) {
         let mut state = self.state();
-        if let Some((_, lease)) = state.granted.get(&(store, key.clone())).copied() {
+        if let Some(Granted { lease, .. }) = state.granted.get(&(store, key.clone())).copied() {
             state.revoked.insert(lease);
         }
     }
@@ -103,7 +125,7 @@ impl Judge {
     /// Notes that news for the holders of a key has reached a client, which may not know yet that it is one of them.
     pub(crate) fn heard(&self, store: usize, key: &LockKey, client: usize, now: Duration) {
         let mut state = self.state();
-        if let Some((_, lease)) = state.granted.get(&(store, key.clone())).copied()
+        if let Some(Granted { lease, .. }) = state.granted.get(&(store, key.clone())).copied()
             && state.revoked.contains(&lease)
         {
             state.heard.entry((client, lease)).or_insert(now);
@@ -200,6 +222,12 @@ impl Judge {
 }
 
 impl State {
+    /// A request to finish early ends with the grant that it is for: the same claim may be granted anew after it.
+    fn forget_request(&mut self, lease: LeaseId) {
+        self.revoked.remove(&lease);
+        self.heard.retain(|(_, heard), _| *heard != lease);
+    }
+
     /// Each exclusive holder has a token of its own, larger than those of all before.
     fn judge_token(&mut self, guard: &LockGuard, terms: &Terms, now: Duration) {
         let (key, token) = (guard.key(), guard.token().number());

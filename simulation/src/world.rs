@@ -215,10 +215,11 @@ impl World {
 
     fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
         for (lease, grant) in request.grants(outcome) {
-            self.judge.granted(store, lease, grant);
+            self.judge.granted(store, lease, grant, self.now());
         }
         match (request, outcome) {
-            (Request::ForceRelease(_), Outcome::ForcedRelease(it)) if !it.ended().is_empty() => {
+            (Request::ForceRelease(key), Outcome::ForcedRelease(it)) if !it.ended().is_empty() => {
+                self.judge.freed(store, key);
                 self.judge.leases_were_lost(self.now());
             }
             (Request::Revoke(key), Outcome::Revocation(Revocation::Requested)) => {
