@@ -138,10 +138,10 @@ impl Link {
             None => world.apply(store, &request),
         };
         if let Some(again) = fate.again {
-            let is_renewal = matches!(request, Request::Renew(_));
+            let puts_ttl_in_force = request.puts_ttl_in_force();
             let repeat = repeat(Arc::clone(world), store, request, again);
-            // No backend repeats a request that has its reply, and a late renewal would put an earlier TTL in force.
-            if is_renewal {
+            // No backend repeats a request that has its reply, and a late repetition would put an earlier TTL in force.
+            if puts_ttl_in_force {
                 repeat.await;
             } else {
                 tokio::spawn(repeat);

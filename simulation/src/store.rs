@@ -46,6 +46,11 @@ impl Request {
         matches!(self, Self::ForceRelease(_) | Self::Revoke(_))
     }
 
+    /// Whether it begins or renews leases.
+    pub(crate) fn puts_ttl_in_force(&self) -> bool {
+        matches!(self, Self::Renew(_) | Self::TryAcquire(_) | Self::TryAcquireAll(_))
+    }
+
     fn op(&self) -> Op<'_> {
         match self {
             Self::Enlist(enlistment) => Op::Enlist(enlistment),
