@@ -163,6 +163,14 @@ impl Request<'_> {
     }
 }
 
+/// Runs of one script: the first brings the source along, and the others find it there.
+pub(crate) fn first_in_full(mut runs: Vec<Request<'_>>) -> Vec<Request<'_>> {
+    if let Some(first) = runs.first_mut() {
+        *first = first.in_full();
+    }
+    runs
+}
+
 /// A run of a script.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {

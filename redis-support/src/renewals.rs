@@ -6,34 +6,45 @@ use std::time::Duration;
 use leasehold_core::Error;
 use leasehold_core::backend::Lease;
 
-use crate::client::{Client, Received, Request, Run};
+use crate::client::{Client, Received, Request, Run, first_in_full};
 use crate::layout::{Layout, Place};
-use crate::line::Line;
+use crate::line::{Line, is_unknown};
 use crate::reply::Reply;
 use crate::script::Script;
 use crate::words::{Words, millis};
 
-/// Renews the mutexes of `leases`, which share a server: one script for each TTL. Tells of each whether it was renewed; the others take
-/// scripts of their own.
+/// Renews the mutexes of `leases`, which share a server: one script for each TTL, all in one round trip. Tells of each whether it was
+/// renewed; the others take scripts of their own.
 pub(crate) async fn renew_all<C: Client>(
     line: &Arc<Line<C>>,
     layout: &Layout,
     leases: &[&Lease],
 ) -> Result<Vec<bool>, Error> {
+    let mut renewed = vec![false; leases.len()];
+    if leases.is_empty() {
+        return Ok(renewed);
+    }
     let mut order: Vec<usize> = (0..leases.len()).collect();
     order.sort_by_key(|index| leases[*index].ttl());
-    let mut renewed = vec![false; leases.len()];
+    let mut words = Words::with_capacity(2 * leases.len() + 2, 96 * leases.len());
+    let mut scripts = Vec::with_capacity(1);
     for of_ttl in order.chunk_by(|one, other| leases[*one].ttl() == leases[*other].ttl()) {
-        let mut words = Words::with_capacity(2 * of_ttl.len() + 2, 96 * of_ttl.len());
+        words.begin();
         words.push_key(&layout.shared_in(0), Place::Crowd);
         of_ttl.iter().for_each(|index| words.push_lock(layout, leases[*index].key()));
         words.end_keys();
         words.push_number(millis(leases[of_ttl[0]].ttl()));
         of_ttl.iter().for_each(|index| words.push_value(leases[*index]));
-        let shape = words.shape(Script::RenewAll);
-        let run = Run { shape: &shape, words: &words };
-        let [reply] = line.run([Request::ByHash(run)], Duration::ZERO).await?;
-        for (index, is_renewed) in of_ttl.iter().zip(read(&reply, of_ttl.len())) {
+        scripts.push((words.shape(Script::RenewAll), of_ttl));
+    }
+    let runs = scripts.iter().map(|(shape, _)| Run { shape, words: &words });
+    let by_hash: Vec<_> = runs.map(Request::ByHash).collect();
+    let mut replies = line.exchange(by_hash.clone(), Duration::ZERO).await?;
+    if replies.iter().any(is_unknown) {
+        replies = line.exchange(first_in_full(by_hash), Duration::ZERO).await?;
+    }
+    for ((_, of_ttl), reply) in scripts.iter().zip(&replies) {
+        for (index, is_renewed) in of_ttl.iter().zip(read(reply, of_ttl.len())) {
             renewed[*index] = is_renewed;
         }
     }
@@ -55,4 +66,54 @@ fn read(reply: &Received, count: usize) -> Vec<bool> {
         *renewed = false;
     }
     renewed
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::LockKey;
+    use leasehold_core::clock::SystemClock;
+
+    use super::*;
+    use crate::client::{Access, Protocol};
+    use crate::fake::Fake;
+    use crate::line::Role;
+    use crate::shared::Shared;
+    use crate::watch::News;
+
+    fn line(fake: &Fake) -> Arc<Line<Fake>> {
+        let (news, clock) = (Arc::new(News::new(Layout::default())), Arc::new(SystemClock));
+        let timeout = Duration::from_millis(500);
+        let shared = Shared::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
+        Line::new(Fake::address(1), Access::default(), Role::Store, &shared)
+    }
+
+    fn lease(seconds: u64) -> Lease {
+        Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(seconds))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn mutexes_of_several_ttls_are_renewed_in_one_round_trip() {
+        let (fake, leases) = (Fake::default(), [3, 1, 2, 1].map(lease));
+        // The second lease of a script is left alone.
+        fake.serve("h:1", |_words| Some(Ok(Reply::Array(vec![Reply::Int(2)]))));
+        let line = line(&fake);
+        line.connect().await.unwrap();
+        let before = fake.round_trips().len();
+
+        let of: Vec<&Lease> = leases.iter().collect();
+        let renewed = renew_all(&line, &Layout::default(), &of).await.unwrap();
+
+        assert_eq!(fake.round_trips()[before..], [3]);
+        // A number beyond the leases of a script makes no sense: then none of them was renewed, as far as is known.
+        assert_eq!(renewed, [false, true, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_leases_take_no_request() {
+        let fake = Fake::default();
+
+        assert!(renew_all(&line(&fake), &Layout::default(), &[]).await.unwrap().is_empty());
+
+        assert!(fake.round_trips().is_empty());
+    }
 }

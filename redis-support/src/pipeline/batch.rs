@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
-use crate::client::{Received, Request, Run};
+use crate::client::{Received, Request, Run, first_in_full};
 use crate::layout::{Layout, Place};
 use crate::reply::{Reply, unexpected};
 use crate::script::Script;
@@ -258,13 +258,8 @@ impl Scripts {
         self.runs().map(Request::ByHash).collect()
     }
 
-    /// The first one brings the source along, and the others find it there.
     pub(super) fn by_source(&self) -> Vec<Request<'_>> {
-        let mut requests = self.by_hash();
-        if let Some(first) = requests.first_mut() {
-            *first = first.in_full();
-        }
-        requests
+        first_in_full(self.by_hash())
     }
 
     fn runs(&self) -> impl Iterator<Item = Run<'_>> {
