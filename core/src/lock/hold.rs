@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::backend::{KeyWatch, Lease, LockBackend, Operation, Replaced, Share, Tenure};
+use crate::backend::{KeyWatch, Lease, Operation, Replaced, Share, Tenure};
 use crate::clock::{self, Clock, Instant};
 use crate::description::Description;
 use crate::error::{Error, ErrorKind};
@@ -546,12 +546,11 @@ impl Hold {
     }
 
     /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
-    pub(crate) fn listen(self: &Arc<Self>, backend: &dyn LockBackend, now: Instant) {
+    pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
             // The only way to look again is to renew, which was not asked for.
             return;
         }
-        self.begin_watch(backend);
         let waker = Waker::from(Arc::clone(self));
         let mut cx = Context::from_waker(&waker);
         // Declared before the lock, to be dropped after it.
@@ -568,22 +567,6 @@ impl Hold {
         if state.news && !state.renewing {
             state.hurry(now);
         }
-    }
-
-    /// Begins the watch of a lease that has none, since the store tells of it from its next renewal on.
-    fn begin_watch(&self, backend: &dyn LockBackend) {
-        let lacks_watch =
-            |state: &State| !state.has_news && state.watch.is_silent() && !state.is_over();
-        if !lacks_watch(&lock(&self.state)) {
-            return;
-        }
-        // The backend's own code runs with no mutex locked.
-        let mut watch = backend.watch_lease(&self.lease);
-        let mut state = lock(&self.state);
-        if lacks_watch(&state) {
-            mem::swap(&mut state.watch, &mut watch);
-        }
-        drop(state);
     }
 
     fn standing(&self) -> Standing {

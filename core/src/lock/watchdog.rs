@@ -1,7 +1,7 @@
 //! Stage 4: renews all leases of a client, in batches, and ends those whose deadline passes.
 //!
-//! A lease is young at first: it has a place in a list, and no watch, no due time and no task that wakes up for it. The watchdog takes charge of
-//! the leases that come of age. Loss needs no watchdog, since every look at a hold compares its deadline with the clock.
+//! A lease is young at first: it has a place in a list, no due time, and no task that wakes up for it or for news of it. The watchdog takes
+//! charge of the leases that come of age. Loss needs no watchdog, since every look at a hold compares its deadline with the clock.
 
 mod schedule;
 
@@ -92,7 +92,7 @@ impl Watchdog {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
             let mut heard = pin!(self.alarm.heard());
-            self.take_charge(backend);
+            self.take_charge();
             while under_way < MAX_UNDER_WAY {
                 let due = self.due();
                 if due.is_empty() {
@@ -115,14 +115,14 @@ impl Watchdog {
     }
 
     /// Listens for news of the leases that have come of age, or that the alarm was rung for, and files them by when they are due.
-    fn take_charge(&self, backend: &dyn LockBackend) {
+    fn take_charge(&self) {
         let now = self.clock.now();
         let mut holds = self.alarm.answer();
         holds.extend(lock(&self.schedule).of_age(now));
         if holds.is_empty() {
             return;
         }
-        holds.iter().for_each(|hold| hold.listen(backend, now));
+        holds.iter().for_each(|hold| hold.listen(now));
         self.file_by(Schedule::file_by_due_time, &holds);
     }
 
