@@ -15,7 +15,7 @@ use crate::contract::backend::{
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::deadline;
-use crate::engine::hold::Granted;
+use crate::engine::hold::{Granted, Hold};
 use crate::engine::queue::Asker;
 use crate::engine::reaper::{Debt, Reaper};
 use crate::engine::tries::Tries;
@@ -70,7 +70,7 @@ pub(crate) struct Owed {
 pub(crate) async fn acquire(
     upkeep: &Upkeep,
     claims: &[Claim],
-    askers: &[Asker],
+    askers: &[Asker<Hold>],
     wait: Wait,
     tries: &mut Tries,
     options: &LockOptions,
@@ -112,7 +112,7 @@ struct Acquisition<'a> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    askers: &'a [Asker],
+    askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,

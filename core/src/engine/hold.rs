@@ -27,7 +27,7 @@ use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::contract::token::FencingToken;
 use crate::engine::deadline;
-use crate::engine::queue::{Turn, Waiter};
+use crate::engine::queue::{Next, Turn, Waiter};
 use crate::engine::reaper::Unwanted;
 use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
@@ -56,7 +56,7 @@ pub(crate) struct Hold {
     options: Arc<LockOptions>,
     /// The deadline is never pushed past it.
     max_until: Instant,
-    state: Mutex<State>,
+    state: Mutex<State<Turn<Self>>>,
     /// Notified of every change that a task may wait for.
     changed: Notify,
     alarm: Arc<Alarm>,
@@ -107,7 +107,7 @@ pub(crate) struct Granted {
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// The next holder.
-    pub(crate) waiter: Waiter,
+    pub(crate) waiter: Waiter<Next<Hold>>,
     pub(crate) term: Term,
     /// The owner before.
     pub(crate) owner: Option<OwnerId>,
@@ -123,7 +123,7 @@ pub(crate) enum Leave {
     /// Other guards of the owner remain.
     Inner(LeaseState),
     /// It was the last one. The turn is for the next caller, once the store knows of the release.
-    Last(LeaseState, Option<Turn>),
+    Last(LeaseState, Option<Turn<Hold>>),
 }
 
 impl Hold {
@@ -131,7 +131,7 @@ impl Hold {
         granted: Granted,
         owner: Option<OwnerId>,
         options: &Arc<LockOptions>,
-        turn: Option<Turn>,
+        turn: Option<Turn<Self>>,
         alarm: Arc<Alarm>,
         (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
@@ -377,7 +377,11 @@ impl Hold {
     /// Gives up the local turn and all units but one: from now on others may come in beside it.
     ///
     /// The store learns of it by the next renewal. Refused if other guards count on the rest.
-    pub(crate) fn start_sharing(&self, share: Share, now: Instant) -> Result<Option<Turn>, Error> {
+    pub(crate) fn start_sharing(
+        &self,
+        share: Share,
+        now: Instant,
+    ) -> Result<Option<Turn<Self>>, Error> {
         self.update(now, |state| match state.phase {
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if state.depth > 1 => {
@@ -541,7 +545,7 @@ impl Hold {
     }
 
     /// The lease that renewals ask for, apart from the TTL.
-    fn wanted<'a>(&'a self, state: &'a State) -> &'a Lease {
+    fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
         state.amended.as_deref().unwrap_or(&self.lease)
     }
 
@@ -573,7 +577,7 @@ impl Hold {
         lock(&self.state).standing()
     }
 
-    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
+    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State<Turn<Self>>) -> R) -> R {
         self.update_after(None, now, change)
     }
 
@@ -583,7 +587,7 @@ impl Hold {
         &self,
         error: Option<&Error>,
         now: Instant,
-        change: impl FnOnce(&mut State) -> R,
+        change: impl FnOnce(&mut State<Turn<Self>>) -> R,
     ) -> R {
         let mut state = lock(&self.state);
         let before = (state.phase, state.renewing, state.term, state.depth == 0);

@@ -38,7 +38,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Engine {
     upkeep: Arc<Upkeep>,
-    queue: Arc<LocalQueue>,
+    queue: LocalQueue<Hold>,
     /// The options of locks without options of their own.
     options: Arc<LockOptions>,
     closed: AtomicBool,
@@ -78,7 +78,7 @@ impl Engine {
     ) -> Self {
         Self {
             upkeep: Arc::new(Upkeep::new(backend, clock, events)),
-            queue: Arc::new(LocalQueue::new(max_waiters)),
+            queue: LocalQueue::new(max_waiters),
             options: Arc::new(options),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -264,7 +264,7 @@ impl Engine {
         &self,
         granted: Granted,
         request: &Request<'_>,
-        asker: Asker,
+        asker: Asker<Hold>,
         call: &Call<'_>,
     ) -> Arc<Hold> {
         let watchdog = self.upkeep.watchdog();

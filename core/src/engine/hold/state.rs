@@ -9,7 +9,6 @@ use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::engine::deadline;
-use crate::engine::queue::Turn;
 use crate::options::RenewalMode;
 
 /// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
@@ -18,7 +17,7 @@ const PARTS: usize = 16;
 
 /// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct State<T> {
     pub(super) phase: Phase,
     /// The TTL to believe in that renewals ask for.
     pub(super) ttl: Duration,
@@ -65,7 +64,7 @@ pub(super) struct State {
     /// A client has asked the holder to finish early.
     pub(super) asked_back: bool,
     /// Our turn among the callers of this process, given up with the lease.
-    pub(super) turn: Option<Turn>,
+    pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,
 }
 
@@ -87,7 +86,7 @@ pub(super) enum Phase {
     Released,
 }
 
-impl State {
+impl<T> State<T> {
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Lost(_) | Phase::Released)
     }
@@ -123,7 +122,7 @@ impl State {
         }
     }
 
-    pub(super) fn let_go(&mut self) -> (Option<Turn>, KeyWatch) {
+    pub(super) fn let_go(&mut self) -> (Option<T>, KeyWatch) {
         (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 

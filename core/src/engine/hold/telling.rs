@@ -19,7 +19,7 @@ pub(super) struct Standing {
     deadline: Instant,
 }
 
-impl State {
+impl<T> State<T> {
     pub(super) fn standing(&self) -> Standing {
         Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
     }
