@@ -1,0 +1,62 @@
+//! A list that holds one item without a heap.
+
+use std::slice;
+
+/// One item, or several: nearly all calls are for one key.
+#[derive(Debug)]
+pub(crate) enum Few<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+impl<T> Few<T> {
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(item) => slice::from_ref(item),
+            Self::Several(items) => items,
+        }
+    }
+
+    /// The item of a list that was made of one.
+    pub(crate) fn into_one(self) -> T {
+        match self {
+            Self::One(item) => item,
+            Self::Several(_) => unreachable!("it was made of one item"),
+        }
+    }
+
+    pub(crate) fn map<U>(self, change: impl FnMut(T) -> U) -> Few<U> {
+        let mut change = change;
+        match self {
+            Self::One(item) => Few::One(change(item)),
+            Self::Several(items) => Few::Several(items.into_iter().map(change).collect()),
+        }
+    }
+
+    pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
+        let (one, several) = match self {
+            Self::One(item) => (Some(item), Vec::new()),
+            Self::Several(items) => (None, items),
+        };
+        one.into_iter().chain(several)
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(item) => vec![item],
+            Self::Several(items) => items,
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut items = items.into_iter();
+        match (items.next(), items.next()) {
+            (Some(item), None) => Self::One(item),
+            (first, second) => {
+                Self::Several(first.into_iter().chain(second).chain(items).collect())
+            }
+        }
+    }
+}
