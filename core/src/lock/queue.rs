@@ -12,7 +12,6 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::{Arc, Weak};
@@ -26,7 +25,7 @@ use crate::backend::Operation;
 use crate::clock::{Clock, Instant};
 use crate::error::{Error, ErrorKind};
 use crate::holder::Holder;
-use crate::key::LockKey;
+use crate::key::{Hashed, KeyMap, LockKey};
 use crate::lock::guard::LockGuard;
 use crate::lock::hold::Hold;
 use crate::lock::tries::Tries;
@@ -46,7 +45,7 @@ pub(crate) struct LocalQueue {
 
 #[derive(Debug, Default)]
 struct Lines {
-    by_key: HashMap<LockKey, Slot>,
+    by_key: KeyMap<Slot>,
     of_all: OfAll,
 }
 
@@ -275,7 +274,7 @@ impl LocalQueue {
     ) -> (R, Option<SharedLine>) {
         let mut lines = lock(&self.lines);
         let Lines { by_key, of_all } = &mut *lines;
-        match by_key.entry(key.clone()) {
+        match by_key.entry(Hashed(key.clone())) {
             Entry::Vacant(place) => {
                 let mut line = Line::default();
                 let result = work(&mut line, of_all);
@@ -306,7 +305,7 @@ impl LocalQueue {
 
     /// The line of `key`, unless a caller holds the key and no other wants it.
     fn shared(&self, key: &LockKey) -> Option<SharedLine> {
-        match lock(&self.lines).by_key.get(key)? {
+        match lock(&self.lines).by_key.get(&Hashed(key.clone()))? {
             Slot::Line(line) => Some(Arc::clone(line)),
             Slot::HeldAlone(_) => None,
         }

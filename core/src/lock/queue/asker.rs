@@ -40,7 +40,7 @@ pub(crate) struct Return {
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(super) of: Option<(Arc<LocalQueue>, LockKey)>,
-    /// The line behind it, once there was one at a hand-over.
+    /// The line behind it, once there [was one](Self::has_line) at a hand-over.
     line: Option<SharedLine>,
 }
 
@@ -127,14 +127,20 @@ impl Turn {
         Self { of: Some((queue, key)), line: None }
     }
 
+    /// Whether other callers of this process want the key, or did so lately.
+    pub(crate) fn has_line(&mut self) -> bool {
+        if self.line.is_none()
+            && let Some((queue, key)) = &self.of
+        {
+            self.line = queue.shared(key);
+        }
+        self.line.is_some()
+    }
+
     /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
     ///
     /// No caller passes one that would not.
     pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
-        if self.line.is_none() {
-            let (queue, key) = self.of.as_ref()?;
-            self.line = queue.shared(key);
-        }
         lock(self.line.as_ref()?).next_taker(options)
     }
 }
