@@ -12,19 +12,20 @@ use tracing::Instrument;
 
 use super::event::{Acquired, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken};
 use super::{Event, Events, log};
-use crate::busy::Busy;
 use crate::clock::{Clock, Instant};
-use crate::engine::{Locked, Request};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::lock::Wait;
-use crate::lock::queue::LocalQueue;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::engine::hold::Hold;
+use crate::engine::pipeline::{Locked, Request};
+use crate::engine::queue::LocalQueue;
+use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
 /// A call under way. Dropped before its end, it was cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
-    queue: &'a LocalQueue,
+    queue: &'a LocalQueue<Hold>,
     clock: &'a dyn Clock,
     requests: &'a [Request<'a>],
     waits: AtomicBool,
@@ -36,7 +37,7 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(crate) fn one(
         events: &'a Events,
-        queue: &'a LocalQueue,
+        queue: &'a LocalQueue<Hold>,
         clock: &'a dyn Clock,
         request: &'a Request<'a>,
     ) -> Self {
@@ -46,7 +47,7 @@ impl<'a> Call<'a> {
     /// The call for all of these, of which there is one at least.
     pub(crate) fn of(
         events: &'a Events,
-        queue: &'a LocalQueue,
+        queue: &'a LocalQueue<Hold>,
         clock: &'a dyn Clock,
         requests: &'a [Request<'a>],
     ) -> Self {
