@@ -12,6 +12,7 @@ mod lease;
 mod membership;
 mod share;
 mod shared;
+mod tally;
 mod unreachable;
 mod watch;
 mod watches;

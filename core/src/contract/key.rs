@@ -1,8 +1,11 @@
 //! The name under which locks exclude each other.
 
 use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use crate::contract::error::{Error, ErrorKind};
 
@@ -19,8 +22,21 @@ use crate::contract::error::{Error, ErrorKind};
 /// assert_eq!(LockKey::new("50% {off}")?.as_str(), "50%25%20%7Boff%7D");
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
-#[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct LockKey(Arc<str>);
+#[derive(Clone)]
+pub struct LockKey {
+    name: Arc<str>,
+    /// That of the name, which the maps of one call would else compute ten times.
+    hash: u64,
+}
+
+/// Keys hash alike in all maps of a process, and otherwise in the next process, so that no client can choose names that collide.
+#[cfg(not(feature = "_simulation"))]
+static HASHES: LazyLock<std::hash::RandomState> = LazyLock::new(Default::default);
+
+/// The runs of a seed are equal in all processes.
+#[cfg(feature = "_simulation")]
+static HASHES: LazyLock<BuildHasherDefault<std::hash::DefaultHasher>> =
+    LazyLock::new(Default::default);
 
 impl LockKey {
     /// The longest name, in bytes before encoding.
@@ -39,7 +55,7 @@ impl LockKey {
             return Err(Error::new(ErrorKind::Invalid, "a key must not be empty"));
         }
         check_len(name.len())?;
-        Ok(Self(encode(name).into()))
+        Ok(Self::of(encode(name)))
     }
 
     /// Reads an encoded name, as it lies in a store.
@@ -69,17 +85,32 @@ impl LockKey {
         // Encoding turns one byte into three, and the percent sign itself is always encoded.
         let escapes = key.bytes().filter(|byte| *byte == b'%').count();
         check_len(key.len() - 2 * escapes)?;
-        Ok(Self(key.into()))
+        Ok(Self::of(key))
     }
 
     /// A key that is asked about, to see whether a store answers, and never locked.
     pub(crate) fn of_pings() -> Self {
-        Self("leasehold-ping".into())
+        Self::of("leasehold-ping")
     }
 
     /// The encoded name, as it appears in every store.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// The key of an encoded name.
+    fn of(name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        Self { hash: Self::hash_of(&name), name }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The hash of the key with this encoded name.
+    pub(crate) fn hash_of(name: &str) -> u64 {
+        HASHES.hash_one(name)
     }
 }
 
@@ -134,6 +165,33 @@ impl fmt::Debug for LockKey {
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+impl Eq for LockKey {}
+
+impl PartialEq for LockKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.name == other.name
+    }
+}
+
+impl Ord for LockKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl PartialOrd for LockKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// As the encoded name, for the sake of [`Borrow`].
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
     }
 }
 
@@ -236,6 +294,37 @@ impl<const N: usize> IntoKey for [u8; N] {
 impl<const N: usize> IntoKey for &[u8; N] {
     fn into_key(self) -> Result<LockKey, Error> {
         LockKey::new(self)
+    }
+}
+
+/// A map that finds keys by the hashes that they have already.
+pub(crate) type KeyMap<V> = HashMap<Hashed, V, BuildHasherDefault<Given>>;
+
+/// A key of a [`KeyMap`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Hashed(pub(crate) LockKey);
+
+impl Hash for Hashed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0.hash);
+    }
+}
+
+/// The hasher of a value that is a hash.
+#[derive(Default)]
+pub(crate) struct Given(u64);
+
+impl Hasher for Given {
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a key writes its hash only");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

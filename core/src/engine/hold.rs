@@ -395,7 +395,7 @@ impl Hold {
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
-            if !is_last || state.term.0 == self.spare_tokens {
+            if !is_last || state.term.0 == self.spare_tokens || !state.turn.as_mut()?.has_line() {
                 return None;
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);

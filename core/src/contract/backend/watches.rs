@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::Waker;
 
+use super::tally::Tally;
 use crate::contract::backend::{Claim, KeyWatch, LeaseId, Patience};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
 /// Where a backend takes its [`KeyWatch`]es from, and passes on the news of its store.
 ///
-/// It keeps nothing for a key without a watch. Clones share one set of watches.
+/// It keeps nothing for a key without a watch, nor for a watch that was not polled yet: most end before. Clones share one set of watches.
 ///
 /// ```
 /// # futures_util::future::FutureExt::now_or_never(async {
@@ -40,7 +41,7 @@ impl KeyWatches {
 
     /// Begins to watch the key of `claim`, and, if its caller waits, for [calls](Self::call) of the claim by name.
     ///
-    /// One watch per claim is called by name; to further ones all news of the key are reported.
+    /// One watch per claim is called by name, the first that is polled; to further ones all news of the key are reported.
     pub fn watch_claim(&self, claim: &Claim) -> KeyWatch {
         let waits = claim.patience() != Patience::Leaves;
         KeyWatch::subscribed(&self.0, claim.key(), waits.then(|| claim.id()))
@@ -48,6 +49,9 @@ impl KeyWatches {
 
     /// Passes on that something about the key with this [encoded name](LockKey::as_str) may have changed.
     pub fn notify(&self, key: &str) {
+        if !self.0.tally.count(LockKey::hash_of(key)) {
+            return;
+        }
         let woken = lock(&self.0.watched).keys.get_mut(key).map(WatchedKey::change);
         woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
@@ -57,12 +61,16 @@ impl KeyWatches {
     /// Nothing happens if it has no watch here.
     pub fn call(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
+        if !self.0.tally.count(id.hash()) {
+            return;
+        }
         let woken = lock(&self.0.watched).claims.get_mut(&id).and_then(CalledClaim::call);
         woken.into_iter().for_each(Waker::wake);
     }
 
     /// Passes on that anything may have changed, as after a lost connection.
     pub fn notify_all(&self) {
+        self.0.tally.count_all();
         let mut watched = lock(&self.0.watched);
         let keys = watched.keys.values_mut().flat_map(WatchedKey::change);
         let mut woken: Vec<Waker> = keys.map(|(_, waker)| waker).collect();
@@ -71,7 +79,7 @@ impl KeyWatches {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// How many keys are being watched.
+    /// How many keys have watches that were polled.
     pub fn watched_keys(&self) -> usize {
         lock(&self.0.watched).keys.len()
     }
@@ -79,6 +87,8 @@ impl KeyWatches {
 
 #[derive(Default)]
 pub(super) struct Hub {
+    /// Of all events, also those that no watch was in the maps for.
+    pub(super) tally: Tally,
     pub(super) watched: Mutex<Watched>,
     pub(super) next_id: AtomicU64,
 }
@@ -93,7 +103,7 @@ pub(super) struct Watched {
 #[derive(Default)]
 pub(super) struct WatchedKey {
     pub(super) version: u32,
-    pub(super) watches: u32,
+    watches: u32,
     /// The wakers for the next change: a list, since most keys have one watch.
     wakers: Vec<(u64, Waker)>,
 }
@@ -103,6 +113,37 @@ pub(super) struct WatchedKey {
 pub(super) struct CalledClaim {
     pub(super) is_called: bool,
     pub(super) waker: Option<Waker>,
+}
+
+impl Watched {
+    /// Adds a watch of `key`, and tells the version that it begins with.
+    pub(super) fn add(&mut self, key: &LockKey) -> u32 {
+        let key = self.keys.entry(key.clone()).or_default();
+        key.watches += 1;
+        key.version
+    }
+
+    /// Has `claim` called by name; `false` if it is already.
+    pub(super) fn add_claim(&mut self, claim: LeaseId) -> bool {
+        let is_new = !self.claims.contains_key(&claim);
+        if is_new {
+            self.claims.insert(claim, CalledClaim::default());
+        }
+        is_new
+    }
+
+    /// Takes a watch of `key` away.
+    pub(super) fn remove(&mut self, key: &LockKey) {
+        let watched = self.key(key);
+        watched.watches -= 1;
+        if watched.watches == 0 {
+            self.keys.remove(key);
+        }
+    }
+
+    pub(super) fn key(&mut self, key: &LockKey) -> &mut WatchedKey {
+        self.keys.get_mut(key).expect("an entry lives as long as its watches")
+    }
 }
 
 impl WatchedKey {
