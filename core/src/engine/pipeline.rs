@@ -110,7 +110,7 @@ impl Engine {
             Ok(()) => call.run(pin!(self.stages(requests, &call))).await,
             Err(error) => Err(error),
         };
-        let outcome = self.unless_apart(requests, outcome);
+        let outcome = self.conclude(requests, outcome);
         call.end(outcome.as_ref().map(Outcome::refusal));
         finish(outcome?)
     }
@@ -251,17 +251,18 @@ impl Engine {
             let (hold, term) = held.as_slice()[0].0.held();
             entering.publish(hold, term);
         }
-        let is_closed = self.is_closed();
-        let guards = held.map(|(guard, mut debt)| {
-            let guard = (!is_closed).then_some(guard);
-            debt.iter_mut().for_each(Debt::forgive);
-            guard
-        });
-        if is_closed {
-            Err(Error::closed())
-        } else {
-            Ok(Outcome::Granted(guards.map(|guard| guard.expect("it is open"))))
+        let forgive = |debt: Option<Debt>| debt.into_iter().for_each(|mut debt| debt.forgive());
+        if self.is_closed() {
+            held.into_iter().for_each(|(guard, debt)| {
+                drop(guard);
+                forgive(debt);
+            });
+            return Err(Error::closed());
         }
+        Ok(Outcome::Granted(held.map(|(guard, debt)| {
+            forgive(debt);
+            guard
+        })))
     }
 
     /// Has a lease renewed while it is held.
@@ -283,8 +284,8 @@ impl Engine {
         hold
     }
 
-    /// The outcome as the caller learns it: after a shutdown that ended no stage, in its place if nothing was taken.
-    fn unless_apart(
+    /// The outcome for the caller of these requests: that of a shutdown, if one has begun and nothing was taken.
+    fn conclude(
         &self,
         requests: &[LockRequest<'_>],
         outcome: Result<Outcome, Error>,
