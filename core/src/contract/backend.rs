@@ -7,6 +7,7 @@ mod capabilities;
 mod claim;
 mod contention;
 mod grant;
+mod hub;
 mod key_page;
 mod lease;
 mod membership;

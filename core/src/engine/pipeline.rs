@@ -210,8 +210,8 @@ impl Engine {
         })
     }
 
-    /// Stage 2: the turn of the request. Of several requests all turns at once or none, since to wait for one with others in hand may
-    /// be to wait in a circle.
+    /// Stage 2: waits for the turn of the request. Several requests get all turns at once or none, since to wait for one with others in
+    /// hand may be to wait in a circle.
     async fn turns(
         &self,
         requests: &[LockRequest<'_>],

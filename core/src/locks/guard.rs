@@ -78,6 +78,9 @@ pub struct LockGuard {
     gone: bool,
 }
 
+/// The turn and the release that the last guard of a lease leaves behind.
+type Left = (Option<Turn<Hold>>, Debt);
+
 impl LockGuard {
     /// Creates the guard of a holder of the lease in its present `term`.
     pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
@@ -576,7 +579,7 @@ impl LockGuard {
     }
 
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
-    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn<Hold>>, Debt)>) {
+    fn leave(&mut self) -> (LeaseState, Option<Left>) {
         self.gone = true;
         let now = self.upkeep.now();
         if self.hand_over(now) {

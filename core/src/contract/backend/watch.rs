@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use super::watches::{Hub, Watched};
+use super::hub::{Hub, Watched};
 use crate::contract::backend::{CalledBy, LeaseId};
 use crate::contract::key::LockKey;
 use crate::sync::lock;

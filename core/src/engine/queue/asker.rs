@@ -12,7 +12,7 @@ use crate::contract::key::LockKey;
 use crate::options::LockOptions;
 use crate::sync::lock;
 
-/// The lines of callers that wait for what comes [`Next`].
+/// The lines of callers, each of which waits for its [`Next`].
 pub(super) type Lines<H> = lines::Lines<H, Next<H>>;
 
 /// The answer to a caller that came for a key.
