@@ -10,9 +10,24 @@ pub(crate) enum Few<T> {
 }
 
 impl<T> Few<T> {
+    /// Makes one item of each of `sources`, of which there is one at least.
+    pub(crate) fn of<S>(sources: &[S], make: impl Fn(&S) -> T) -> Self {
+        match sources {
+            [source] => Self::One(make(source)),
+            sources => Self::Several(sources.iter().map(make).collect()),
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[T] {
         match self {
             Self::One(item) => slice::from_ref(item),
+            Self::Several(items) => items,
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            Self::One(item) => slice::from_mut(item),
             Self::Several(items) => items,
         }
     }
@@ -25,26 +40,29 @@ impl<T> Few<T> {
         }
     }
 
-    pub(crate) fn map<U>(self, change: impl FnMut(T) -> U) -> Few<U> {
-        let mut change = change;
+    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> Few<U> {
         match self {
             Self::One(item) => Few::One(change(item)),
             Self::Several(items) => Few::Several(items.into_iter().map(change).collect()),
         }
     }
 
-    pub(crate) fn into_iter(self) -> impl Iterator<Item = T> {
-        let (one, several) = match self {
-            Self::One(item) => (Some(item), Vec::new()),
-            Self::Several(items) => (None, items),
-        };
-        one.into_iter().chain(several)
-    }
-
     pub(crate) fn into_vec(self) -> Vec<T> {
         match self {
             Self::One(item) => vec![item],
             Self::Several(items) => items,
+        }
+    }
+}
+
+impl<A, B> Few<(A, B)> {
+    pub(crate) fn unzip(self) -> (Few<A>, Few<B>) {
+        match self {
+            Self::One((a, b)) => (Few::One(a), Few::One(b)),
+            Self::Several(items) => {
+                let (a, b) = items.into_iter().unzip();
+                (Few::Several(a), Few::Several(b))
+            }
         }
     }
 }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use tokio::task::coop;
 
 use crate::clock::{Clock, Instant};
-use crate::contract::backend::{Claim, LockBackend, Operation};
+use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::acquire::{self, Acquired, Owed};
@@ -145,17 +145,14 @@ impl Engine {
                     }
                     guard.held().0.taken_over();
                     call.acquired(&requests[0], guard.token().number(), Path::HandedOver, now);
-                    return self.entered(entering, Few::One((guard, None)));
+                    return self.entered(entering, Few::One(guard));
                 }
             };
 
             // 3 acquire
             let once = askers.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
-            let claims: Few<Claim> = requests
-                .iter()
-                .map(|request| LockRequest { wait: wait_now, ..*request }.claim())
-                .collect();
+            let claims = Few::of(requests, |request| request.within(wait_now).claim());
             let (claims, asking) = (claims.as_slice(), askers.as_slice());
             let acquire =
                 acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
@@ -173,12 +170,16 @@ impl Engine {
             };
 
             // 4 watchdog, 5 guard
-            let each = owed.into_iter().zip(requests).zip(askers.into_iter());
-            let guards = each.map(|((Owed { granted, debt }, request), asker)| {
+            let mut each = owed.into_iter().zip(requests);
+            let held = askers.map(|asker| {
+                let (Owed { granted, debt }, request) = each.next().expect("each claim is granted");
                 let hold = self.watch_over(granted, request, asker, call);
-                (self.guard(hold, Term::default()), Some(debt))
+                (self.guard(hold, Term::default()), debt)
             });
-            return self.entered(entering, guards.collect());
+            let (guards, mut debts) = held.unzip();
+            let entered = self.entered(entering, guards);
+            debts.as_mut_slice().iter_mut().for_each(Debt::forgive);
+            return entered;
         }
     }
 
@@ -229,7 +230,11 @@ impl Engine {
         }
         let mut askers = Vec::with_capacity(requests.len());
         for request in requests {
-            match self.queue.turn(&request.but_once(), None, tries, self.clock()).await? {
+            match self
+                .queue
+                .turn(&request.within(request.wait.but_once()), None, tries, self.clock())
+                .await?
+            {
                 Next::Ask(asker) => askers.push(asker),
                 Next::Guard(_) => return Ok(Turns::Held(Busy::new(request.key, None))),
                 Next::Held(holder) => return Ok(Turns::Held(Busy::new(request.key, holder))),
@@ -238,31 +243,20 @@ impl Engine {
         Ok(Turns::Ask(Few::Several(askers)))
     }
 
-    /// Lets the owner enter again, now that there is a guard, and owes its lease no more.
+    /// Lets the owner enter again, now that there is a guard.
     ///
-    /// A shutdown that began just now may have counted its leases before the latest were filed. These end before their debts are
+    /// A shutdown that began just now may have counted its leases before the latest were filed. These end here, before their debts are
     /// forgiven, so that the shutdown waits for them.
     fn entered(
         &self,
         entering: Option<Entering>,
-        held: Few<(LockGuard, Option<Debt>)>,
+        guards: Few<LockGuard>,
     ) -> Result<Outcome, Error> {
         if let Some(entering) = entering {
-            let (hold, term) = held.as_slice()[0].0.held();
+            let (hold, term) = guards.as_slice()[0].held();
             entering.publish(hold, term);
         }
-        let forgive = |debt: Option<Debt>| debt.into_iter().for_each(|mut debt| debt.forgive());
-        if self.is_closed() {
-            held.into_iter().for_each(|(guard, debt)| {
-                drop(guard);
-                forgive(debt);
-            });
-            return Err(Error::closed());
-        }
-        Ok(Outcome::Granted(held.map(|(guard, debt)| {
-            forgive(debt);
-            guard
-        })))
+        if self.is_closed() { Err(Error::closed()) } else { Ok(Outcome::Granted(guards)) }
     }
 
     /// Has a lease renewed while it is held.

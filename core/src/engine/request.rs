@@ -26,9 +26,9 @@ pub(crate) struct LockRequest<'a> {
 }
 
 impl LockRequest<'_> {
-    /// The same, for one attempt within the wait.
-    pub(crate) fn but_once(self) -> Self {
-        Self { wait: self.wait.but_once(), ..self }
+    /// The same, with another wait.
+    pub(crate) fn within(self, wait: Wait) -> Self {
+        Self { wait, ..self }
     }
 
     /// A claim of this request. It has one id per acquisition, for all its attempts.
