@@ -11,10 +11,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
 use super::guard::Guard;
-use crate::busy::Busy;
-use crate::error::{Error, ErrorKind};
-use crate::lock::guard::LockGuard;
-use crate::lock::reaper::Reaper;
+use crate::contract::busy::Busy;
+use crate::contract::error::{Error, ErrorKind};
+use crate::engine::reaper::Reaper;
+use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
 /// A runtime on a thread of its own, which goes on until this and all its clones are dropped.
@@ -175,10 +175,10 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::backend::Lease;
     use crate::clock::TokioClock;
-    use crate::key::LockKey;
-    use crate::lock::reaper::{Debt, Unwanted};
+    use crate::contract::backend::Lease;
+    use crate::contract::key::LockKey;
+    use crate::engine::reaper::{Debt, Unwanted};
     use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]

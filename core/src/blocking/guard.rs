@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
-use crate::error::Error;
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
-use crate::loss::{LeaseState, LossReason};
-use crate::token::FencingToken;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::loss::{LeaseState, LossReason};
+use crate::contract::token::FencingToken;
+use crate::locks::guard::LockGuard;
 
 /// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
 ///

@@ -8,11 +8,11 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
-use crate::backend::Share;
 use crate::clock::Clock;
-use crate::lock::Wait;
-use crate::lock::queue::{Asker, LocalQueue, Next, Wish};
-use crate::lock::tries::Tries;
+use crate::contract::backend::Share;
+use crate::engine::queue::{Asker, LocalQueue, Next, Wish};
+use crate::engine::tries::Tries;
+use crate::engine::wait::Wait;
 use crate::options::LockOptions;
 use crate::retry::Retry;
 use crate::sync::atomic::{AtomicU32, Ordering};

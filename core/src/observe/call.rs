@@ -12,13 +12,13 @@ use tracing::Instrument;
 
 use super::event::{Acquired, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken};
 use super::{Event, Events, log};
-use crate::busy::Busy;
 use crate::clock::{Clock, Instant};
-use crate::engine::{Locked, Request};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::lock::Wait;
-use crate::lock::queue::LocalQueue;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::engine::pipeline::{Locked, Request};
+use crate::engine::queue::LocalQueue;
+use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
 /// A call under way. Dropped before its end, it was cancelled.

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Observer;
-use crate::backend::{Fingerprint, Operation, Share};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::key::LockKey;
-use crate::loss::LossReason;
+use crate::contract::backend::{Fingerprint, Operation, Share};
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 #[derive(Clone, Copy, Debug)]

@@ -10,10 +10,10 @@ use super::event::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Refused, ReleaseFailed, Released,
     RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
 };
-use crate::engine::Request;
-use crate::holder::Holder;
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::engine::pipeline::Request;
+use crate::locks::guard::LockGuard;
 
 /// The target of all events and spans.
 const TARGET: &str = "leasehold";

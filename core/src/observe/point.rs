@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::event::{AskedKind, Store, StoreChange, StoreError, Subject};
 use super::{Event, Observer, log};
-use crate::backend::Operation;
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, ErrorKind};
-use crate::key::LockKey;
-use crate::lock::no_reply;
+use crate::contract::backend::Operation;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::LockKey;
+use crate::engine::wait::no_reply;
 use crate::sync::{Mutex, lock};
 
 /// The store is told to be down at most this often. One that fails every other request would fill the log.
