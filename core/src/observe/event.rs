@@ -11,6 +11,8 @@ use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -25,6 +27,8 @@ pub struct Subject<'a> {
 /// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Writer`.
 ///
 /// Unlike the [`LockKind`](crate::LockKind) that a store tells, it sets elections apart.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum AskedKind {
@@ -42,6 +46,8 @@ pub enum AskedKind {
 }
 
 /// A call has to wait.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -52,6 +58,8 @@ pub struct Waiting<'a> {
 }
 
 /// A call has waited for long.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
@@ -67,6 +75,8 @@ pub struct LongWait<'a> {
 }
 
 /// A waiting call asks the store again.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
@@ -77,6 +87,8 @@ pub struct Woken<'a> {
 }
 
 /// The reason why a waiting call asks the store again.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
@@ -87,6 +99,8 @@ pub enum WakeUp {
 }
 
 /// A call has its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
@@ -103,6 +117,8 @@ pub struct Acquired<'a> {
 }
 
 /// The source of a call's lease.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Path {
@@ -115,6 +131,8 @@ pub enum Path {
 }
 
 /// A call ends without its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -131,6 +149,8 @@ pub struct Refused<'a> {
 }
 
 /// The reason why a call ends without its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal<'a> {
@@ -145,6 +165,8 @@ pub enum Refusal<'a> {
 }
 
 /// A holder has passed its lease on within the process.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
@@ -159,6 +181,8 @@ pub struct HandedOver<'a> {
 }
 
 /// A lock has been held for long.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
@@ -171,6 +195,8 @@ pub struct LongHold<'a> {
 }
 
 /// The store has confirmed a renewal.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
@@ -185,6 +211,8 @@ pub struct Renewed<'a> {
 }
 
 /// A renewal failed or was not answered.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
@@ -199,6 +227,8 @@ pub struct RenewalFailed<'a> {
 }
 
 /// A lease has become unsure.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unsure<'a> {
@@ -213,6 +243,8 @@ pub struct Unsure<'a> {
 }
 
 /// A lease was lost.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
@@ -229,6 +261,8 @@ pub struct Lost<'a> {
 }
 
 /// A holder has given its lease back.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
@@ -241,6 +275,8 @@ pub struct Released<'a> {
 }
 
 /// The store did not confirm a release.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
@@ -255,6 +291,8 @@ pub struct ReleaseFailed<'a> {
 }
 
 /// An operator has ended a lease.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
@@ -269,6 +307,8 @@ pub struct Forced<'a> {
 }
 
 /// A request to the store failed.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
@@ -281,6 +321,8 @@ pub struct StoreError<'a> {
 }
 
 /// The store answers, or does not.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
@@ -291,6 +333,8 @@ pub struct Store<'a> {
 }
 
 /// A change of the store, as this client sees it.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {
