@@ -15,12 +15,12 @@ use crate::contract::backend::{
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::deadline;
-use crate::engine::hold::Granted;
+use crate::engine::hold::{Granted, Hold};
 use crate::engine::queue::Asker;
 use crate::engine::reaper::{Debt, Reaper};
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
-use crate::engine::wait::{Wait, closed, no_reply};
+use crate::engine::wait::Wait;
 use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
@@ -70,7 +70,7 @@ pub(crate) struct Owed {
 pub(crate) async fn acquire(
     upkeep: &Upkeep,
     claims: &[Claim],
-    askers: &[Asker],
+    askers: &[Asker<Hold>],
     wait: Wait,
     tries: &mut Tries,
     options: &LockOptions,
@@ -112,7 +112,7 @@ struct Acquisition<'a> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    askers: &'a [Asker],
+    askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
@@ -229,7 +229,7 @@ impl Acquisition<'_> {
         self.asked.iter_mut().for_each(Asked::incur);
         if self.reaper.is_awaited() {
             self.settle_unless_in_doubt();
-            return Attempted::Failed(closed());
+            return Attempted::Failed(Error::closed());
         }
         self.place_due = Instant::FAR_FUTURE;
         self.is_called = false;
@@ -259,7 +259,7 @@ impl Acquisition<'_> {
                 });
             }
             Some(Err(error)) => error,
-            None => no_reply().with_operation(Operation::Acquire),
+            None => Error::no_reply().with_operation(Operation::Acquire),
         };
         if error.may_have_been_applied() {
             self.doubt = true;

@@ -8,9 +8,9 @@ mod telling;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
+pub(crate) use state::{BATCH, Term};
 
-use state::{Phase, State};
-use telling::Standing;
+use state::{Phase, Standing, State};
 
 use std::mem;
 use std::pin::pin;
@@ -27,7 +27,7 @@ use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::contract::token::FencingToken;
 use crate::engine::deadline;
-use crate::engine::queue::{Turn, Waiter};
+use crate::engine::queue::{Next, Turn, Waiter};
 use crate::engine::reaper::Unwanted;
 use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
@@ -35,10 +35,6 @@ use crate::sync::{Mutex, Notify, lock};
 
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
-
-/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
-/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
-pub(crate) const BATCH: usize = 256;
 
 /// A lease that was granted, shared by its guards and the watchdog.
 ///
@@ -56,10 +52,10 @@ pub(crate) struct Hold {
     options: Arc<LockOptions>,
     /// The deadline is never pushed past it.
     max_until: Instant,
-    state: Mutex<State>,
+    state: Mutex<State<Turn<Self>>>,
     /// Notified of every change that a task may wait for.
     changed: Notify,
-    alarm: Arc<Alarm>,
+    alarm: Arc<Alarm<Self>>,
     /// Where the watchdog has filed it; locked only while its schedule is.
     filed: Mutex<Option<Place>>,
     /// When it is of age, unless it is due before.
@@ -80,10 +76,6 @@ pub(crate) struct Due {
     /// The TTL of the renewal that is due then, if the store keeps the lease alive together with others.
     pub(crate) renews_with: Option<Duration>,
 }
-
-/// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Term(u32);
 
 /// A lease as the store granted it.
 #[derive(Debug)]
@@ -107,7 +99,7 @@ pub(crate) struct Granted {
 #[derive(Debug)]
 pub(crate) struct Passed {
     /// The next holder.
-    pub(crate) waiter: Waiter,
+    pub(crate) waiter: Waiter<Next<Hold>>,
     pub(crate) term: Term,
     /// The owner before.
     pub(crate) owner: Option<OwnerId>,
@@ -123,7 +115,7 @@ pub(crate) enum Leave {
     /// Other guards of the owner remain.
     Inner(LeaseState),
     /// It was the last one. The turn is for the next caller, once the store knows of the release.
-    Last(LeaseState, Option<Turn>),
+    Last(LeaseState, Option<Turn<Hold>>),
 }
 
 impl Hold {
@@ -131,8 +123,8 @@ impl Hold {
         granted: Granted,
         owner: Option<OwnerId>,
         options: &Arc<LockOptions>,
-        turn: Option<Turn>,
-        alarm: Arc<Alarm>,
+        turn: Option<Turn<Self>>,
+        alarm: Arc<Alarm<Self>>,
         (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
         let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
@@ -377,7 +369,11 @@ impl Hold {
     /// Gives up the local turn and all units but one: from now on others may come in beside it.
     ///
     /// The store learns of it by the next renewal. Refused if other guards count on the rest.
-    pub(crate) fn start_sharing(&self, share: Share, now: Instant) -> Result<Option<Turn>, Error> {
+    pub(crate) fn start_sharing(
+        &self,
+        share: Share,
+        now: Instant,
+    ) -> Result<Option<Turn<Self>>, Error> {
         self.update(now, |state| match state.phase {
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if state.depth > 1 => {
@@ -541,7 +537,7 @@ impl Hold {
     }
 
     /// The lease that renewals ask for, apart from the TTL.
-    fn wanted<'a>(&'a self, state: &'a State) -> &'a Lease {
+    fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
         state.amended.as_deref().unwrap_or(&self.lease)
     }
 
@@ -573,7 +569,7 @@ impl Hold {
         lock(&self.state).standing()
     }
 
-    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
+    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State<Turn<Self>>) -> R) -> R {
         self.update_after(None, now, change)
     }
 
@@ -583,7 +579,7 @@ impl Hold {
         &self,
         error: Option<&Error>,
         now: Instant,
-        change: impl FnOnce(&mut State) -> R,
+        change: impl FnOnce(&mut State<Turn<Self>>) -> R,
     ) -> R {
         let mut state = lock(&self.state);
         let before = (state.phase, state.renewing, state.term, state.depth == 0);

@@ -27,7 +27,7 @@ use crate::engine::reentrancy::{Entering, Entry};
 use crate::engine::runs;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
-use crate::engine::wait::{Wait, closed};
+use crate::engine::wait::Wait;
 use crate::locks::guard::LockGuard;
 use crate::observe::{AskedKind, Call, Events, Path};
 use crate::options::LockOptions;
@@ -38,7 +38,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub(crate) struct Engine {
     upkeep: Arc<Upkeep>,
-    queue: Arc<LocalQueue>,
+    queue: LocalQueue<Hold>,
     /// The options of locks without options of their own.
     options: Arc<LockOptions>,
     closed: AtomicBool,
@@ -78,7 +78,7 @@ impl Engine {
     ) -> Self {
         Self {
             upkeep: Arc::new(Upkeep::new(backend, clock, events)),
-            queue: Arc::new(LocalQueue::new(max_waiters)),
+            queue: LocalQueue::new(max_waiters),
             options: Arc::new(options),
             closed: AtomicBool::new(false),
             closing: Notify::new(),
@@ -264,7 +264,7 @@ impl Engine {
         &self,
         granted: Granted,
         request: &Request<'_>,
-        asker: Asker,
+        asker: Asker<Hold>,
         call: &Call<'_>,
     ) -> Arc<Hold> {
         let watchdog = self.upkeep.watchdog();
@@ -280,7 +280,7 @@ impl Engine {
 
     /// A shutdown that began just now may have counted its leases before the latest were filed.
     fn unless_closed<G>(&self, guard: G) -> Result<Locked<G>, Error> {
-        if self.is_closed() { Err(closed()) } else { Ok(Locked::Guard(guard)) }
+        if self.is_closed() { Err(Error::closed()) } else { Ok(Locked::Guard(guard)) }
     }
 
     fn acquiring(&self, error: Error, key: &LockKey) -> Error {
@@ -304,12 +304,12 @@ impl Engine {
         // A task that locks again and again, and never has to wait, lets others run all the same.
         coop::consume_budget().await;
         if self.is_closed() {
-            return Err(closed());
+            return Err(Error::closed());
         }
         self.upkeep.ensure_running()?;
         poll_fn(|cx| {
             if self.is_closed() {
-                return Poll::Ready(Err(closed()));
+                return Poll::Ready(Err(Error::closed()));
             }
             call.as_mut().poll(cx)
         })
@@ -326,10 +326,10 @@ impl Engine {
         // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the stage has to wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
-            return Err(closed());
+            return Err(Error::closed());
         }
         poll_fn(|cx| match stage.as_mut().poll(cx) {
-            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(closed())),
+            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(Error::closed())),
             outcome @ Poll::Ready(_) => outcome,
         })
         .await
@@ -347,7 +347,7 @@ impl Engine {
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
         let give_up = self.now() + within;
         let answer = clock::until(self.clock(), give_up, async {
-            if self.is_closed() { Err(closed()) } else { self.backend().ping().await }
+            if self.is_closed() { Err(Error::closed()) } else { self.backend().ping().await }
         });
         let answer = answer.await.unwrap_or_else(|| {
             let message = format!("no answer within {within:?}");

@@ -13,11 +13,12 @@ use crate::clock::{self, Instant};
 use crate::contract::backend::{Lease, Operation, Share};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
 use crate::engine::hold::{Hold, Leave, Passed, Term};
-use crate::engine::queue::Turn;
+use crate::engine::queue::{Held, Turn};
 use crate::engine::reaper::Debt;
 use crate::engine::runs;
 use crate::engine::upkeep::Upkeep;
@@ -373,7 +374,7 @@ impl LockGuard {
 
     /// The span of work that is done under the lock.
     pub(crate) fn span(&self, parent: Option<&Span>) -> Span {
-        observe::hold_span(parent, self)
+        observe::hold_span(parent, &self.token, self.kind())
     }
 
     pub(crate) fn kind(&self) -> AskedKind {
@@ -575,7 +576,7 @@ impl LockGuard {
     }
 
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
-    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn>, Debt)>) {
+    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn<Hold>>, Debt)>) {
         self.gone = true;
         let now = self.upkeep.now();
         if self.hand_over(now) {
@@ -606,6 +607,18 @@ pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error
         Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
         // The background goes on with it, and the reaper has told of it.
         Err(_) | Ok(()) => Ok(output),
+    }
+}
+
+impl Held for Hold {
+    type Guard = LockGuard;
+
+    fn holder(&self, now: Instant) -> Holder {
+        self.holder(now)
+    }
+
+    fn was_taken_by_caller(&self) -> bool {
+        self.was_taken_by_caller()
     }
 }
 

@@ -1,35 +1,45 @@
 //! The line for one key: the caller with the turn, and the callers behind it.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::oneshot;
 
-use super::{Next, Return};
 use crate::clock::Instant;
 use crate::contract::backend::Share;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::contract::owner::OwnerId;
-use crate::engine::hold::Hold;
 use crate::engine::wait::Wait;
-use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 use crate::sync::Notify;
 
-/// The callers of this process that want one key, or hold it.
+/// A lease that a caller of this process holds, as the callers behind it see it.
+pub(crate) trait Held: Debug + Send + Sync + 'static {
+    /// The lease in the hand of one of its holders.
+    type Guard: Debug + Send;
+
+    /// The holder at `now`.
+    fn holder(&self, now: Instant) -> Holder;
+
+    /// Whether the caller's own task took it.
+    fn was_taken_by_caller(&self) -> bool;
+}
+
+/// The callers of this process that want one key, or hold it. Each waits for an `N`, and they hold it by an `H`.
 ///
 /// It serves callers of one kind, those that want the whole key or those that want units. A caller of the other kind asks the
 /// store by itself, which tells the kinds apart.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) stand: Stand,
+pub(super) struct Line<H, N> {
+    pub(super) stand: Stand<H>,
     /// How much of the key the caller with the turn asks for, or holds.
     share: Share,
     /// How many callers ask the store without the turn, and wait.
     pub(super) beside: usize,
     /// The callers without a right to ask, by their tickets.
-    pub(super) waiters: BTreeMap<u64, Waiter>,
+    pub(super) waiters: BTreeMap<u64, Waiter<N>>,
     /// Waiters with smaller tickets were here when the key was last known to be held.
     seen_held: u64,
     /// Notified when an outage begins; made for the first waiter.
@@ -38,7 +48,7 @@ pub(super) struct Line {
 
 /// The latest that the caller with the turn knows of the key.
 #[derive(Debug)]
-pub(super) enum Stand {
+pub(super) enum Stand<H> {
     /// No caller has the turn.
     Free,
     /// The store has not answered yet.
@@ -48,7 +58,7 @@ pub(super) enum Stand {
     /// The store does not answer.
     Out(Box<Outage>),
     /// The caller with the turn holds it, alone.
-    Held(Weak<Hold>),
+    Held(Weak<H>),
 }
 
 /// The holder that the store named in a refusal.
@@ -59,10 +69,10 @@ pub(super) struct Told {
 }
 
 /// The holder of a key, as far as this process knows.
-#[derive(Clone, Debug)]
-pub(super) enum Known {
+#[derive(Debug)]
+pub(super) enum Known<H> {
     Nothing,
-    Here(Weak<Hold>),
+    Here(Weak<H>),
     There(Box<Told>),
 }
 
@@ -74,11 +84,23 @@ pub(super) struct Outage {
     pub(super) error: Error,
 }
 
+/// A caller's place in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// A caller that asked [once](super::Asker::once) and comes back for its place in line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Return {
+    pub(crate) ticket: Ticket,
+    /// The store said that others hold the key.
+    pub(crate) refused: bool,
+}
+
 /// A caller in line.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct Waiter<N> {
     wish: Wish,
-    pub(super) sender: oneshot::Sender<Next>,
+    pub(super) sender: oneshot::Sender<N>,
 }
 
 /// The wish of a caller.
@@ -91,31 +113,31 @@ pub(crate) struct Wish {
 
 /// How a caller joins a line.
 #[derive(Debug)]
-pub(super) enum Joined {
+pub(super) enum Joined<H, N> {
     Turn,
     /// Beside the caller with the turn, once.
     Once,
     Beside,
     Alone,
-    Held(Known),
+    Held(Known<H>),
     /// It waits, and hears when an outage begins.
-    Line(oneshot::Receiver<Next>, Arc<Notify>),
+    Line(oneshot::Receiver<N>, Arc<Notify>),
     TooMany,
     /// The client was shut down.
     Closed,
 }
 
 /// The waiters, with their tickets, that may ask beside the caller with the turn.
-pub(super) type LetIn = Vec<(u64, Waiter)>;
+pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 
-impl Line {
+impl<H, N> Line<H, N> {
     /// That of a caller that holds the whole key.
-    pub(super) fn held(hold: Weak<Hold>) -> Self {
+    pub(super) fn held(hold: Weak<H>) -> Self {
         Self { stand: Stand::Held(hold), ..Self::default() }
     }
 
     /// The lease, if it is the line of a caller that holds the whole key, and of no other.
-    pub(super) fn held_alone(&self) -> Option<&Weak<Hold>> {
+    pub(super) fn held_alone(&self) -> Option<&Weak<H>> {
         match &self.stand {
             Stand::Held(hold) if self.share.is_whole() && self.is_deserted() => Some(hold),
             _ => None,
@@ -137,7 +159,7 @@ impl Line {
         back: Option<Return>,
         wait: Wait,
         max: usize,
-    ) -> Joined {
+    ) -> Joined<H, N> {
         let is_other_kind = self.is_taken() && self.share.is_whole() != wish.share.is_whole();
         if wait.is_once() {
             return match self.stand {
@@ -166,12 +188,12 @@ impl Line {
         self.stand_in_line(wish, ticket)
     }
 
-    fn give_turn(&mut self, share: Share) -> Joined {
+    fn give_turn(&mut self, share: Share) -> Joined<H, N> {
         (self.stand, self.share) = (Stand::Asking, share);
         Joined::Turn
     }
 
-    fn stand_in_line(&mut self, wish: &Wish, ticket: u64) -> Joined {
+    fn stand_in_line(&mut self, wish: &Wish, ticket: u64) -> Joined<H, N> {
         let (sender, receiver) = oneshot::channel();
         self.waiters.insert(ticket, Waiter { wish: wish.clone(), sender });
         Joined::Line(receiver, Arc::clone(self.outage.get_or_insert_default()))
@@ -195,7 +217,7 @@ impl Line {
     }
 
     /// Takes the turn from the caller that has it, for the first in line.
-    pub(super) fn pass_on(&mut self) -> Option<Waiter> {
+    pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
         if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
             self.seen_held = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
             self.stand = Stand::Asking;
@@ -209,7 +231,7 @@ impl Line {
     }
 
     /// Takes waiters out of the line, up to so many, that may ask beside the caller with the turn.
-    pub(super) fn let_in(&mut self, count: usize) -> LetIn {
+    pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
             && let Some(first) = self.waiters.first_entry()
@@ -224,7 +246,7 @@ impl Line {
         let_in
     }
 
-    pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter> {
+    pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
         let next = self.waiters.first_entry()?;
         let fits = next.get().takes_over(options);
         fits.then(|| next.remove())
@@ -246,7 +268,7 @@ impl Line {
     }
 
     /// The holder, as far as the caller with the turn knows.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known(&self) -> Known<H> {
         match &self.stand {
             Stand::Held(hold) => Known::Here(Weak::clone(hold)),
             Stand::Refused(Some(told)) => Known::There(told.clone()),
@@ -264,7 +286,7 @@ impl Line {
     }
 }
 
-impl Default for Line {
+impl<H, N> Default for Line<H, N> {
     fn default() -> Self {
         Self {
             stand: Stand::Free,
@@ -277,7 +299,7 @@ impl Default for Line {
     }
 }
 
-impl Known {
+impl<H: Held> Known<H> {
     /// Whether the caller's own task took it. Not to be called while the lines are locked, either.
     pub(super) fn was_taken_by_caller(&self) -> bool {
         match self {
@@ -300,17 +322,9 @@ impl Known {
     }
 }
 
-impl Waiter {
+impl<N> Waiter<N> {
     pub(crate) fn owner(&self) -> Option<OwnerId> {
         self.wish.owner
-    }
-
-    /// Gives it the lease; back if it has gone.
-    pub(crate) fn give(self, guard: LockGuard) -> Result<(), LockGuard> {
-        match self.sender.send(Next::Guard(guard)) {
-            Err(Next::Guard(refused)) => Err(refused),
-            Ok(()) | Err(Next::Ask(_) | Next::Held(_)) => Ok(()),
-        }
     }
 
     /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::clock::TokioClock;
 use crate::contract::backend::{Fingerprint, KeyWatch, Lease, Share};
-use crate::engine::hold::Granted;
+use crate::engine::hold::{Granted, Hold};
 use crate::observe::{AskedKind, Events};
 use crate::options::LockOptions;
 use crate::retry::Retry;
@@ -16,7 +16,7 @@ use crate::retry::Retry;
 const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn queue(max_waiters: usize) -> (Arc<LocalQueue>, LockKey) {
+fn queue(max_waiters: usize) -> (Arc<LocalQueue<Hold>>, LockKey) {
     (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
 }
 
@@ -33,12 +33,12 @@ fn outage() -> Error {
 }
 
 async fn next(
-    queue: &Arc<LocalQueue>,
+    queue: &Arc<LocalQueue<Hold>>,
     key: &LockKey,
     share: Share,
     wait: Wait,
     clock: &dyn Clock,
-) -> Result<Next, Error> {
+) -> Result<Next<Hold>, Error> {
     queue.turn(key, &wish(share), None, wait, &mut tries(), clock).await
 }
 
@@ -47,14 +47,14 @@ fn tries() -> Tries {
 }
 
 /// Waits for the turn to ask for the whole key.
-async fn turn(queue: &Arc<LocalQueue>, key: &LockKey, clock: &dyn Clock) -> Asker {
+async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
     match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,
         other => panic!("not the turn: {other:?}"),
     }
 }
 
-fn holder(answer: Result<Next, Error>) -> Holder {
+fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
     match answer {
         Ok(Next::Held(Some(holder))) => holder,
         other => panic!("no holder: {other:?}"),
@@ -62,7 +62,7 @@ fn holder(answer: Result<Next, Error>) -> Holder {
 }
 
 /// Puts a lease in force that lasts for as long as clients have them by default.
-fn granted(asker: Asker, share: Share, clock: &dyn Clock) -> Arc<Hold> {
+fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
     let ttl = LockOptions::DEFAULT_TTL;
     let granted = Granted {
         lease: Lease::new(&LockKey::new("k").unwrap(), ttl).with_share(share),
@@ -189,7 +189,7 @@ async fn waiters_share_an_outage_each_with_its_own_patience() {
         let late = next(&queue, &key, Share::Whole, wait(None), &clock).await;
         (late.unwrap_err().kind(), clock.now())
     };
-    let told = async |next: BoxFuture<'_, Result<Next, Error>>| {
+    let told = async |next: BoxFuture<'_, Result<Next<Hold>, Error>>| {
         (next.await.unwrap_err().kind(), clock.now())
     };
 

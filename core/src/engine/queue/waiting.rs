@@ -7,14 +7,15 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 use tokio::sync::oneshot;
 
-use super::line::Stand;
-use super::{Next, SharedLine};
+use super::asker::Next;
+use super::line::{Held, Stand};
+use super::lines::SharedLine;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::tries::Tries;
-use crate::engine::wait::{Wait, closed};
+use crate::engine::wait::Wait;
 use crate::sync::{Notify, lock};
 
 /// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
@@ -22,25 +23,25 @@ const FIRST_ANSWER: Duration = Duration::from_millis(25);
 
 /// A caller in line. Dropping it leaves the line.
 #[derive(Debug)]
-pub(super) struct Waiting<'a> {
-    pub(super) line: SharedLine,
+pub(super) struct Waiting<'a, H: Held> {
+    pub(super) line: SharedLine<H, Next<H>>,
     pub(super) key: &'a LockKey,
     pub(super) ticket: u64,
-    pub(super) next: oneshot::Receiver<Next>,
+    pub(super) next: oneshot::Receiver<Next<H>>,
     /// Notified when an outage begins.
     pub(super) outage: Arc<Notify>,
     /// It was taken out of the line.
     pub(super) has_left: bool,
 }
 
-impl Waiting<'_> {
+impl<H: Held> Waiting<'_, H> {
     pub(super) async fn wait(
         mut self,
         outage_wait: Duration,
         wait: Wait,
         tries: &mut Tries,
         clock: &dyn Clock,
-    ) -> Result<Next, Error> {
+    ) -> Result<Next<H>, Error> {
         loop {
             let outage = Arc::clone(&self.outage);
             let mut begins = pin!(outage.notified());
@@ -65,7 +66,7 @@ impl Waiting<'_> {
                 Some(Either::Left((next, _))) => {
                     self.has_left = true;
                     // The line keeps a caller until there is something for it, unless the client is shut down.
-                    let Ok(next) = next else { return Err(closed()) };
+                    let Ok(next) = next else { return Err(Error::closed()) };
                     if matches!(next, Next::Guard(_)) {
                         return Ok(next);
                     }
@@ -93,7 +94,7 @@ impl Waiting<'_> {
     }
 
     /// The answer to a caller whose wait is over, or whose patience with an outage.
-    fn verdict(&self, wait: Wait, now: Instant) -> Option<Result<Next, Error>> {
+    fn verdict(&self, wait: Wait, now: Instant) -> Option<Result<Next<H>, Error>> {
         match self.answer(now) {
             Some(Ok(_)) if now < wait.end() => None,
             None if now >= wait.reply_end() => Some(Err(unanswered(self.key))),
@@ -102,7 +103,7 @@ impl Waiting<'_> {
     }
 
     /// The state of the key as far as callers of this process know it: the store does not answer, or other clients held it while this caller was in line.
-    fn answer(&self, now: Instant) -> Option<Result<Next, Error>> {
+    fn answer(&self, now: Instant) -> Option<Result<Next<H>, Error>> {
         let line = lock(&self.line);
         let known = match &line.stand {
             Stand::Out(outage) => Err(outage.error.repeated()),
@@ -115,7 +116,7 @@ impl Waiting<'_> {
 }
 
 /// How long the lease of the holder lasts, if an answer tells.
-fn holder_left(answer: &Result<Next, Error>) -> Option<Duration> {
+fn holder_left<H: Held>(answer: &Result<Next<H>, Error>) -> Option<Duration> {
     match answer {
         Ok(Next::Held(Some(holder))) => holder.remaining(),
         Ok(_) | Err(_) => None,
@@ -129,7 +130,7 @@ fn unanswered(key: &LockKey) -> Error {
         .with_key(key)
 }
 
-impl Drop for Waiting<'_> {
+impl<H: Held> Drop for Waiting<'_, H> {
     fn drop(&mut self) {
         if self.has_left {
             return;
