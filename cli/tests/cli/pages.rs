@@ -24,7 +24,8 @@ fn blocks(page: &str) -> Vec<Block> {
     let (mut before, mut is_right_behind) = ("", false);
     let mut lines = page.lines().map(str::trim_start).enumerate();
     while let Some((number, line)) = lines.next() {
-        if let Some(language) = line.strip_prefix("```") {
+        if let Some(fence) = line.strip_prefix("```") {
+            let language = fence.split([',', ' ']).next().unwrap_or_default();
             let inside = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
             let inside: Vec<_> = inside.map(ToOwned::to_owned).collect();
             let is_shell = ["sh", "bash", "shell", "console"].contains(&language);
