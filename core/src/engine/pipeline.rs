@@ -19,7 +19,7 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 use crate::contract::owner::OwnerId;
-use crate::engine::acquire::{self, Acquired, Owed};
+use crate::engine::acquire::{self, Acquired, Asked, Owed};
 use crate::engine::hold::{Granted, Hold, Term};
 use crate::engine::queue::{Asker, LocalQueue, Next, Return, Wish};
 use crate::engine::reaper::Debt;
@@ -166,11 +166,9 @@ impl Engine {
                 Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
                 Next::Guard(guard) => {
                     let now = clock.now();
-                    if guard.held().0.is_over(now) {
-                        // Lost on its way to a caller that was stalled.
+                    if !guard.held().0.taken_over(now) {
                         continue;
                     }
-                    guard.held().0.taken_over();
                     call.acquired(&request, guard.token().number(), Path::HandedOver, now);
                     return self.entered(entering, guard);
                 }
@@ -180,10 +178,12 @@ impl Engine {
             // 3 acquire
             let once = asker.once();
             let request = if once.is_some() { request.but_once() } else { request };
-            let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
+            let claim = request.claim();
+            let (claims, mut asked) =
+                (slice::from_ref(&claim), [Asked::new(upkeep, &claim, &asker)]);
             let wait_now = request.wait;
             let acquire =
-                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options, call);
+                acquire::acquire(upkeep, claims, &mut asked, wait_now, &mut tries, options, call);
             let acquired = self.unless_closing(acquire).await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
@@ -192,10 +192,11 @@ impl Engine {
                 back = Some(Return { ticket, refused });
                 continue;
             }
-            let Owed { granted, mut debt } = match acquired? {
-                Acquired::Granted(owed) => owed.into_iter().next().expect("it is the one claim's"),
-                Acquired::Held(held) => return Ok(Locked::Held(held)),
-            };
+            if let Acquired::Held(held) = acquired? {
+                return Ok(Locked::Held(held));
+            }
+            let [asked] = asked;
+            let Owed { granted, mut debt } = asked.owed();
 
             // 4 watchdog
             let hold = self.watch_over(granted, &request, asker, call);
@@ -231,13 +232,17 @@ impl Engine {
 
         // 3 acquire
         let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let acquire = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options, call);
-        let owed = match self.unless_closing(acquire).await? {
-            Acquired::Granted(owed) => owed,
-            Acquired::Held(held) => return Ok(Locked::Held(held)),
-        };
+        let each = claims.iter().zip(&askers);
+        let mut asked: Vec<_> =
+            each.map(|(claim, asker)| Asked::new(upkeep, claim, asker)).collect();
+        let acquire =
+            acquire::acquire(upkeep, &claims, &mut asked, wait, &mut tries, options, call);
+        if let Acquired::Held(held) = self.unless_closing(acquire).await? {
+            return Ok(Locked::Held(held));
+        }
 
         // 4 watchdog, 5 guard
+        let owed: Vec<Owed> = asked.into_iter().map(Asked::owed).collect();
         let each = owed.into_iter().zip(requests).zip(askers);
         let (guards, mut debts): (Vec<_>, Vec<_>) = each
             .map(|((Owed { granted, debt }, request), asker)| {
@@ -267,13 +272,13 @@ impl Engine {
         asker: Asker<Hold>,
         call: &Call<'_>,
     ) -> Arc<Hold> {
-        let watchdog = self.upkeep.watchdog();
+        let (watchdog, answered_at) = (self.upkeep.watchdog(), granted.answered_at);
         let told = (self.upkeep.events(), request.kind);
         let hold = asker.granted(request.share, |turn| {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted, self.now());
+        call.acquired(request, hold.number(Term::default()), Path::Granted, answered_at);
         watchdog.add(&hold);
         hold
     }
@@ -500,6 +505,6 @@ fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),
         Err(error) if error.is_retryable() => Some(false),
-        Ok(Acquired::Granted(_)) | Err(_) => None,
+        Ok(Acquired::Granted) | Err(_) => None,
     }
 }
