@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
+use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
@@ -132,6 +133,24 @@ impl Guard {
     pub(super) fn share_with_readers(self) -> Result<Self, Error> {
         self.background.block_on(self.guard.share_with_readers())?;
         Ok(self)
+    }
+}
+
+impl Background {
+    /// Blocks until there is a guard.
+    pub(super) fn lock(
+        &self,
+        call: impl Future<Output = Result<LockGuard, Error>>,
+    ) -> Result<Guard, Error> {
+        Ok(Guard::new(self.block_on(call)?, self))
+    }
+
+    /// Blocks until there is a guard, or others are known to hold the key.
+    pub(super) fn try_lock(
+        &self,
+        call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
+    ) -> Result<Result<Guard, Busy>, Error> {
+        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self)))
     }
 }
 

@@ -113,6 +113,16 @@ impl Error {
         }))
     }
 
+    /// Creates the error of calls, new or waiting, when the client is shut down.
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client was shut down")
+    }
+
+    /// Creates the error of a request that was given up on.
+    pub(crate) fn no_reply() -> Self {
+        Self::new(ErrorKind::Indeterminate, "no reply in time")
+    }
+
     /// Creates the error of a holder whose lease was lost for `reason`.
     pub(crate) fn lost(reason: LossReason) -> Self {
         let mut error = Self::new(ErrorKind::LeaseLost, format!("the lease was lost: {reason}"));

@@ -19,7 +19,7 @@ use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Reaper};
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
-use crate::engine::wait::{Wait, closed, no_reply};
+use crate::engine::wait::Wait;
 use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
@@ -225,7 +225,7 @@ impl Acquisition<'_, '_> {
         self.asked.iter_mut().for_each(Asked::incur);
         if self.reaper.is_awaited() {
             self.settle_unless_in_doubt();
-            return Attempted::Failed(closed());
+            return Attempted::Failed(Error::closed());
         }
         self.place_due = Instant::FAR_FUTURE;
         self.is_called = false;
@@ -255,7 +255,7 @@ impl Acquisition<'_, '_> {
                 });
             }
             Some(Err(error)) => error,
-            None => no_reply().with_operation(Operation::Acquire),
+            None => Error::no_reply().with_operation(Operation::Acquire),
         };
         if error.may_have_been_applied() {
             self.doubt = true;

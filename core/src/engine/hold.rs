@@ -8,9 +8,9 @@ mod telling;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
+pub(crate) use state::{BATCH, Term};
 
-use state::{Phase, State};
-use telling::Standing;
+use state::{Phase, Standing, State};
 
 use std::mem;
 use std::pin::pin;
@@ -36,10 +36,6 @@ use crate::sync::{Mutex, Notify, lock};
 /// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
-/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
-/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
-pub(crate) const BATCH: usize = 256;
-
 /// A lease that was granted, shared by its guards and the watchdog.
 ///
 /// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
@@ -59,7 +55,7 @@ pub(crate) struct Hold {
     state: Mutex<State<Turn<Self>>>,
     /// Notified of every change that a task may wait for.
     changed: Notify,
-    alarm: Arc<Alarm>,
+    alarm: Arc<Alarm<Self>>,
     /// Where the watchdog has filed it; locked only while its schedule is.
     filed: Mutex<Option<Place>>,
     /// When it is of age, unless it is due before.
@@ -80,10 +76,6 @@ pub(crate) struct Due {
     /// The TTL of the renewal that is due then, if the store keeps the lease alive together with others.
     pub(crate) renews_with: Option<Duration>,
 }
-
-/// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Term(u32);
 
 /// A lease as the store granted it.
 #[derive(Debug)]
@@ -134,7 +126,7 @@ impl Hold {
         owner: Option<OwnerId>,
         options: &Arc<LockOptions>,
         turn: Option<Turn<Self>>,
-        alarm: Arc<Alarm>,
+        alarm: Arc<Alarm<Self>>,
         (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
         let Granted {

@@ -27,7 +27,7 @@ use crate::engine::reentrancy::{Entering, Entry};
 use crate::engine::runs;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
-use crate::engine::wait::{Wait, closed};
+use crate::engine::wait::Wait;
 use crate::locks::guard::LockGuard;
 use crate::observe::{AskedKind, Call, Events, Path};
 use crate::options::LockOptions;
@@ -285,7 +285,7 @@ impl Engine {
 
     /// A shutdown that began just now may have counted its leases before the latest were filed.
     fn unless_closed<G>(&self, guard: G) -> Result<Locked<G>, Error> {
-        if self.is_closed() { Err(closed()) } else { Ok(Locked::Guard(guard)) }
+        if self.is_closed() { Err(Error::closed()) } else { Ok(Locked::Guard(guard)) }
     }
 
     fn acquiring(&self, error: Error, key: &LockKey) -> Error {
@@ -309,12 +309,12 @@ impl Engine {
         // A task that locks again and again, and never has to wait, lets others run all the same.
         coop::consume_budget().await;
         if self.is_closed() {
-            return Err(closed());
+            return Err(Error::closed());
         }
         self.upkeep.ensure_running()?;
         poll_fn(|cx| {
             if self.is_closed() {
-                return Poll::Ready(Err(closed()));
+                return Poll::Ready(Err(Error::closed()));
             }
             call.as_mut().poll(cx)
         })
@@ -331,10 +331,10 @@ impl Engine {
         // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the stage has to wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {
-            return Err(closed());
+            return Err(Error::closed());
         }
         poll_fn(|cx| match stage.as_mut().poll(cx) {
-            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(closed())),
+            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(Error::closed())),
             outcome @ Poll::Ready(_) => outcome,
         })
         .await
@@ -352,7 +352,7 @@ impl Engine {
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
         let give_up = self.now() + within;
         let answer = clock::until(self.clock(), give_up, async {
-            if self.is_closed() { Err(closed()) } else { self.backend().ping().await }
+            if self.is_closed() { Err(Error::closed()) } else { self.backend().ping().await }
         });
         let answer = answer.await.unwrap_or_else(|| {
             let message = format!("no answer within {within:?}");

@@ -27,7 +27,7 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::engine::tries::Tries;
-use crate::engine::wait::{Wait, closed};
+use crate::engine::wait::Wait;
 
 /// The callers of this process, in a line for each key.
 #[derive(Debug)]
@@ -123,7 +123,7 @@ impl<H: Held> LocalQueue<H> {
                     has_left: false,
                 }));
             }
-            Joined::Closed => return Err(closed()),
+            Joined::Closed => return Err(Error::closed()),
             Joined::TooMany => {
                 let message = format!("{max} callers of this process ask or wait for it already");
                 return Err(Error::new(ErrorKind::TooManyWaiters, message)

@@ -1,5 +1,7 @@
 //! Releases leases that a drop or a cancelled future could not.
 
+mod absence;
+
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -9,13 +11,12 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
+use self::absence::{StandIn, Tasks};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Lease, LockBackend, Operation, Release, Renewal, Tenure};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
 use crate::engine::deadline;
-use crate::engine::stand_in::{StandIn, Tasks};
-use crate::engine::wait::no_reply;
 use crate::observe::{Event, Events, ReleaseFailed};
 use crate::retry::{Pauses, Retry};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -182,7 +183,7 @@ impl Debt {
                     return Err(unanswered.unwrap_or_else(|| Error::lost(LossReason::Vanished)));
                 }
                 Some(Err(error)) => error,
-                None => no_reply(),
+                None => Error::no_reply(),
             };
             if !error.is_retryable() || clock.now() + RELEASE_PAUSE >= give_up {
                 self.reaper.tell_failed(&self.unwanted, &error, true);
@@ -263,7 +264,7 @@ impl Reaper {
     pub(crate) fn tell_given_up(&self) {
         let left: Vec<_> =
             lock(&self.queue).left.values().map(|left| left.unwanted.clone()).collect();
-        left.iter().for_each(|unwanted| self.tell_failed(unwanted, &no_reply(), false));
+        left.iter().for_each(|unwanted| self.tell_failed(unwanted, &Error::no_reply(), false));
     }
 
     fn tell_failed(&self, unwanted: &Unwanted, error: &Error, retried: bool) {
@@ -368,7 +369,7 @@ impl Trying<'_> {
         let ended = clock::until(clock, self.give_up, end).await;
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
         self.reaper.events.heard(Operation::Release, ended.as_ref(), clock);
-        match ended.unwrap_or_else(|| Err(no_reply())) {
+        match ended.unwrap_or_else(|| Err(Error::no_reply())) {
             Ok(_) => self.settle(),
             Err(error) if error.is_retryable() => self.pause(&error),
             Err(error) => {

@@ -4,10 +4,8 @@
 //! end of the last task therefore waits for the releases that it leaves behind. So does each drop that comes after it, of guards that
 //! other tasks of the same runtime held.
 
-use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,56 +14,15 @@ use tokio::time::timeout;
 
 use crate::contract::backend::LockBackend;
 use crate::engine::reaper::Reaper;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::sync::lock;
-
-/// How long drops wait until nothing is left: enough for a new connection and a release on a busy machine, and a program
-/// whose store is down ends hardly later.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long the thread stays when nothing is left: longer than a runtime takes to drop its tasks one after the other.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// The tasks that send releases, and the store for the time when there are none.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    alive: AtomicUsize,
-    /// Known from the first task on.
-    backend: OnceLock<Arc<dyn LockBackend>>,
-}
-
-/// The part of the reaper's queue that belongs to the thread.
-#[derive(Debug, Default)]
-pub(super) struct StandIn {
-    works: bool,
-    /// By when drops wait no more; `None` while nothing is left.
-    patience_ends: Option<Instant>,
-    /// The drops that wait: each until its sender is gone.
-    waiting: Vec<Sender<Infallible>>,
-}
-
 /// A task that sends releases, for as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Attendance(Arc<Reaper>);
-
-impl StandIn {
-    /// Nothing is left: lets the drops go on that waited for it.
-    pub(super) fn note_empty(&mut self) {
-        self.patience_ends = None;
-        self.waiting.clear();
-    }
-
-    /// Has a drop wait, unless the time for that is over.
-    fn wait(&mut self) -> Option<(Receiver<Infallible>, Instant)> {
-        let now = Instant::now();
-        let ends = *self.patience_ends.get_or_insert(now + PATIENCE);
-        (now < ends).then(|| {
-            let (sender, receiver) = mpsc::channel();
-            self.waiting.push(sender);
-            (receiver, ends)
-        })
-    }
-}
 
 impl Reaper {
     /// Counts a task that is going to [run](Self::run).

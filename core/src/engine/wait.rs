@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::error::{Error, ErrorKind};
 
 /// How long an answer is waited for, however short the wait: ten round trips to a server nearby.
 const REPLY_WAIT: Duration = Duration::from_millis(50);
@@ -16,16 +15,6 @@ pub(crate) struct Wait {
     end: Instant,
     /// A refusal or failure of the first attempt is the outcome.
     once: bool,
-}
-
-/// The error of calls, new or waiting, when the client is shut down.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was shut down")
-}
-
-/// The error of a request that was given up on.
-pub(crate) fn no_reply() -> Error {
-    Error::new(ErrorKind::Indeterminate, "no reply in time")
 }
 
 impl Wait {

@@ -32,7 +32,7 @@ type Batch = Vec<(Renewing, Lease)>;
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
-    alarm: Arc<Alarm>,
+    alarm: Arc<Alarm<Hold>>,
     events: Events,
 }
 
@@ -42,7 +42,7 @@ impl Watchdog {
         Self { clock, schedule, alarm: Arc::default(), events }
     }
 
-    pub(crate) fn alarm(&self) -> &Arc<Alarm> {
+    pub(crate) fn alarm(&self) -> &Arc<Alarm<Hold>> {
         &self.alarm
     }
 

@@ -374,7 +374,7 @@ impl LockGuard {
 
     /// The span of work that is done under the lock.
     pub(crate) fn span(&self, parent: Option<&Span>) -> Span {
-        observe::hold_span(parent, self)
+        observe::hold_span(parent, &self.token, self.kind())
     }
 
     pub(crate) fn kind(&self) -> AskedKind {

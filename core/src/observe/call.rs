@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::event::{Acquired, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken};
-use super::{Event, Events, log};
+use super::event::{
+    Acquired, Event, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken,
+};
+use super::log;
+use super::point::Events;
 use crate::clock::{Clock, Instant};
 use crate::contract::busy::Busy;
 use crate::contract::error::Error;
@@ -57,7 +60,7 @@ impl<'a> Call<'a> {
 
     /// Runs the call in a span of its own, and tells when it has waited for long.
     pub(crate) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
-        let span = log::acquire_span(&self.requests[0]);
+        let span = log::acquire_span(self.requests[0].key, self.requests[0].kind);
         let mut call = pin!(call);
         let (mut told, mut alarm) = (false, None);
         let long = match self.events.long_wait() {

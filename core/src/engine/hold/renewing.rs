@@ -10,7 +10,6 @@ use crate::contract::backend::{Lease, Renewal, Tenure};
 use crate::contract::error::Error;
 use crate::contract::loss::LossReason;
 use crate::engine::deadline;
-use crate::engine::wait::no_reply;
 use crate::options::RenewalMode;
 
 /// A renewal under way. Dropped before it is settled, its outcome is unknown.
@@ -78,7 +77,7 @@ impl Renewing {
         let error = match reply {
             Some(reply) => reply.as_ref().err(),
             None => {
-                silence = no_reply();
+                silence = Error::no_reply();
                 Some(&silence)
             }
         };

@@ -3,13 +3,16 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{BATCH, Term};
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::engine::deadline;
 use crate::options::RenewalMode;
+
+/// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
+/// batch does not keep a store busy for long (a few hundred microseconds for Redis).
+pub(crate) const BATCH: usize = 256;
 
 /// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
 /// alone by the third; and after an outage each batch costs so many requests and not one per lease.
@@ -68,6 +71,19 @@ pub(super) struct State<T> {
     pub(super) watch: KeyWatch,
 }
 
+/// Which of the holders of a lease, one after the other: guards of one term are of one owner and share a token.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Term(pub(super) u32);
+
+/// The part of a hold's state that events are about.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) phase: Phase,
+    pub(super) term: Term,
+    pub(super) since: Instant,
+    pub(super) deadline: Instant,
+}
+
 /// One of the renewals of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
@@ -87,6 +103,11 @@ pub(super) enum Phase {
 }
 
 impl<T> State<T> {
+    /// The part that events are about.
+    pub(super) fn standing(&self) -> Standing {
+        Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Lost(_) | Phase::Released)
     }

@@ -2,28 +2,13 @@
 
 use std::time::Duration;
 
-use super::state::{Phase, State};
-use super::{Hold, Term};
+use super::Hold;
+use super::state::{Phase, Standing, Term};
 use crate::clock::Instant;
 use crate::contract::error::Error;
 use crate::observe::{
     AskedKind, Event, HandedOver, LongHold, Lost, Released, RenewalFailed, Renewed, Subject, Unsure,
 };
-
-/// The part of a hold's state that events are about.
-#[derive(Clone, Copy)]
-pub(super) struct Standing {
-    pub(super) phase: Phase,
-    term: Term,
-    since: Instant,
-    deadline: Instant,
-}
-
-impl<T> State<T> {
-    pub(super) fn standing(&self) -> Standing {
-        Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
-    }
-}
 
 impl Hold {
     /// Tells that another phase has begun.

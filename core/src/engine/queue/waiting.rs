@@ -15,7 +15,7 @@ use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::tries::Tries;
-use crate::engine::wait::{Wait, closed};
+use crate::engine::wait::Wait;
 use crate::sync::{Notify, lock};
 
 /// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
@@ -66,7 +66,7 @@ impl<H: Held> Waiting<'_, H> {
                 Some(Either::Left((next, _))) => {
                     self.has_left = true;
                     // The line keeps a caller until there is something for it, unless the client is shut down.
-                    let Ok(next) = next else { return Err(closed()) };
+                    let Ok(next) = next else { return Err(Error::closed()) };
                     if matches!(next, Next::Guard(_)) {
                         return Ok(next);
                     }
