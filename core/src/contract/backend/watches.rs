@@ -87,7 +87,7 @@ impl KeyWatches {
 
 #[derive(Default)]
 pub(super) struct Hub {
-    /// Of all events, also those that no watch was in the maps for.
+    /// All events, also those that no watch was in the maps for.
     pub(super) tally: Tally,
     pub(super) watched: Mutex<Watched>,
     pub(super) next_id: AtomicU64,
