@@ -3,7 +3,6 @@
 mod name;
 
 use std::borrow::Borrow;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
@@ -24,7 +23,7 @@ pub use name::IntoKey;
 /// assert_eq!(LockKey::new("50% {off}")?.as_str(), "50%25%20%7Boff%7D");
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
 pub struct LockKey {
     name: Arc<str>,
     /// That of the name, which the maps of one call would else compute ten times.
@@ -81,26 +80,6 @@ impl fmt::Debug for LockKey {
 impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Eq for LockKey {}
-
-impl PartialEq for LockKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.name == other.name
-    }
-}
-
-impl Ord for LockKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name.cmp(&other.name)
-    }
-}
-
-impl PartialOrd for LockKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) enum Few<T> {
 
 impl<T> Few<T> {
     /// Makes one item of each of `sources`, of which there is one at least.
-    pub(crate) fn of<S>(sources: &[S], make: impl Fn(&S) -> T) -> Self {
+    pub(crate) fn of<'s, S>(sources: &'s [S], mut make: impl FnMut(&'s S) -> T) -> Self {
         match sources {
             [source] => Self::One(make(source)),
             sources => Self::Several(sources.iter().map(make).collect()),
@@ -44,6 +44,16 @@ impl<T> Few<T> {
         match self {
             Self::One(item) => Few::One(change(item)),
             Self::Several(items) => Few::Several(items.into_iter().map(change).collect()),
+        }
+    }
+
+    /// Pairs the items with those of another list of as many.
+    pub(crate) fn zip<U>(self, others: Few<U>) -> Few<(T, U)> {
+        match (self, others) {
+            (Self::One(item), Few::One(other)) => Few::One((item, other)),
+            (items, others) => {
+                Few::Several(items.into_vec().into_iter().zip(others.into_vec()).collect())
+            }
         }
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct Granted {
     pub(crate) spare_tokens: u32,
     /// The clock before the request was sent.
     pub(crate) sent_at: Instant,
+    /// The clock when the answer came.
+    pub(crate) answered_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
     /// The TTL that was asked for before without an answer, if any was.
@@ -127,8 +129,9 @@ impl Hold {
         alarm: Arc<Alarm<Self>>,
         (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
-        let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
-            granted;
+        let Granted {
+            lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch, ..
+        } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,

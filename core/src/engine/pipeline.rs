@@ -14,7 +14,7 @@ use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::acquire::{self, Acquired, Owed};
+use crate::engine::acquire::{self, Acquired, Asked, Owed};
 use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
 use crate::engine::queue::{Asker, LocalQueue, Next, Return};
@@ -139,11 +139,9 @@ impl Engine {
                 Turns::Held(held) => return Ok(Outcome::Held(held)),
                 Turns::Guard(guard) => {
                     let now = clock.now();
-                    if guard.held().0.is_over(now) {
-                        // Lost on its way to a caller that was stalled.
+                    if !guard.held().0.taken_over(now) {
                         continue;
                     }
-                    guard.held().0.taken_over();
                     call.acquired(&requests[0], guard.token().number(), Path::HandedOver, now);
                     return self.entered(entering, Few::One(guard));
                 }
@@ -153,7 +151,11 @@ impl Engine {
             let once = askers.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
-            let (claims, asking) = (claims.as_slice(), askers.as_slice());
+            let mut each = askers.as_slice().iter();
+            let mut asked = Few::of(claims.as_slice(), |claim| {
+                Asked::new(upkeep, claim, each.next().expect("each claim has an asker"))
+            });
+            let (claims, asking) = (claims.as_slice(), asked.as_mut_slice());
             let acquire =
                 acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
             let acquired = self.unless_closing(acquire).await;
@@ -164,15 +166,15 @@ impl Engine {
                 back = Some(Return { ticket, refused });
                 continue;
             }
-            let owed = match acquired? {
-                Acquired::Granted(owed) => owed,
-                Acquired::Held(held) => return Ok(Outcome::Held(held)),
-            };
+            if let Acquired::Held(held) = acquired? {
+                return Ok(Outcome::Held(held));
+            }
+            let owed = asked.map(Asked::owed);
 
             // 4 watchdog, 5 guard
-            let mut each = owed.into_iter().zip(requests);
-            let held = askers.map(|asker| {
-                let (Owed { granted, debt }, request) = each.next().expect("each claim is granted");
+            let mut each = requests.iter();
+            let held = owed.zip(askers).map(|(Owed { granted, debt }, asker)| {
+                let request = each.next().expect("each claim is one of a request");
                 let hold = self.watch_over(granted, request, asker, call);
                 (self.guard(hold, Term::default()), debt)
             });
@@ -230,11 +232,8 @@ impl Engine {
         }
         let mut askers = Vec::with_capacity(requests.len());
         for request in requests {
-            match self
-                .queue
-                .turn(&request.within(request.wait.but_once()), None, tries, self.clock())
-                .await?
-            {
+            let once = request.within(request.wait.but_once());
+            match self.queue.turn(&once, None, tries, self.clock()).await? {
                 Next::Ask(asker) => askers.push(asker),
                 Next::Guard(_) => return Ok(Turns::Held(Busy::new(request.key, None))),
                 Next::Held(holder) => return Ok(Turns::Held(Busy::new(request.key, holder))),
@@ -267,13 +266,13 @@ impl Engine {
         asker: Asker<Hold>,
         call: &Call<'_>,
     ) -> Arc<Hold> {
-        let watchdog = self.upkeep.watchdog();
+        let (watchdog, answered_at) = (self.upkeep.watchdog(), granted.answered_at);
         let told = (self.upkeep.events(), request.kind);
         let hold = asker.granted(request.share, |turn| {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted, self.now());
+        call.acquired(request, hold.number(Term::default()), Path::Granted, answered_at);
         watchdog.add(&hold);
         hold
     }
@@ -417,6 +416,6 @@ fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),
         Err(error) if error.is_retryable() => Some(false),
-        Ok(Acquired::Granted(_)) | Err(_) => None,
+        Ok(Acquired::Granted) | Err(_) => None,
     }
 }

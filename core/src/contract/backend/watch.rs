@@ -44,9 +44,8 @@ struct Subscription {
 /// The events that a subscription is for.
 struct Interest {
     key: LockKey,
-    /// The claim that is called by name, if there is one.
-    claim: Option<LeaseId>,
-    called_by: CalledBy,
+    /// The claim that may be called by name, if there is one.
+    claim: Option<(LeaseId, CalledBy)>,
 }
 
 /// Where a subscription is.
@@ -175,7 +174,8 @@ fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Repla
 
 impl Subscription {
     fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
-        let interest = Interest { key: key.clone(), claim, called_by: CalledBy::Key };
+        let claim = claim.map(|id| (id, CalledBy::Key));
+        let interest = Interest { key: key.clone(), claim };
         let place = Place::Aside(interest.events(hub));
         Self { hub: Arc::clone(hub), interest, place }
     }
@@ -189,14 +189,14 @@ impl Subscription {
         if mem::take(&mut listed.missed) {
             return (Poll::Ready(()), replaced);
         }
-        if let Some(called) = interest.claim.and_then(|id| watched.claims.get_mut(&id)) {
+        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
             if mem::take(&mut called.is_called) {
                 return (Poll::Ready(()), replaced);
             }
             replaced.extend(called.waker.replace(cx.waker().clone()));
         }
         let key = watched.key(&interest.key);
-        if interest.called_by == CalledBy::Key && key.version != listed.seen {
+        if interest.is_of_key() && key.version != listed.seen {
             listed.seen = key.version;
             listed.waits = false;
             return (Poll::Ready(()), replaced);
@@ -204,7 +204,7 @@ impl Subscription {
         if listed.waits {
             replaced.extend(key.forget(listed.id));
         }
-        listed.waits = interest.called_by == CalledBy::Key;
+        listed.waits = interest.is_of_key();
         if listed.waits {
             key.wake_next_time(listed.id, cx.waker());
         }
@@ -215,7 +215,7 @@ impl Subscription {
         let Self { hub, interest, place } = self;
         let mut watched = lock(&hub.watched);
         let listed = place.list(hub, interest, &mut watched);
-        let called = interest.claim.and_then(|id| watched.claims.get(&id));
+        let called = interest.claim.and_then(|(id, _)| watched.claims.get(&id));
         listed.missed
             || called.is_some_and(|called| called.is_called)
             || watched.key(&interest.key).version != listed.seen
@@ -230,20 +230,26 @@ impl Subscription {
         let mut watched = lock(&hub.watched);
         listed.missed = false;
         listed.seen = watched.key(&interest.key).version;
-        if let Some(called) = interest.claim.and_then(|id| watched.claims.get_mut(&id)) {
+        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
             called.is_called = false;
         }
     }
 
     fn heed(&mut self, called_by: CalledBy) {
-        let Interest { claim, called_by: before, .. } = &mut self.interest;
-        *before = if claim.is_some() { called_by } else { CalledBy::Key };
+        if let Some((_, before)) = &mut self.interest.claim {
+            *before = called_by;
+        }
     }
 }
 
 impl Interest {
+    /// Whether all news of the key are of interest, and not only calls of the claim.
+    fn is_of_key(&self) -> bool {
+        self.claim.is_none_or(|(_, called_by)| called_by == CalledBy::Key)
+    }
+
     fn hashes(&self) -> impl Iterator<Item = u64> {
-        let claim = self.claim.as_ref().map(LeaseId::hash);
+        let claim = self.claim.map(|(id, _)| id.hash());
         iter::once(self.key.hash()).chain(claim)
     }
 
@@ -261,11 +267,11 @@ impl Place {
             let events = interest.hashes().map(|hash| hub.tally.listen(hash));
             // An event that comes later finds the maps locked, and then this subscription.
             let missed = events.fold(0, u32::wrapping_add) != known;
-            if let Some(claim) = interest.claim
+            if let Some((claim, _)) = interest.claim
                 && !watched.add_claim(claim)
             {
                 hub.tally.leave(claim.hash());
-                (interest.claim, interest.called_by) = (None, CalledBy::Key);
+                interest.claim = None;
             }
             let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
             *self = Self::Listed(Listed { id, seen, waits: false, missed });
@@ -282,7 +288,7 @@ impl Drop for Subscription {
         let Self { hub, interest, place: Place::Listed(listed) } = self else { return };
         let mut watched = lock(&hub.watched);
         interest.hashes().for_each(|hash| hub.tally.leave(hash));
-        let called = interest.claim.and_then(|id| watched.claims.remove(&id));
+        let called = interest.claim.and_then(|(id, _)| watched.claims.remove(&id));
         let needless =
             if listed.waits { watched.key(&interest.key).forget(listed.id) } else { None };
         watched.remove(&interest.key);

@@ -80,6 +80,7 @@ fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
         token: 1,
         spare_tokens: 0,
         sent_at: clock.now(),
+        answered_at: clock.now(),
         ttl,
         unanswered: None,
         has_news: true,
