@@ -57,6 +57,7 @@ pub(crate) enum Acquired {
 /// # Cancel safety
 ///
 /// Safe to drop at any point: the reaper releases leases that the store may have granted.
+#[inline]
 pub(crate) fn acquire<'a>(
     upkeep: &'a Upkeep,
     claims: &'a [Claim],
