@@ -93,6 +93,7 @@ macro_rules! members {
 
             const NAME: &str = $name;
             const TIME: Time = Time::Driven;
+            const POOLED: bool = true;
             const GROUPS: Groups = $groups;
             const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
 

@@ -367,6 +367,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const TIME: Time = <$servers>::TIME;
+            const POOLED: bool = true;
             const HOOKS: &[Need] = $hooks;
 
             $($item)*
