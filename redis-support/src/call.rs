@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::backend::{Claim, Lease, Patience, Share};
 use leasehold_core::{LockKey, LockOptions};
 
-use crate::client::Run;
+use crate::driver::Run;
 use crate::layout::{Layout, Place};
 use crate::script::Script;
 use crate::words::{Shape, Words};

@@ -1,5 +1,5 @@
 //! The shared part of Leasehold's Redis backends: nearly all of them. [`Backend`] implements the contract on Redis, over
-//! connections of any [`Client`] crate.
+//! any [`Driver`].
 //!
 //! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
 //! (the only one, the one that sentinels name, or the one that has the key's hash slot), `server.rs` runs the script there, `line.rs`
@@ -44,16 +44,16 @@ mod config;
 
 mod backend;
 
-mod line;
+mod connection;
+mod context;
+mod node;
 mod pipeline;
 mod renewals;
-mod server;
-mod servers;
-mod shared;
+mod topology;
 mod watch;
 
 mod address;
-mod client;
+mod driver;
 
 mod layout;
 mod listing;
@@ -73,10 +73,11 @@ mod fake;
 pub use address::Address;
 pub use backend::Backend;
 pub use call::Call;
-pub use client::{
-    Access, Client, KeepAlive, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
+pub use config::{Config, Endpoints, Replicas};
+pub use driver::{
+    Access, ConnectError, Connection, Driver, KeepAlive, Protocol, Push, PushHandler, Received,
+    Request, Run, Tls,
 };
-pub use config::{Config, Replicas, Topology};
 pub use error::{ServerError, unreachable};
 pub use layout::Layout;
 pub use reply::Reply;

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use leasehold_core::backend::KeyPage;
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-use crate::client::Client;
+use crate::driver::Driver;
 use crate::error::ServerError;
 use crate::layout::Layout;
+use crate::node::Node;
 use crate::reply::{Reply, unexpected};
-use crate::server::Server;
 
 /// How many of its keys a server looks at for one page: few enough that other callers do not notice.
 const COUNT: &str = "512";
 
 /// The page of the list that begins `after` the one before: with the address of a server and how far the walk through it has come.
-pub(crate) async fn page<C: Client>(
-    servers: &[Arc<Server<C>>],
+pub(crate) async fn page<D: Driver>(
+    servers: &[Arc<Node<D>>],
     layout: &Layout,
     prefix: &str,
     after: Option<&str>,
@@ -51,8 +51,8 @@ pub(crate) async fn page<C: Client>(
     Ok(KeyPage::new(keys.into_iter().collect()).with_next(next))
 }
 
-fn place<'a, C: Client>(
-    servers: &[Arc<Server<C>>],
+fn place<'a, D: Driver>(
+    servers: &[Arc<Node<D>>],
     after: &'a str,
 ) -> Result<(usize, &'a str), Error> {
     let invalid = || Error::new(ErrorKind::Invalid, "no page of the list says so");

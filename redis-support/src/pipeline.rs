@@ -22,9 +22,9 @@ use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
 
 use crate::call::Call;
-use crate::client::{Client, Received, Request};
+use crate::connection::{ConnectionManager, Current, is_unknown};
+use crate::driver::{Driver, Received, Request};
 use crate::layout::Layout;
-use crate::line::{Current, Line, is_unknown};
 
 use batch::{Batch, Taken};
 pub(crate) use batch::{Joined, Outcome, Wanted};
@@ -37,8 +37,8 @@ const LANES: usize = 3;
 const FORGO_NEWS: Request<'_> = Request::Words(&["CLIENT", "CACHING", "NO"]);
 
 /// The requests to one server.
-pub(crate) struct Pipeline<C: Client> {
-    line: Arc<Line<C>>,
+pub(crate) struct Pipeline<D: Driver> {
+    line: Arc<ConnectionManager<D>>,
     layout: Layout,
     /// Locked while requests are taken and sent, so that both happen in one order.
     order: Mutex<()>,
@@ -57,8 +57,8 @@ struct State {
     lately: usize,
 }
 
-impl<C: Client> Pipeline<C> {
-    pub(crate) fn new(line: &Arc<Line<C>>, layout: &Layout) -> Arc<Self> {
+impl<D: Driver> Pipeline<D> {
+    pub(crate) fn new(line: &Arc<ConnectionManager<D>>, layout: &Layout) -> Arc<Self> {
         let (order, state) = (Mutex::default(), Mutex::default());
         Arc::new(Self { line: Arc::clone(line), layout: layout.clone(), order, state })
     }
@@ -104,7 +104,7 @@ impl<C: Client> Pipeline<C> {
     }
 
     /// Sends the next batch. `false` if there is none: then the lane is to end, and there may be another from then on.
-    async fn send_next(&self, current: Result<Current<C::Link>, Error>) -> bool {
+    async fn send_next(&self, current: Result<Current<D::Connection>, Error>) -> bool {
         let Some(batch) = self.next() else { return false };
         let taken = Taken::new(batch);
         match current {
@@ -125,7 +125,7 @@ impl<C: Client> Pipeline<C> {
         batch
     }
 
-    async fn send(&self, current: &Current<C::Link>, taken: &Taken) {
+    async fn send(&self, current: &Current<D::Connection>, taken: &Taken) {
         let scripts = taken.scripts(&self.layout);
         let replies = match self.exchange(current, scripts.by_hash()).await {
             Ok(replies) => replies,
@@ -146,7 +146,7 @@ impl<C: Client> Pipeline<C> {
     /// Sends scripts that ask for no news, and gives back their replies.
     async fn exchange(
         &self,
-        current: &Current<C::Link>,
+        current: &Current<D::Connection>,
         scripts: Vec<Request<'_>>,
     ) -> Result<Vec<Received>, Error> {
         if !self.line.may_forgo_news() {
@@ -181,18 +181,18 @@ impl<C: Client> Pipeline<C> {
 }
 
 /// A caller under way by itself.
-struct Alone<'a, C: Client>(&'a Pipeline<C>);
+struct Alone<'a, D: Driver>(&'a Pipeline<D>);
 
-impl<C: Client> Drop for Alone<'_, C> {
+impl<D: Driver> Drop for Alone<'_, D> {
     fn drop(&mut self) {
         self.0.state().alone -= 1;
     }
 }
 
 /// A task that sends batches, until there is none.
-struct Lane<C: Client>(Option<Arc<Pipeline<C>>>);
+struct Lane<D: Driver>(Option<Arc<Pipeline<D>>>);
 
-impl<C: Client> Lane<C> {
+impl<D: Driver> Lane<D> {
     async fn run(mut self) {
         while let Some(pipeline) = &self.0 {
             // The callers that were told just now join the next batch, if they have more to ask for.
@@ -206,7 +206,7 @@ impl<C: Client> Lane<C> {
 }
 
 /// The runtime may end under it.
-impl<C: Client> Drop for Lane<C> {
+impl<D: Driver> Drop for Lane<D> {
     fn drop(&mut self) {
         if let Some(pipeline) = &self.0 {
             let message = "the runtime that was to send it has ended";

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use leasehold_core::Error;
 
-use crate::client::{Received, Request};
+use crate::driver::{Received, Request};
 use crate::error::ServerError;
 use crate::reply::{Reply, unexpected};
 

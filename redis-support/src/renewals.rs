@@ -6,17 +6,17 @@ use std::time::Duration;
 use leasehold_core::Error;
 use leasehold_core::backend::Lease;
 
-use crate::client::{Client, Received, Request, Run, first_in_full};
+use crate::connection::{ConnectionManager, is_unknown};
+use crate::driver::{Driver, Received, Request, Run, first_in_full};
 use crate::layout::{Layout, Place};
-use crate::line::{Line, is_unknown};
 use crate::reply::Reply;
 use crate::script::Script;
 use crate::words::{Words, millis};
 
 /// Renews the mutexes of `leases`, which share a server: one script for each TTL, all in one round trip. Tells of each whether it was
 /// renewed; the others take scripts of their own.
-pub(crate) async fn renew_all<C: Client>(
-    line: &Arc<Line<C>>,
+pub(crate) async fn renew_all<D: Driver>(
+    line: &Arc<ConnectionManager<D>>,
     layout: &Layout,
     leases: &[&Lease],
 ) -> Result<Vec<bool>, Error> {
@@ -74,17 +74,17 @@ mod tests {
     use leasehold_core::clock::SystemClock;
 
     use super::*;
-    use crate::client::{Access, Protocol};
+    use crate::connection::Role;
+    use crate::context::Context;
+    use crate::driver::{Access, Protocol};
     use crate::fake::Fake;
-    use crate::line::Role;
-    use crate::shared::Shared;
     use crate::watch::News;
 
-    fn line(fake: &Fake) -> Arc<Line<Fake>> {
+    fn line(fake: &Fake) -> Arc<ConnectionManager<Fake>> {
         let (news, clock) = (Arc::new(News::new(Layout::default())), Arc::new(SystemClock));
         let timeout = Duration::from_millis(500);
-        let shared = Shared::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
-        Line::new(Fake::address(1), Access::default(), Role::Store, &shared)
+        let shared = Context::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
+        ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &shared)
     }
 
     fn lease(seconds: u64) -> Lease {

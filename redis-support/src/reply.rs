@@ -11,7 +11,7 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 
-use crate::client::Received;
+use crate::driver::Received;
 use crate::error::ServerError;
 
 /// A reply that is not an error, from any client crate.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
-use crate::client::{Received, Request, Run, first_in_full};
+use crate::driver::{Received, Request, Run, first_in_full};
 use crate::layout::{Layout, Place};
 use crate::reply::{Reply, unexpected};
 use crate::script::Script;

@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::batch::MAX_CALLERS;
 use super::*;
-use crate::client::{Access, Protocol};
+use crate::connection::Role;
+use crate::context::Context;
+use crate::driver::{Access, Protocol};
 use crate::error::ServerError;
 use crate::fake::Fake;
-use crate::line::Role;
 use crate::reply::Reply;
 use crate::script::Script;
-use crate::shared::Shared;
 use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -79,8 +79,8 @@ async fn connected(
 
 fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
-    let shared = Shared::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
-    let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
+    let shared = Context::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
+    let line = ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &shared);
     Pipeline::new(&line, layout)
 }
 

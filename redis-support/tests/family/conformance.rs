@@ -279,7 +279,7 @@ pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pau
 pub(crate) const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
 
 /// A backend that waits so long for replies. Servers that have just started may be slower than that.
-pub(crate) async fn connect<C: Client>(servers: &impl Servers, timeout: Duration) -> Backend<C> {
+pub(crate) async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Backend<D> {
     let config = Config::from_url(&servers.url()).unwrap().timeout(timeout).unwrap();
     until_some("connected", async || match Backend::connect_with(config.clone()).await {
         Err(error) if error.kind() == ErrorKind::Unavailable => None,

@@ -12,48 +12,48 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Access, Client, Received, Request};
+use crate::connection::{ConnectionManager, Role};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received, Request};
 use crate::layout::Layout;
-use crate::line::{Line, Role};
 use crate::pipeline::{Joined, Pipeline, Wanted};
 use crate::renewals;
-use crate::shared::Shared;
 
 /// How many calls may wait for replicas at a time.
 const MAX_LANES: usize = 16;
 
 /// A server that has locks.
-pub(crate) struct Server<C: Client> {
-    line: Arc<Line<C>>,
-    pipeline: Arc<Pipeline<C>>,
-    shared: Arc<Shared<C>>,
-    lanes: Lanes<C>,
+pub(crate) struct Node<D: Driver> {
+    line: Arc<ConnectionManager<D>>,
+    pipeline: Arc<Pipeline<D>>,
+    context: Arc<Context<D>>,
+    lanes: Lanes<D>,
 }
 
 /// More lines to the same server, each for one call at a time.
-struct Lanes<C: Client> {
+struct Lanes<D: Driver> {
     permits: Semaphore,
-    idle: Mutex<Vec<Arc<Line<C>>>>,
+    idle: Mutex<Vec<Arc<ConnectionManager<D>>>>,
 }
 
-impl<C: Client> Lanes<C> {
-    fn idle(&self) -> MutexGuard<'_, Vec<Arc<Line<C>>>> {
+impl<D: Driver> Lanes<D> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Arc<ConnectionManager<D>>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Client> Server<C> {
+impl<D: Driver> Node<D> {
     pub(crate) fn new(
         address: Address,
         access: Access,
         layout: &Layout,
-        shared: &Arc<Shared<C>>,
+        context: &Arc<Context<D>>,
     ) -> Arc<Self> {
-        let line = Line::new(address, access, Role::Store, shared);
+        let line = ConnectionManager::new(address, access, Role::Store, context);
         Arc::new(Self {
             pipeline: Pipeline::new(&line, layout),
             line,
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             lanes: Lanes { permits: Semaphore::new(MAX_LANES), idle: Mutex::default() },
         })
     }
@@ -132,8 +132,8 @@ impl<C: Client> Server<C> {
         wait: &[&str],
         time: Duration,
     ) -> Result<(Received, Received), Error> {
-        let permit = timeout(self.shared.timeout, self.lanes.permits.acquire()).await;
-        let _permit = permit.map_err(|_elapsed| self.shared.no_connection())?;
+        let permit = timeout(self.context.timeout, self.lanes.permits.acquire()).await;
+        let _permit = permit.map_err(|_elapsed| self.context.no_connection())?;
         let lane = self.lanes.idle().pop();
         let lane = lane.unwrap_or_else(|| self.line.another());
         let mut used = UsedLane { server: self, lane: Some(lane) };
@@ -147,32 +147,32 @@ impl<C: Client> Server<C> {
     }
 
     /// Keeps a lane for the next call, unless the backend was closed while it was in use.
-    fn put_back(&self, lane: Arc<Line<C>>) {
+    fn put_back(&self, lane: Arc<ConnectionManager<D>>) {
         let mut idle = self.lanes.idle();
         // With the lanes locked: a close marks the backend closed first, and then takes this lane out.
-        if self.shared.ensure_open().is_ok() {
+        if self.context.ensure_open().is_ok() {
             idle.push(lane);
         }
     }
 }
 
-impl<C: Client> fmt::Debug for Server<C> {
+impl<D: Driver> fmt::Debug for Node<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.line.fmt(f)
     }
 }
 
 /// A lane in use. If that is cut off, its connection ends, since the server may be busy with it for a while.
-struct UsedLane<'a, C: Client> {
-    server: &'a Server<C>,
-    lane: Option<Arc<Line<C>>>,
+struct UsedLane<'a, D: Driver> {
+    server: &'a Node<D>,
+    lane: Option<Arc<ConnectionManager<D>>>,
 }
 
-impl<C: Client> Drop for UsedLane<'_, C> {
+impl<D: Driver> Drop for UsedLane<'_, D> {
     fn drop(&mut self) {
         if self.lane.is_some() {
             // So does its tracking of keys.
-            self.server.shared.news.interrupted();
+            self.server.context.news.interrupted();
         }
     }
 }

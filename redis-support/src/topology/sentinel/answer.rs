@@ -8,7 +8,7 @@ use crate::reply::Reply;
 
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
-pub(super) struct Word {
+pub(super) struct Answer {
     /// The sentinel that gave it.
     id: String,
     /// How many other sentinels it knows, up or down: all of them elect the one that replaces the master.
@@ -21,7 +21,7 @@ pub(super) struct Word {
     pub(super) replicas: u32,
 }
 
-impl Word {
+impl Answer {
     /// Reads the replies to `SENTINEL MYID` and `SENTINEL MASTER`.
     pub(super) fn read(replies: &[Reply], asked: &Address) -> Option<Self> {
         let [Reply::Bytes(id), master] = replies else { return None };
@@ -40,12 +40,12 @@ impl Word {
 
 /// The answers of several sentinels, one of each.
 #[derive(Debug, Default)]
-pub(super) struct Words(HashMap<String, Word>);
+pub(super) struct Answers(HashMap<String, Answer>);
 
-impl Words {
+impl Answers {
     /// Adds an answer. The same sentinel may be known by several addresses, and has one voice.
-    pub(super) fn add(&mut self, word: Word) {
-        self.0.insert(word.id.clone(), word);
+    pub(super) fn add(&mut self, answer: Answer) {
+        self.0.insert(answer.id.clone(), answer);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -53,25 +53,25 @@ impl Words {
     }
 
     /// The answer after the latest failover, if a majority of all sentinels has given one.
-    pub(super) fn of_majority(&self) -> Option<Word> {
+    pub(super) fn of_majority(&self) -> Option<Answer> {
         if self.confirming().count() <= self.all() / 2 {
             return None;
         }
-        self.confirming().max_by_key(|word| word.epoch).cloned()
+        self.confirming().max_by_key(|answer| answer.epoch).cloned()
     }
 
     /// One that is replacing the master confirms nothing: it names the old one until all replicas follow the new one.
-    fn confirming(&self) -> impl Iterator<Item = &Word> {
-        self.0.values().filter(|word| !word.switches)
+    fn confirming(&self) -> impl Iterator<Item = &Answer> {
+        self.0.values().filter(|answer| !answer.switches)
     }
 
     /// How many sentinels there are.
     fn all(&self) -> usize {
-        self.0.values().map(|word| word.others + 1).max().unwrap_or_default()
+        self.0.values().map(|answer| answer.others + 1).max().unwrap_or_default()
     }
 }
 
-impl fmt::Display for Words {
+impl fmt::Display for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} sentinels name the server", self.confirming().count(), self.all())
     }

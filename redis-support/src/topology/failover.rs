@@ -8,8 +8,8 @@ use leasehold_core::{Error, ErrorKind};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
-use crate::client::Client;
-use crate::shared::Shared;
+use crate::context::Context;
+use crate::driver::Driver;
 
 /// The witnesses are asked again after so long while calls go on, so that calls in close order never wait for an answer.
 /// Frequent enough that a lost question is repeated before [`BELIEVED_FOR`] is over.
@@ -23,9 +23,9 @@ pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Servers that know which servers are in charge: sentinels, or the servers of a cluster.
-pub(super) trait Witnesses<C: Client>: Send + Sync + 'static {
+pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
     /// How long their last word is good.
-    fn trust(&self) -> &Trust<C>;
+    fn confirmation(&self) -> &Confirmation<D>;
 
     /// Asks enough of them, and adopts their answer.
     fn ask(&self) -> impl Future<Output = Result<(), Error>> + Send;
@@ -35,8 +35,8 @@ pub(super) trait Witnesses<C: Client>: Send + Sync + 'static {
 ///
 /// A server that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. It cannot know; so
 /// calls are sent to servers that the witnesses confirmed of late, and to no others.
-pub(super) struct Trust<C: Client> {
-    shared: Arc<Shared<C>>,
+pub(super) struct Confirmation<D: Driver> {
+    context: Arc<Context<D>>,
     /// The task or call that asks holds it; the others wait for the outcome.
     asking: Arc<tokio::sync::Mutex<()>>,
     last: Mutex<Last>,
@@ -59,13 +59,13 @@ struct Last {
 struct Confirmed {
     /// When it was sent.
     at: Instant,
-    /// How many doubts there were by then.
-    doubts: u64,
+    /// How many suspicions there were by then.
+    suspicions: u64,
 }
 
-impl<C: Client> Trust<C> {
-    pub(super) fn new(shared: &Arc<Shared<C>>) -> Self {
-        Self { shared: Arc::clone(shared), asking: Arc::default(), last: Mutex::default() }
+impl<D: Driver> Confirmation<D> {
+    pub(super) fn new(context: &Arc<Context<D>>) -> Self {
+        Self { context: Arc::clone(context), asking: Arc::default(), last: Mutex::default() }
     }
 
     /// Makes sure that the witnesses have answered of late, and after the last doubt.
@@ -73,9 +73,9 @@ impl<C: Client> Trust<C> {
     /// # Errors
     ///
     /// The errors of [`Witnesses::ask`], and [`ErrorKind::Unavailable`] if others ask for too long.
-    pub(super) async fn ensure<W: Witnesses<C>>(witnesses: &Arc<W>) -> Result<(), Error> {
-        let this = witnesses.trust();
-        this.shared.ensure_open()?;
+    pub(super) async fn ensure<W: Witnesses<D>>(witnesses: &Arc<W>) -> Result<(), Error> {
+        let this = witnesses.confirmation();
+        this.context.ensure_open()?;
         match this.age() {
             Some(age) if age < ASKED_AFTER => return Ok(()),
             Some(age) if age < BELIEVED_FOR => {
@@ -85,7 +85,7 @@ impl<C: Client> Trust<C> {
             _ => {}
         }
         let begun = this.last().begun;
-        let turn = timeout(this.shared.timeout, Arc::clone(&this.asking).lock_owned()).await;
+        let turn = timeout(this.context.timeout, Arc::clone(&this.asking).lock_owned()).await;
         let turn = turn.map_err(|_elapsed| no_answer())?;
         match this.outcome_after(begun) {
             Some(outcome) => outcome,
@@ -96,7 +96,8 @@ impl<C: Client> Trust<C> {
     /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
-        (confirmed.doubts == self.shared.doubts()).then(|| self.shared.now().since(confirmed.at))
+        (confirmed.suspicions == self.context.suspicions())
+            .then(|| self.context.now().since(confirmed.at))
     }
 
     /// The outcome of a question that began after the first so many.
@@ -107,10 +108,10 @@ impl<C: Client> Trust<C> {
     }
 
     /// Asks before it has to be, and has no call wait for that.
-    fn ask_ahead<W: Witnesses<C>>(witnesses: &Arc<W>) {
-        let this = witnesses.trust();
+    fn ask_ahead<W: Witnesses<D>>(witnesses: &Arc<W>) {
+        let this = witnesses.confirmation();
         let begun_at = this.last().begun_at;
-        let is_early = begun_at.is_some_and(|begun_at| this.shared.now().since(begun_at) < PAUSE);
+        let is_early = begun_at.is_some_and(|begun_at| this.context.now().since(begun_at) < PAUSE);
         if is_early {
             return;
         }
@@ -120,12 +121,12 @@ impl<C: Client> Trust<C> {
         }
     }
 
-    async fn ask<W: Witnesses<C>>(
+    async fn ask<W: Witnesses<D>>(
         witnesses: &Arc<W>,
         _turn: OwnedMutexGuard<()>,
     ) -> Result<(), Error> {
-        let this = witnesses.trust();
-        let sent = Confirmed { at: this.shared.now(), doubts: this.shared.doubts() };
+        let this = witnesses.confirmation();
+        let sent = Confirmed { at: this.context.now(), suspicions: this.context.suspicions() };
         this.begin(sent.at);
         let outcome = witnesses.ask().await;
         let mut last = this.last();

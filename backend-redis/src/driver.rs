@@ -4,7 +4,7 @@ use std::convert::Infallible;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
-    Access, Address, Client, KeepAlive, Listener, NoLink, Protocol, Said, Tls, Topology,
+    Access, Address, ConnectError, Driver, Endpoints, KeepAlive, Protocol, Push, PushHandler, Tls,
 };
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -13,15 +13,15 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
 };
 
+use crate::connection::RedisConnection;
 use crate::error;
-use crate::link::RedisLink;
 
 /// Requests that may wait to be written. The client crate's own 50 makes callers queue for a place.
 const WRITE_QUEUE: usize = 1_024;
 
 /// The `redis` crate, ready to connect.
 #[derive(Clone, Debug)]
-pub struct RedisClient {
+pub struct RedisDriver {
     tls: Encryption,
 }
 
@@ -35,11 +35,11 @@ enum Encryption {
     Like(ConnectionAddr),
 }
 
-impl Client for RedisClient {
+impl Driver for RedisDriver {
     const NAME: &'static str = error::BACKEND;
 
     type Native = redis::Client;
-    type Link = RedisLink;
+    type Connection = RedisConnection;
 
     fn new(tls: Option<Tls>) -> Result<Self, Error> {
         let Some(tls) = tls else {
@@ -53,7 +53,7 @@ impl Client for RedisClient {
         Ok(client)
     }
 
-    fn adopt(native: redis::Client) -> Result<(Self, Topology, Access), Error> {
+    fn adopt(native: redis::Client) -> Result<(Self, Endpoints, Access), Error> {
         let info = native.get_connection_info();
         let (address, tls) = match info.addr().clone() {
             ConnectionAddr::Tcp(host, port) => (Address::Tcp { host, port }, Encryption::None),
@@ -80,7 +80,7 @@ impl Client for RedisClient {
                 Error::new(ErrorKind::Unsupported, message).with_backend(Self::NAME)
             })?,
         };
-        Ok((Self { tls }, Topology::Single(address), access))
+        Ok((Self { tls }, Endpoints::Single(address), access))
     }
 
     fn is_encrypted(&self) -> bool {
@@ -92,9 +92,9 @@ impl Client for RedisClient {
         address: &Address,
         access: &Access,
         protocol: Protocol,
-        listener: Listener,
-    ) -> Result<RedisLink, NoLink> {
-        let failed = |error| NoLink::Failed(error::connect(error));
+        listener: PushHandler,
+    ) -> Result<RedisConnection, ConnectError> {
+        let failed = |error| ConnectError::Failed(error::connect(error));
         let client = self.open(address, access, protocol).map_err(failed)?;
         // The caller limits the time, around the whole of connecting and of each exchange.
         let mut config = AsyncConnectionConfig::new()
@@ -105,14 +105,14 @@ impl Client for RedisClient {
             config = config.set_push_sender(move |push| hear(&listener, push));
         }
         match client.get_multiplexed_async_connection_with_config(&config).await {
-            Ok(connection) => Ok(RedisLink::new(connection)),
-            Err(error) if speaks_only_resp2(&error) => Err(NoLink::Protocol),
+            Ok(connection) => Ok(RedisConnection::new(connection)),
+            Err(error) if speaks_only_resp2(&error) => Err(ConnectError::Protocol),
             Err(error) => Err(failed(error)),
         }
     }
 }
 
-impl RedisClient {
+impl RedisDriver {
     fn open(
         &self,
         address: &Address,
@@ -196,27 +196,27 @@ fn ensure_tls() -> Result<(), Error> {
 }
 
 /// Handles a push message of the server.
-fn hear(listener: &Listener, push: PushInfo) -> Result<(), Infallible> {
+fn hear(listener: &PushHandler, push: PushInfo) -> Result<(), Infallible> {
     match push.kind {
         PushKind::Invalidate => {
             for value in push.data {
                 match value {
                     Value::Array(keys) => {
                         let keys = keys.into_iter().filter_map(bytes).collect();
-                        listener(Said::Changed(keys));
+                        listener(Push::Changed(keys));
                     }
-                    Value::Nil => listener(Said::AllChanged),
+                    Value::Nil => listener(Push::AllChanged),
                     _ => {}
                 }
             }
         }
         // The channel, and the published text.
         PushKind::Message => {
-            listener(Said::Published(
+            listener(Push::Published(
                 push.data.into_iter().nth(1).and_then(bytes).unwrap_or_default(),
             ));
         }
-        PushKind::Disconnection => listener(Said::Closed),
+        PushKind::Disconnection => listener(Push::Closed),
         _ => {}
     }
     Ok(())

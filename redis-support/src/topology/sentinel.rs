@@ -1,6 +1,6 @@
 //! One server at a time, and sentinels that know which.
 
-mod word;
+mod answer;
 
 use std::fmt;
 use std::mem;
@@ -13,62 +13,67 @@ use leasehold_core::backend::Lease;
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
-use super::trust::{Trust, Witnesses};
+use super::failover::{Confirmation, Witnesses};
 use super::{Ask, SLOW, only_asked, replaced};
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Access, Client, Received, Request};
+use crate::connection::{ConnectionManager, Role};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received, Request};
 use crate::error::ServerError;
 use crate::layout::Layout;
-use crate::line::{Line, Role};
+use crate::node::Node;
 use crate::pipeline::{Outcome, Wanted};
 use crate::reply::Reply;
-use crate::server::Server;
-use crate::shared::Shared;
 
-use word::{Word, Words, read_others};
+use answer::{Answer, Answers, read_others};
 
 /// The server that sentinels name.
 ///
 /// A master that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. So it is believed only as
-/// long as a majority of all sentinels has confirmed it of late ([`Trust`]). The sentinels also tell when they switch; and a call that
+/// long as a majority of all sentinels has confirmed it of late ([`Confirmation`]). The sentinels also tell when they switch; and a call that
 /// fails or is slow has them asked again at once.
-pub(crate) struct Sentinel<C: Client> {
+pub(crate) struct Sentinel<D: Driver> {
     master: String,
     sentinel_access: Access,
     access: Access,
     layout: Layout,
-    shared: Arc<Shared<C>>,
-    trust: Trust<C>,
+    context: Arc<Context<D>>,
+    confirmation: Confirmation<D>,
     /// The sentinels of the configuration.
-    named: Vec<Arc<Line<C>>>,
+    named: Vec<Arc<ConnectionManager<D>>>,
     /// Others that they named last, when there was no majority without these.
-    found: Mutex<Vec<Arc<Line<C>>>>,
-    known: Mutex<Option<Known<C>>>,
+    found: Mutex<Vec<Arc<ConnectionManager<D>>>>,
+    known: Mutex<Option<Known<D>>>,
 }
 
-/// The last word of the sentinels.
-struct Known<C: Client> {
-    server: Arc<Server<C>>,
+/// The last answer of the sentinels.
+struct Known<D: Driver> {
+    server: Arc<Node<D>>,
     replicas: u32,
 }
 
-/// The master, and how many doubts there were before it was confirmed.
-struct Master<C: Client> {
-    server: Arc<Server<C>>,
-    doubts: u64,
+/// The master, and how many suspicions there were before it was confirmed.
+struct Master<D: Driver> {
+    server: Arc<Node<D>>,
+    suspicions: u64,
 }
 
-impl<C: Client> Sentinel<C> {
+impl<D: Driver> Sentinel<D> {
     pub(super) fn new(
         sentinels: &[Address],
         master: String,
         (access, sentinel_access): (Access, Access),
         layout: &Layout,
-        shared: &Arc<Shared<C>>,
+        context: &Arc<Context<D>>,
     ) -> Arc<Self> {
         let line = |address: &Address| {
-            Line::new(address.clone(), sentinel_access.clone(), Role::Sentinel, shared)
+            ConnectionManager::new(
+                address.clone(),
+                sentinel_access.clone(),
+                Role::Sentinel,
+                context,
+            )
         };
         Arc::new(Self {
             named: sentinels.iter().map(line).collect(),
@@ -77,8 +82,8 @@ impl<C: Client> Sentinel<C> {
             sentinel_access,
             access,
             layout: layout.clone(),
-            trust: Trust::new(shared),
-            shared: Arc::clone(shared),
+            confirmation: Confirmation::new(context),
+            context: Arc::clone(context),
             known: Mutex::default(),
         })
     }
@@ -96,7 +101,7 @@ impl<C: Client> Sentinel<C> {
     }
 
     /// The server that they name.
-    pub(super) async fn primary(self: &Arc<Self>) -> Result<Arc<Server<C>>, Error> {
+    pub(super) async fn primary(self: &Arc<Self>) -> Result<Arc<Node<D>>, Error> {
         Ok(Arc::clone(&self.master().await?.server))
     }
 
@@ -111,7 +116,7 @@ impl<C: Client> Sentinel<C> {
         call: &Call,
         ask: &A,
     ) -> Result<A::Answer, Error> {
-        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let (master, asked_at) = (self.master().await?, self.context.now());
         let answer = ask.server(&master.server, call).await;
         let is_replica =
             |answer: &A::Answer| A::reply(answer).as_ref().is_err_and(ServerError::is_replica);
@@ -122,7 +127,7 @@ impl<C: Client> Sentinel<C> {
         self: &Arc<Self>,
         calls: &[Call],
     ) -> Result<Vec<Result<Received, Error>>, Error> {
-        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let (master, asked_at) = (self.master().await?, self.context.now());
         let replies = master.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
         let is_doubtful = |replies: &Vec<Result<Received, Error>>| {
             replies.iter().any(|reply| match reply {
@@ -139,7 +144,7 @@ impl<C: Client> Sentinel<C> {
         wanted: Wanted,
         lease: &Lease,
     ) -> Result<Outcome, Error> {
-        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let (master, asked_at) = (self.master().await?, self.context.now());
         let Some(joined) = master.server.join(wanted, lease) else {
             return Ok(Outcome::LeftAlone);
         };
@@ -152,7 +157,7 @@ impl<C: Client> Sentinel<C> {
         layout: &Layout,
         leases: &[&Lease],
     ) -> Result<Vec<bool>, Error> {
-        let (master, asked_at) = (self.master().await?, self.shared.now());
+        let (master, asked_at) = (self.master().await?, self.context.now());
         let renewed = master.server.renew_all(layout, leases).await;
         self.believe(&master, asked_at, renewed, |_renewed| false).await
     }
@@ -160,16 +165,16 @@ impl<C: Client> Sentinel<C> {
     /// Believes the answer of a server if it is still the master.
     async fn believe<T>(
         self: &Arc<Self>,
-        asked: &Master<C>,
+        asked: &Master<D>,
         asked_at: Instant,
         answer: Result<T, Error>,
         is_doubtful: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
-        let answer = answer.inspect_err(|_error| self.shared.doubt())?;
-        if is_doubtful(&answer) || self.shared.now().since(asked_at) >= SLOW {
-            self.shared.doubt();
+        let answer = answer.inspect_err(|_error| self.context.suspect())?;
+        if is_doubtful(&answer) || self.context.now().since(asked_at) >= SLOW {
+            self.context.suspect();
         }
-        if self.shared.doubts() != asked.doubts {
+        if self.context.suspicions() != asked.suspicions {
             let now = self.master().await.map_err(|_unknown| replaced())?;
             if !Arc::ptr_eq(&now.server, &asked.server) {
                 return Err(replaced());
@@ -179,58 +184,58 @@ impl<C: Client> Sentinel<C> {
     }
 
     /// The master that a majority of the sentinels confirmed of late.
-    async fn master(self: &Arc<Self>) -> Result<Master<C>, Error> {
-        let doubts = self.shared.doubts();
-        Trust::ensure(self).await?;
+    async fn master(self: &Arc<Self>) -> Result<Master<D>, Error> {
+        let suspicions = self.context.suspicions();
+        Confirmation::ensure(self).await?;
         let server = self.server().ok_or_else(|| self.unknown())?;
-        Ok(Master { server, doubts })
+        Ok(Master { server, suspicions })
     }
 
-    fn adopt(&self, word: Word) {
+    fn adopt(&self, answer: Answer) {
         let mut known = self.known();
         let before = known.take().map(|known| known.server);
-        let same = before.as_ref().filter(|server| *server.address() == word.address);
+        let same = before.as_ref().filter(|server| *server.address() == answer.address);
         let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Server::new(word.address.clone(), self.access.clone(), &self.layout, &self.shared)
+            Node::new(answer.address.clone(), self.access.clone(), &self.layout, &self.context)
         });
-        *known = Some(Known { server: Arc::clone(&server), replicas: word.replicas });
+        *known = Some(Known { server: Arc::clone(&server), replicas: answer.replicas });
         drop(known);
         if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &server)) {
-            tracing::info!(master = self.master, address = %word.address, "the sentinels name another server");
+            tracing::info!(master = self.master, address = %answer.address, "the sentinels name another server");
             old.disconnect();
-            self.shared.news.interrupted();
+            self.context.news.interrupted();
         }
     }
 
     /// Asks all sentinels until a majority has answered.
-    async fn ask_majority(&self) -> Result<Word, Error> {
+    async fn ask_majority(&self) -> Result<Answer, Error> {
         let mut unasked = self.lines();
-        let (mut words, mut failure) = (Words::default(), None);
+        let (mut answers, mut failure) = (Answers::default(), None);
         while !unasked.is_empty() {
             let asked = unasked.into_iter().map(|line| ask_one(line, self.master.clone()));
             let mut asked: FuturesUnordered<_> = asked.collect();
             while let Some(answer) = asked.next().await {
                 match answer {
-                    Ok(word) => words.add(word),
+                    Ok(answer) => answers.add(answer),
                     Err(error) => failure = Some(error),
                 }
-                if let Some(word) = words.of_majority() {
+                if let Some(answer) = answers.of_majority() {
                     // The others are listened to as well: a connection counts as hung when replies do not come.
                     tokio::spawn(async move { while asked.next().await.is_some() {} });
-                    return Ok(word);
+                    return Ok(answer);
                 }
             }
-            unasked = if words.is_empty() { Vec::new() } else { self.find_more().await };
+            unasked = if answers.is_empty() { Vec::new() } else { self.find_more().await };
         }
         Err(match failure {
-            Some(failure) if words.is_empty() || !failure.is_retryable() => failure,
-            _ if words.is_empty() => self.unknown(),
-            _ => self.too_few(&words),
+            Some(failure) if answers.is_empty() || !failure.is_retryable() => failure,
+            _ if answers.is_empty() => self.unknown(),
+            _ => self.too_few(&answers),
         })
     }
 
     /// Finds the sentinels that others name, and forgets those that none names any more. Returns those that were not known before.
-    async fn find_more(&self) -> Vec<Arc<Line<C>>> {
+    async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
         let known = self.lines();
         let question = ["SENTINEL", "SENTINELS", &self.master];
         let replies = join_all(known.iter().map(|line| line.command(&question))).await;
@@ -241,15 +246,17 @@ impl<C: Client> Sentinel<C> {
                 addresses.extend(read_others(&reply, asked.address()));
             }
         }
-        let (mut found, mut new): (Vec<Arc<Line<C>>>, Vec<_>) = (Vec::new(), Vec::new());
+        let (mut found, mut new): (Vec<Arc<ConnectionManager<D>>>, Vec<_>) =
+            (Vec::new(), Vec::new());
         for address in addresses {
-            let is_there = |line: &&Arc<Line<C>>| *line.address() == address;
+            let is_there = |line: &&Arc<ConnectionManager<D>>| *line.address() == address;
             if self.named.iter().chain(&found).any(|line| is_there(&line)) {
                 continue;
             }
             let line = known.iter().find(is_there).map(Arc::clone).unwrap_or_else(|| {
                 let access = self.sentinel_access.clone();
-                let line = Line::new(address.clone(), access, Role::Sentinel, &self.shared);
+                let line =
+                    ConnectionManager::new(address.clone(), access, Role::Sentinel, &self.context);
                 new.push(Arc::clone(&line));
                 line
             });
@@ -266,41 +273,44 @@ impl<C: Client> Sentinel<C> {
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    fn too_few(&self, words: &Words) -> Error {
-        let message = format!("{words} of {:?}, which is no majority", self.master);
+    fn too_few(&self, answers: &Answers) -> Error {
+        let message = format!("{answers} of {:?}, which is no majority", self.master);
         Error::new(ErrorKind::Unavailable, message)
     }
 
-    fn server(&self) -> Option<Arc<Server<C>>> {
+    fn server(&self) -> Option<Arc<Node<D>>> {
         self.known().as_ref().map(|known| Arc::clone(&known.server))
     }
 
-    fn lines(&self) -> Vec<Arc<Line<C>>> {
+    fn lines(&self) -> Vec<Arc<ConnectionManager<D>>> {
         self.named.iter().chain(&*self.found()).cloned().collect()
     }
 
-    fn found(&self) -> MutexGuard<'_, Vec<Arc<Line<C>>>> {
+    fn found(&self) -> MutexGuard<'_, Vec<Arc<ConnectionManager<D>>>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<Known<C>>> {
+    fn known(&self) -> MutexGuard<'_, Option<Known<D>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Client> Witnesses<C> for Sentinel<C> {
-    fn trust(&self) -> &Trust<C> {
-        &self.trust
+impl<D: Driver> Witnesses<D> for Sentinel<D> {
+    fn confirmation(&self) -> &Confirmation<D> {
+        &self.confirmation
     }
 
     async fn ask(&self) -> Result<(), Error> {
-        let word = self.ask_majority().await?;
-        self.adopt(word);
+        let answer = self.ask_majority().await?;
+        self.adopt(answer);
         Ok(())
     }
 }
 
-async fn ask_one<C: Client>(sentinel: Arc<Line<C>>, master: String) -> Result<Word, Error> {
+async fn ask_one<D: Driver>(
+    sentinel: Arc<ConnectionManager<D>>,
+    master: String,
+) -> Result<Answer, Error> {
     let questions =
         [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
     let replies = sentinel.exchange(questions.to_vec(), Duration::ZERO).await;
@@ -313,13 +323,13 @@ async fn ask_one<C: Client>(sentinel: Arc<Line<C>>, master: String) -> Result<Wo
             refusal.into_error()
         }
     })?;
-    Word::read(&replies, sentinel.address()).ok_or_else(|| {
+    Answer::read(&replies, sentinel.address()).ok_or_else(|| {
         let message = "a sentinel's answer makes no sense";
         Error::new(ErrorKind::Unexpected, message)
     })
 }
 
-impl<C: Client> fmt::Debug for Sentinel<C> {
+impl<D: Driver> fmt::Debug for Sentinel<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinel")
             .field("master", &self.master)

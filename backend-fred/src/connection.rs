@@ -9,7 +9,7 @@ use fred::interfaces::{ClientLike, EventInterface, PubsubInterface, TrackingInte
 use fred::types::client::Invalidation;
 use fred::types::{ClusterHash, ConnectHandle, CustomCommand, Message, Resp3Frame, Value};
 use leasehold_core::Error;
-use leasehold_redis_support::{Link, Listener, Received, Reply, Request, Said};
+use leasehold_redis_support::{Connection, Push, PushHandler, Received, Reply, Request};
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -18,7 +18,7 @@ use crate::error;
 
 /// A connection that many callers share.
 #[derive(Clone, Debug)]
-pub struct FredLink(Arc<Inner>);
+pub struct FredConnection(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -38,9 +38,9 @@ impl Drop for Task {
     }
 }
 
-impl FredLink {
+impl FredConnection {
     /// Connects. The connection ends if the call is dropped, and when the last link to it is.
-    pub(crate) async fn connect(client: Client, listener: Listener) -> Result<Self, FredError> {
+    pub(crate) async fn connect(client: Client, listener: PushHandler) -> Result<Self, FredError> {
         // fred's own way to wait for the connection leaves its task behind if the wait is dropped.
         let mut connected = client.reconnect_rx();
         let (invalidations, messages) = (client.invalidation_rx(), client.message_rx());
@@ -91,7 +91,7 @@ impl FredLink {
     }
 }
 
-impl Link for FredLink {
+impl Connection for FredConnection {
     async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
         let reply = self.frame(request).await.map_err(error::exchange)?;
         received(Value::try_from(reply)).map_err(error::exchange)
@@ -179,7 +179,7 @@ fn to_reply(value: Value) -> Reply {
 
 /// Passes on push messages and, as the last one, the end of the connection.
 struct Ear {
-    listener: Listener,
+    listener: PushHandler,
     invalidations: broadcast::Receiver<Invalidation>,
     messages: broadcast::Receiver<Message>,
     task: ConnectHandle,
@@ -193,14 +193,14 @@ impl Ear {
                 biased;
                 invalidation = self.invalidations.recv() => match invalidation {
                     Ok(Invalidation { keys, .. }) => {
-                        Said::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
+                        Push::Changed(keys.iter().map(|key| key.as_bytes().to_vec()).collect())
                     }
-                    Err(RecvError::Lagged(_)) => Said::AllChanged,
+                    Err(RecvError::Lagged(_)) => Push::AllChanged,
                     Err(RecvError::Closed) => return,
                 },
                 message = self.messages.recv() => match message {
-                    Ok(message) => Said::Published(payload(message)),
-                    Err(RecvError::Lagged(_)) => Said::AllChanged,
+                    Ok(message) => Push::Published(payload(message)),
+                    Err(RecvError::Lagged(_)) => Push::AllChanged,
                     Err(RecvError::Closed) => return,
                 },
                 _ended = &mut self.task => return,
@@ -217,6 +217,6 @@ fn payload(message: Message) -> Vec<u8> {
 impl Drop for Ear {
     fn drop(&mut self) {
         // Also if the runtime ends before the connection.
-        (self.listener)(Said::Closed);
+        (self.listener)(Push::Closed);
     }
 }

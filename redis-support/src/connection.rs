@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Access, Client, Link, NoLink, Protocol, Received, Request, Said};
+use crate::context::Context;
+use crate::driver::{Access, ConnectError, Connection, Driver, Protocol, Push, Received, Request};
 use crate::error::ServerError;
-use crate::shared::Shared;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
 /// slow script of another client; TCP itself does not notice a frozen server for minutes.
@@ -34,15 +34,15 @@ pub(crate) enum Role {
 const SWITCH: &str = "+switch-master";
 
 /// One connection to a server, and the next one, and so on.
-pub(crate) struct Line<C: Client> {
+pub(crate) struct ConnectionManager<D: Driver> {
     address: Address,
     access: Access,
     role: Role,
-    shared: Arc<Shared<C>>,
+    context: Arc<Context<D>>,
     /// Whether this server knows the old protocol only.
     resp2: AtomicBool,
     links: AtomicU64,
-    state: Mutex<State<C::Link>>,
+    state: Mutex<State<D::Connection>>,
 }
 
 struct State<L> {
@@ -62,18 +62,18 @@ pub(crate) struct Current<L> {
     timeouts: Arc<AtomicU32>,
 }
 
-impl<C: Client> Line<C> {
+impl<D: Driver> ConnectionManager<D> {
     pub(crate) fn new(
         address: Address,
         access: Access,
         role: Role,
-        shared: &Arc<Shared<C>>,
+        context: &Arc<Context<D>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             address,
             access,
             role,
-            shared: Arc::clone(shared),
+            context: Arc::clone(context),
             resp2: AtomicBool::new(false),
             links: AtomicU64::new(0),
             state: Mutex::new(State { current: None, connecting: None }),
@@ -82,7 +82,7 @@ impl<C: Client> Line<C> {
 
     /// Another connection to the same server.
     pub(crate) fn another(&self) -> Arc<Self> {
-        Self::new(self.address.clone(), self.access.clone(), self.role, &self.shared)
+        Self::new(self.address.clone(), self.access.clone(), self.role, &self.context)
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -91,12 +91,12 @@ impl<C: Client> Line<C> {
 
     /// Whether the server can be told that a request is to ask for no news, as far as is known.
     pub(crate) fn may_forgo_news(&self) -> bool {
-        self.shared.may_forgo_news()
+        self.context.may_forgo_news()
     }
 
     /// The server does not let itself be told that.
     pub(crate) fn take_all_news(&self) {
-        self.shared.take_all_news();
+        self.context.take_all_news();
     }
 
     /// Ends the connection. The next call makes another.
@@ -175,7 +175,7 @@ impl<C: Client> Line<C> {
     /// Sends requests together over a connection that there is. Sends at once.
     pub(crate) async fn exchange_on(
         &self,
-        current: &Current<C::Link>,
+        current: &Current<D::Connection>,
         requests: Vec<Request<'_>>,
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
@@ -200,11 +200,11 @@ impl<C: Client> Line<C> {
     /// Waits for a reply, but not for ever; a server that is silent too often is left.
     async fn in_time<T>(
         &self,
-        current: &Current<C::Link>,
+        current: &Current<D::Connection>,
         more_time: Duration,
         reply: impl Future<Output = T>,
     ) -> Result<T, Error> {
-        let time = self.shared.timeout + more_time;
+        let time = self.context.timeout + more_time;
         if let Ok(reply) = timeout(time, reply).await {
             current.timeouts.store(0, Ordering::Relaxed);
             return Ok(reply);
@@ -224,16 +224,16 @@ impl<C: Client> Line<C> {
         }
         drop(left);
         // The server may have been replaced, or a sentinel have said so unheard.
-        self.shared.doubt();
+        self.context.suspect();
         if self.role == Role::Store {
             // Push messages may have been missed.
-            self.shared.news.interrupted();
+            self.context.news.interrupted();
         }
     }
 
     /// The connection. If there is none, a task makes one. The task waits for no caller, so a caller that has stopped polling does
     /// not hold up the others.
-    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
+    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
         // Once more if that was a task of another runtime, which has ended.
         for _ in 0..2 {
             if let Some(current) = self.existing()? {
@@ -247,7 +247,7 @@ impl<C: Client> Line<C> {
     }
 
     /// Waits for the connection that is being made, or makes one.
-    fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<C::Link>>> {
+    fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<D::Connection>>> {
         let mut state = self.state();
         let connecting = state.connecting.as_ref().and_then(WeakShared::upgrade);
         if let Some(connecting) = &connecting
@@ -266,11 +266,11 @@ impl<C: Client> Line<C> {
     }
 
     /// Makes a connection, as long as anybody waits for it.
-    async fn make(self: Arc<Self>, mut tell: oneshot::Sender<Connected<C::Link>>) {
+    async fn make(self: Arc<Self>, mut tell: oneshot::Sender<Connected<D::Connection>>) {
         let connected = tokio::select! {
             biased;
             () = tell.closed() => return,
-            connected = timeout(self.shared.timeout, self.connect_anew()) => connected,
+            connected = timeout(self.context.timeout, self.connect_anew()) => connected,
         };
         let connected = connected.unwrap_or_else(|_elapsed| Err(self.too_late()));
         let connected = connected.and_then(|current| self.keep(current));
@@ -282,11 +282,11 @@ impl<C: Client> Line<C> {
 
     /// Shares a new connection among all calls, unless the backend was closed meanwhile, or another one is shared already: if
     /// two were made at the same time, the first one counts.
-    fn keep(&self, made: Current<C::Link>) -> Result<Current<C::Link>, Error> {
+    fn keep(&self, made: Current<D::Connection>) -> Result<Current<D::Connection>, Error> {
         {
             let mut state = self.state();
             // With the state locked: a close marks the backend closed first, and then takes this connection out.
-            self.shared.ensure_open()?;
+            self.context.ensure_open()?;
             if let Some(current) = &state.current {
                 return Ok(current.clone());
             }
@@ -294,26 +294,26 @@ impl<C: Client> Line<C> {
         }
         if self.role == Role::Store {
             // On this connection the server knows of no key yet that we want to hear of.
-            self.shared.news.interrupted();
+            self.context.news.interrupted();
         }
         Ok(made)
     }
 
-    fn existing(&self) -> Result<Option<Current<C::Link>>, Error> {
-        self.shared.ensure_open()?;
+    fn existing(&self) -> Result<Option<Current<D::Connection>>, Error> {
+        self.context.ensure_open()?;
         Ok(self.state().current.clone())
     }
 
-    async fn connect_anew(self: &Arc<Self>) -> Result<Current<C::Link>, Error> {
-        self.shared.warn_if_exposed(&self.access, &self.address);
+    async fn connect_anew(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
+        self.context.warn_if_exposed(&self.access, &self.address);
         loop {
-            let (protocol, hears) = (self.protocol(), self.shared.channel().is_some());
+            let (protocol, hears) = (self.protocol(), self.context.channel().is_some());
             match self.connect_with(protocol).await {
-                Err(NoLink::Protocol) if protocol == Protocol::Resp3 => {
+                Err(ConnectError::Protocol) if protocol == Protocol::Resp3 => {
                     self.fall_back_to_resp2();
                 }
                 // A connection on which that was refused is of no use any more.
-                Err(NoLink::Failed(_)) if hears && self.shared.channel().is_none() => {}
+                Err(ConnectError::Failed(_)) if hears && self.context.channel().is_none() => {}
                 connected => return connected.map_err(|no_link| self.failure(no_link)),
             }
         }
@@ -321,7 +321,7 @@ impl<C: Client> Line<C> {
 
     fn protocol(&self) -> Protocol {
         let knows_less = self.resp2.load(Ordering::Relaxed);
-        if knows_less { Protocol::Resp2 } else { self.shared.protocol }
+        if knows_less { Protocol::Resp2 } else { self.context.protocol }
     }
 
     /// The server knows the old protocol only. A sentinel that does is asked as often as the others; a store tells no news.
@@ -329,15 +329,17 @@ impl<C: Client> Line<C> {
         self.resp2.store(true, Ordering::Relaxed);
         if self.role == Role::Store {
             tracing::info!(address = %self.address, "the server knows no RESP3: waiters will poll");
-            self.shared.stop_push();
+            self.context.stop_push();
         }
     }
 
-    fn failure(&self, no_link: NoLink) -> Error {
+    fn failure(&self, no_link: ConnectError) -> Error {
         match no_link {
             // Nothing but the text is lost: no connection, no key, no operation of its own.
-            NoLink::Failed(error) => Error::new(error.kind(), format!("{}: {error}", self.address)),
-            NoLink::Protocol => {
+            ConnectError::Failed(error) => {
+                Error::new(error.kind(), format!("{}: {error}", self.address))
+            }
+            ConnectError::Protocol => {
                 let message = format!("{} speaks no protocol that we know", self.address);
                 Error::new(ErrorKind::Unsupported, message)
             }
@@ -346,32 +348,32 @@ impl<C: Client> Line<C> {
 
     fn too_late(&self) -> Error {
         let hint =
-            if self.shared.client.is_encrypted() { "; does the server speak TLS?" } else { "" };
+            if self.context.client.is_encrypted() { "; does the server speak TLS?" } else { "" };
         let message =
-            format!("{}: no connection within {:?}{hint}", self.address, self.shared.timeout);
+            format!("{}: no connection within {:?}{hint}", self.address, self.context.timeout);
         Error::new(ErrorKind::Unavailable, message)
     }
 
     async fn connect_with(
         self: &Arc<Self>,
         protocol: Protocol,
-    ) -> Result<Current<C::Link>, NoLink> {
+    ) -> Result<Current<D::Connection>, ConnectError> {
         let number = self.links.fetch_add(1, Ordering::Relaxed);
         let this = Arc::downgrade(self);
         let listener = Arc::new(move |said| listen(&this, number, said));
-        let client = &self.shared.client;
+        let client = &self.context.client;
         let link = client.connect(&self.address, &self.access, protocol, listener).await?;
         if protocol == Protocol::Resp3 {
-            self.ask_for_news(&link).await.map_err(NoLink::Failed)?;
+            self.ask_for_news(&link).await.map_err(ConnectError::Failed)?;
         }
         Ok(Current { number, link, timeouts: Arc::default() })
     }
 
     /// Enables tracking and subscribes to the channels that this client needs.
-    async fn ask_for_news(&self, link: &C::Link) -> Result<(), Error> {
+    async fn ask_for_news(&self, link: &D::Connection) -> Result<(), Error> {
         match self.role {
             Role::Sentinel => link.subscribe(SWITCH).await,
-            Role::Store if !self.shared.has_push() => Ok(()),
+            Role::Store if !self.context.has_push() => Ok(()),
             Role::Store => {
                 // Tracking covers keys that our scripts read and changes by other clients; a script that needs none says so before.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
@@ -381,31 +383,31 @@ impl<C: Client> Line<C> {
                         return Err(refusal.into_error());
                     }
                     tracing::info!(?refusal, "the server sends no news: waiters will poll");
-                    self.shared.stop_push();
+                    self.context.stop_push();
                 }
-                let Some(channel) = self.shared.channel() else { return Ok(()) };
+                let Some(channel) = self.context.channel() else { return Ok(()) };
                 link.subscribe(channel).await.inspect_err(|error| {
                     if !error.is_retryable() {
                         tracing::info!(%error, "the server sends no offers: waiters will ask");
-                        self.shared.stop_offers();
+                        self.context.stop_offers();
                     }
                 })
             }
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<C::Link>> {
+    fn state(&self) -> MutexGuard<'_, State<D::Connection>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Client> fmt::Debug for Line<C> {
+impl<D: Driver> fmt::Debug for ConnectionManager<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
 }
 
-async fn send<L: Link>(link: &L, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+async fn send<L: Connection>(link: &L, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
     match requests[..] {
         [request] => link.send(request).await.map(|reply| vec![reply]),
         _ => link.send_all(requests).await,
@@ -434,20 +436,20 @@ fn incomplete() -> Error {
 }
 
 /// Handles a push message of the server.
-fn listen<C: Client>(line: &Weak<Line<C>>, number: u64, said: Said) {
+fn listen<D: Driver>(line: &Weak<ConnectionManager<D>>, number: u64, said: Push) {
     let Some(line) = line.upgrade() else {
         return;
     };
     match (said, line.role) {
-        (Said::Changed(keys), _) => line.shared.news.invalidated(&keys),
-        (Said::Published(message), Role::Store) => line.shared.news.offered(&message),
+        (Push::Changed(keys), _) => line.context.news.invalidated(&keys),
+        (Push::Published(message), Role::Store) => line.context.news.offered(&message),
         // After a FLUSHALL.
-        (Said::AllChanged, Role::Store) => line.shared.news.interrupted(),
-        (Said::AllChanged | Said::Published(_), Role::Sentinel) => {
-            line.shared.doubt();
+        (Push::AllChanged, Role::Store) => line.context.news.interrupted(),
+        (Push::AllChanged | Push::Published(_), Role::Sentinel) => {
+            line.context.suspect();
             // The waiters ask the new server.
-            line.shared.news.interrupted();
+            line.context.news.interrupted();
         }
-        (Said::Closed, _) => line.leave(number),
+        (Push::Closed, _) => line.leave(number),
     }
 }

@@ -5,10 +5,10 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::*;
-use crate::client::Said;
+use crate::driver::Push;
 
 fn store(to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static) -> Store {
-    let store = Store::new(Topology::Single(Fake::address(1)));
+    let store = Store::new(Endpoints::Single(Fake::address(1)));
     store.serve(1, |_| None, to_scripts);
     store
 }
@@ -37,11 +37,11 @@ async fn is_sent_the_source_once_for_a_whole_batch() {
 
 #[tokio::test(start_paused = true)]
 async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unknown() {
-    let store = Store::new(Topology::Single(Fake::address(1)));
+    let store = Store::new(Endpoints::Single(Fake::address(1)));
     let fake = store.fake.clone();
     let refuses_and_goes = move |_words: &[String]| {
         fake.remove("h:1");
-        fake.listeners("h:1").iter().for_each(|listener| listener(Said::Closed));
+        fake.listeners("h:1").iter().for_each(|listener| listener(Push::Closed));
         refused("OOM", "no memory")
     };
     store.serve(1, |_| None, refuses_and_goes);
@@ -130,7 +130,7 @@ async fn that_closes_the_connection_has_everybody_look_again() {
     store.servers.connect().await.unwrap();
     let mut watch = store.watch();
 
-    store.fake.listeners("h:1").iter().for_each(|listener| listener(Said::Closed));
+    store.fake.listeners("h:1").iter().for_each(|listener| listener(Push::Closed));
 
     assert!(is_told(&mut watch).await);
     assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));

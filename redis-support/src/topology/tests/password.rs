@@ -7,7 +7,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 use crate::address::Address;
-use crate::client::Tls;
+use crate::driver::Tls;
 
 /// Counts warnings.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ fn tcp(host: &str) -> Address {
 }
 
 /// The number of warnings about a password in the clear when `servers` are connected to, twice.
-async fn warnings(servers: Topology, password: Option<&str>, fake: Fake) -> usize {
+async fn warnings(servers: Endpoints, password: Option<&str>, fake: Fake) -> usize {
     let warnings = Warnings::default();
     let _guard = tracing::subscriber::set_default(warnings.clone());
     for address in ["h:1", "localhost:1", "[::1]:1", "/run/socket"] {
@@ -54,7 +54,7 @@ async fn warnings(servers: Topology, password: Option<&str>, fake: Fake) -> usiz
 
 #[tokio::test(start_paused = true)]
 async fn that_crosses_a_network_in_the_clear_is_warned_of_once() {
-    let at = |address| Topology::Single(address);
+    let at = |address| Endpoints::Single(address);
 
     assert_eq!(warnings(at(tcp("h")), Some("p"), Fake::default()).await, 1);
     assert_eq!(warnings(at(tcp("h")), None, Fake::default()).await, 0);
@@ -75,7 +75,7 @@ async fn is_warned_of_where_it_goes_to_and_not_where_that_is_asked_for() {
             _ => Some(Ok(reply.clone())),
         });
         let sentinels = vec![Address::Tcp { host: "localhost".to_owned(), port: 11 }];
-        let servers = Topology::Sentinel { sentinels, master: "m".to_owned() };
+        let servers = Endpoints::Sentinel { sentinels, master: "m".to_owned() };
 
         assert_eq!(warnings(servers, Some("p"), fake).await, expected, "{master}");
     }

@@ -1,7 +1,7 @@
 mod cluster;
+mod node;
 mod password;
 mod sentinel;
-mod server;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::client::Protocol;
+use crate::driver::Protocol;
 use crate::error::ServerError;
 use crate::fake::Fake;
 use crate::layout::Layout;
@@ -26,23 +26,23 @@ struct Store {
     clock: Skewed,
     fake: Fake,
     news: Arc<News>,
-    shared: Arc<Shared<Fake>>,
-    servers: Servers<Fake>,
+    context: Arc<Context<Fake>>,
+    servers: Topology<Fake>,
     calls: Arc<Mutex<Vec<(u16, String)>>>,
 }
 
 impl Store {
-    fn new(topology: Topology) -> Self {
+    fn new(topology: Endpoints) -> Self {
         Self::with(topology, &Access::default(), Fake::default())
     }
 
-    fn with(topology: Topology, access: &Access, fake: Fake) -> Self {
+    fn with(topology: Endpoints, access: &Access, fake: Fake) -> Self {
         let news = Arc::new(News::new(Layout::default()));
         let clock = Skewed { clock: TokioClock::new(), ahead: Arc::default() };
         let (time, listening) = (Arc::new(clock.clone()), Arc::clone(&news));
-        let shared = Shared::new(fake.clone(), TIMEOUT, time, listening, true, Protocol::Resp3);
-        let servers = Servers::new(topology, access.clone(), access, &Layout::default(), &shared);
-        Self { clock, fake, news, shared, servers, calls: Arc::default() }
+        let context = Context::new(fake.clone(), TIMEOUT, time, listening, true, Protocol::Resp3);
+        let servers = Topology::new(topology, access.clone(), access, &Layout::default(), &context);
+        Self { clock, fake, news, context, servers, calls: Arc::default() }
     }
 
     /// Puts a server there that says so of the others, and replies so to scripts.
@@ -65,7 +65,7 @@ impl Store {
 
     /// As the backend does it.
     fn close(&self) {
-        self.shared.close();
+        self.context.close();
         self.servers.disconnect();
     }
 

@@ -1,8 +1,8 @@
 //! Which server is asked: the only one, the one that sentinels name, or the one that has the key.
 
 mod cluster;
+mod failover;
 mod sentinel;
-mod trust;
 
 #[cfg(test)]
 mod tests;
@@ -15,14 +15,14 @@ use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
 use crate::call::Call;
-use crate::client::{Access, Client, Received};
-use crate::config::{Replicas, Topology};
+use crate::config::{Endpoints, Replicas};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received};
 use crate::layout::Layout;
+use crate::node::Node;
 use crate::pipeline::{Outcome, Wanted};
 use crate::process::Process;
 use crate::reply::Reply;
-use crate::server::Server;
-use crate::shared::Shared;
 
 use cluster::Cluster;
 use sentinel::Sentinel;
@@ -32,28 +32,28 @@ use sentinel::Sentinel;
 const SLOW: Duration = Duration::from_millis(200);
 
 /// The servers of a backend.
-pub(crate) enum Servers<C: Client> {
-    Single(Arc<Server<C>>),
-    Sentinel(Arc<Sentinel<C>>),
-    Cluster(Arc<Cluster<C>>),
+pub(crate) enum Topology<D: Driver> {
+    Single(Arc<Node<D>>),
+    Sentinel(Arc<Sentinel<D>>),
+    Cluster(Arc<Cluster<D>>),
 }
 
-impl<C: Client> Servers<C> {
+impl<D: Driver> Topology<D> {
     pub(crate) fn new(
-        topology: Topology,
+        topology: Endpoints,
         access: Access,
         sentinel_access: &Access,
         layout: &Layout,
-        shared: &Arc<Shared<C>>,
+        context: &Arc<Context<D>>,
     ) -> Self {
         match topology {
-            Topology::Single(address) => Self::Single(Server::new(address, access, layout, shared)),
-            Topology::Sentinel { sentinels, master } => {
+            Endpoints::Single(address) => Self::Single(Node::new(address, access, layout, context)),
+            Endpoints::Sentinel { sentinels, master } => {
                 let access = (access, sentinel_access.clone());
-                Self::Sentinel(Sentinel::new(&sentinels, master, access, layout, shared))
+                Self::Sentinel(Sentinel::new(&sentinels, master, access, layout, context))
             }
-            Topology::Cluster { seeds } => {
-                Self::Cluster(Cluster::new(seeds, access, layout, shared))
+            Endpoints::Cluster { seeds } => {
+                Self::Cluster(Cluster::new(seeds, access, layout, context))
             }
         }
     }
@@ -78,7 +78,7 @@ impl<C: Client> Servers<C> {
     }
 
     /// The servers on which all keys are, in the order of their addresses.
-    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Server<C>>>, Error> {
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node<D>>>, Error> {
         Ok(match self {
             Self::Single(server) => vec![Arc::clone(server)],
             Self::Sentinel(sentinel) => vec![sentinel.primary().await?],
@@ -190,7 +190,7 @@ impl<C: Client> Servers<C> {
     }
 }
 
-impl<C: Client> fmt::Debug for Servers<C> {
+impl<D: Driver> fmt::Debug for Topology<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Single(server) => server.fmt(f),
@@ -217,9 +217,9 @@ trait Ask: Sync {
     type Answer: Send;
 
     /// Asks `server`.
-    fn server<C: Client>(
+    fn server<D: Driver>(
         &self,
-        server: &Arc<Server<C>>,
+        server: &Arc<Node<D>>,
         call: &Call,
     ) -> impl Future<Output = Result<Self::Answer, Error>> + Send;
 
@@ -235,9 +235,9 @@ struct Plainly;
 impl Ask for Plainly {
     type Answer = Received;
 
-    async fn server<C: Client>(
+    async fn server<D: Driver>(
         &self,
-        server: &Arc<Server<C>>,
+        server: &Arc<Node<D>>,
         call: &Call,
     ) -> Result<Received, Error> {
         server.call(call).await
@@ -260,9 +260,9 @@ struct AndWait {
 impl Ask for AndWait {
     type Answer = (Received, Received);
 
-    async fn server<C: Client>(
+    async fn server<D: Driver>(
         &self,
-        server: &Arc<Server<C>>,
+        server: &Arc<Node<D>>,
         call: &Call,
     ) -> Result<(Received, Received), Error> {
         let millis = self.time.as_millis().to_string();

@@ -6,29 +6,29 @@ use std::sync::Arc;
 
 use super::survey::Map;
 use crate::address::Address;
-use crate::client::Client;
-use crate::server::Server;
+use crate::driver::Driver;
+use crate::node::Node;
 
 /// The servers of a cluster, as far as is known.
-pub(super) struct State<C: Client> {
+pub(super) struct State<D: Driver> {
     /// The owners: by the first slot of each range, in order.
-    ranges: Vec<Range<C>>,
+    ranges: Vec<Range<D>>,
     /// The addresses of the servers that had no slots when the map was made.
     pub(super) replicas: Vec<Address>,
     /// The ids of all servers when the map was made.
     pub(super) members: HashSet<String>,
     /// All that were ever named and are in use.
-    pub(super) servers: HashMap<Address, Arc<Server<C>>>,
+    pub(super) servers: HashMap<Address, Arc<Node<D>>>,
 }
 
 /// Slots that one server has.
-struct Range<C: Client> {
+struct Range<D: Driver> {
     first: u16,
     last: u16,
-    owner: Arc<Server<C>>,
+    owner: Arc<Node<D>>,
 }
 
-impl<C: Client> PartialEq for Range<C> {
+impl<D: Driver> PartialEq for Range<D> {
     fn eq(&self, other: &Self) -> bool {
         (self.first, self.last) == (other.first, other.last)
             && Arc::ptr_eq(&self.owner, &other.owner)
@@ -36,31 +36,31 @@ impl<C: Client> PartialEq for Range<C> {
 }
 
 /// A map that is out of date.
-pub(super) struct OutOfDate<C: Client> {
+pub(super) struct OutOfDate<D: Driver> {
     /// From the new one.
     pub(super) is_different: bool,
-    _ranges: Vec<Range<C>>,
+    _ranges: Vec<Range<D>>,
     /// The servers that have no slots any more.
-    _servers: Vec<Arc<Server<C>>>,
+    _servers: Vec<Arc<Node<D>>>,
 }
 
-impl<C: Client> Default for State<C> {
+impl<D: Driver> Default for State<D> {
     fn default() -> Self {
         let (replicas, members, servers) = (Vec::new(), HashSet::new(), HashMap::new());
         Self { ranges: Vec::new(), replicas, members, servers }
     }
 }
 
-impl<C: Client> State<C> {
-    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Server<C>>> {
+impl<D: Driver> State<D> {
+    pub(super) fn owner(&self, slot: u16) -> Option<Arc<Node<D>>> {
         let after = self.ranges.partition_point(|range| range.first <= slot);
         let range = self.ranges[..after].last()?;
         (slot <= range.last).then(|| Arc::clone(&range.owner))
     }
 
     /// All that have slots.
-    pub(super) fn owners(&self) -> Vec<Arc<Server<C>>> {
-        let mut owners: Vec<Arc<Server<C>>> = Vec::new();
+    pub(super) fn owners(&self) -> Vec<Arc<Node<D>>> {
+        let mut owners: Vec<Arc<Node<D>>> = Vec::new();
         for range in &self.ranges {
             if owners.iter().all(|owner| !Arc::ptr_eq(owner, &range.owner)) {
                 owners.push(Arc::clone(&range.owner));
@@ -70,11 +70,7 @@ impl<C: Client> State<C> {
     }
 
     /// One slot has another owner than the map says. The one that it had is to be dropped with nothing locked.
-    pub(super) fn set_owner(
-        &mut self,
-        slot: u16,
-        owner: &Arc<Server<C>>,
-    ) -> Option<Arc<Server<C>>> {
+    pub(super) fn set_owner(&mut self, slot: u16, owner: &Arc<Node<D>>) -> Option<Arc<Node<D>>> {
         let after = self.ranges.partition_point(|range| range.first <= slot);
         let own = Range { first: slot, last: slot, owner: Arc::clone(owner) };
         let Some(index) = after.checked_sub(1).filter(|index| slot <= self.ranges[*index].last)
@@ -95,8 +91,8 @@ impl<C: Client> State<C> {
     pub(super) fn adopt(
         &mut self,
         map: Map,
-        mut server_at: impl FnMut(&mut Self, &Address) -> Arc<Server<C>>,
-    ) -> OutOfDate<C> {
+        mut server_at: impl FnMut(&mut Self, &Address) -> Arc<Node<D>>,
+    ) -> OutOfDate<D> {
         let mut ranges = Vec::with_capacity(map.slots.len());
         for slots in map.slots {
             let owner = server_at(self, &slots.owner.address);
@@ -106,7 +102,7 @@ impl<C: Client> State<C> {
         let is_different = self.ranges != ranges;
         let ranges = mem::replace(&mut self.ranges, ranges);
         // Servers without slots are disconnected once no call waits for them.
-        let is_unused = |server: &Arc<Server<C>>| {
+        let is_unused = |server: &Arc<Node<D>>| {
             self.ranges.iter().all(|range| !Arc::ptr_eq(&range.owner, server))
         };
         let unused = self.servers.extract_if(|_, server| is_unused(server));

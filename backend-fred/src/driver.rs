@@ -14,12 +14,12 @@ use fred::types::config::{
 };
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
-    Access, Address, Client, KeepAlive, Listener, NoLink, Protocol, Tls, Topology,
+    Access, Address, ConnectError, Driver, Endpoints, KeepAlive, Protocol, PushHandler, Tls,
 };
 use socket2::TcpKeepalive;
 
+use crate::connection::{FredConnection, boxed};
 use crate::error;
-use crate::link::{FredLink, boxed};
 
 /// Capacity of the queues of push messages. fred allocates each kind up front, nearly a kilobyte in all; a lagging receiver is
 /// told that any key may have changed.
@@ -30,16 +30,16 @@ const UNLIMITED: usize = 0;
 
 /// The `fred` crate, ready to connect.
 #[derive(Clone)]
-pub struct FredClient {
+pub struct FredDriver {
     /// The settings that all connections share, without credentials: their encryption.
     common: Config,
 }
 
-impl Client for FredClient {
+impl Driver for FredDriver {
     const NAME: &'static str = error::BACKEND;
 
     type Native = Config;
-    type Link = FredLink;
+    type Connection = FredConnection;
 
     fn new(tls: Option<Tls>) -> Result<Self, Error> {
         let common = match tls {
@@ -49,18 +49,18 @@ impl Client for FredClient {
         Ok(Self { common })
     }
 
-    fn adopt(native: Config) -> Result<(Self, Topology, Access), Error> {
+    fn adopt(native: Config) -> Result<(Self, Endpoints, Access), Error> {
         if native.credential_provider.is_some() {
             return Err(unsupported("the client fetches its credentials, which is not known here"));
         }
         ensure_own_names(&native)?;
         let topology = match &native.server {
-            ServerConfig::Centralized { server } => Topology::Single(address(server)),
-            ServerConfig::Unix { path } => Topology::Single(Address::Unix(path.clone())),
+            ServerConfig::Centralized { server } => Endpoints::Single(address(server)),
+            ServerConfig::Unix { path } => Endpoints::Single(Address::Unix(path.clone())),
             ServerConfig::Clustered { hosts, .. } => {
-                Topology::Cluster { seeds: hosts.iter().map(address).collect() }
+                Endpoints::Cluster { seeds: hosts.iter().map(address).collect() }
             }
-            ServerConfig::Sentinel { hosts, service_name, .. } => Topology::Sentinel {
+            ServerConfig::Sentinel { hosts, service_name, .. } => Endpoints::Sentinel {
                 sentinels: hosts.iter().map(address).collect(),
                 master: service_name.clone(),
             },
@@ -83,21 +83,21 @@ impl Client for FredClient {
         address: &Address,
         access: &Access,
         protocol: Protocol,
-        listener: Listener,
-    ) -> Result<FredLink, NoLink> {
+        listener: PushHandler,
+    ) -> Result<FredConnection, ConnectError> {
         let client = self.prepare(address, access, protocol);
-        let connected = boxed(FredLink::connect(client, listener)).await;
+        let connected = boxed(FredConnection::connect(client, listener)).await;
         connected.map_err(|error| {
             if error::speaks_only_resp2(&error) && protocol == Protocol::Resp3 {
-                NoLink::Protocol
+                ConnectError::Protocol
             } else {
-                NoLink::Failed(error::connect(error))
+                ConnectError::Failed(error::connect(error))
             }
         })
     }
 }
 
-impl FredClient {
+impl FredDriver {
     /// One connection to one server, not made yet. It never tries again, neither to connect nor to send.
     fn prepare(&self, address: &Address, access: &Access, protocol: Protocol) -> Connection {
         let config = Config {
@@ -150,9 +150,9 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
 }
 
-impl fmt::Debug for FredClient {
+impl fmt::Debug for FredDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FredClient").field("tls", &self.is_encrypted()).finish_non_exhaustive()
+        f.debug_struct("FredDriver").field("tls", &self.is_encrypted()).finish_non_exhaustive()
     }
 }
 

@@ -8,12 +8,12 @@ use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
-use crate::client::{Access, Client, Protocol};
+use crate::driver::{Access, Driver, Protocol};
 use crate::watch::News;
 
 /// State that all connections of a backend share.
-pub(crate) struct Shared<C> {
-    pub(crate) client: C,
+pub(crate) struct Context<D> {
+    pub(crate) client: D,
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
@@ -28,15 +28,15 @@ pub(crate) struct Shared<C> {
     /// The protocol that servers are to be spoken to in.
     pub(crate) protocol: Protocol,
     /// How often there was reason to doubt which servers are in charge.
-    doubts: AtomicU64,
+    suspicions: AtomicU64,
     closed: AtomicBool,
     /// Whether it was said that a password crosses a network in the clear.
     has_warned: AtomicBool,
 }
 
-impl<C: Client> Shared<C> {
+impl<D: Driver> Context<D> {
     pub(crate) fn new(
-        client: C,
+        client: D,
         timeout: Duration,
         clock: Arc<dyn Clock>,
         news: Arc<News>,
@@ -56,7 +56,7 @@ impl<C: Client> Shared<C> {
             hears_offers,
             channel,
             protocol,
-            doubts: AtomicU64::new(0),
+            suspicions: AtomicU64::new(0),
             closed,
             has_warned,
         })
@@ -103,13 +103,13 @@ impl<C: Client> Shared<C> {
     }
 
     /// There is reason to ask again which servers are in charge.
-    pub(crate) fn doubt(&self) {
-        self.doubts.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn suspect(&self) {
+        self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often there was.
-    pub(crate) fn doubts(&self) -> u64 {
-        self.doubts.load(Ordering::Relaxed)
+    pub(crate) fn suspicions(&self) -> u64 {
+        self.suspicions.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {

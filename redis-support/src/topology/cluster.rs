@@ -13,17 +13,17 @@ use futures_util::future::join_all;
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
-use super::trust::{Trust, Witnesses};
+use super::failover::{Confirmation, Witnesses};
 use super::{Ask, Plainly, SLOW, only_asked, replaced};
 use crate::address::Address;
 use crate::call::Call;
-use crate::client::{Access, Client, Received};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received};
 use crate::error::{Redirection, ServerError};
 use crate::layout::Layout;
+use crate::node::Node;
 use crate::pipeline::{Outcome, Wanted};
 use crate::reply::Reply;
-use crate::server::Server;
-use crate::shared::Shared;
 use crate::slot;
 
 use map::State;
@@ -36,31 +36,32 @@ pub(super) const MAX_REDIRECTIONS: usize = 5;
 /// The servers of a cluster.
 ///
 /// A primary that is cut off from the others goes on for a while after it was replaced, and everything it says is lost. So the map of owners
-/// is good only as long as enough owners have confirmed it of late ([`Trust`]); they are asked again at once when a server fails, is slow or
+/// is good only as long as enough owners have confirmed it of late ([`Confirmation`]); they are asked again at once when a server fails, is slow or
 /// says that the map is out of date. A redirection is followed at once.
-pub(crate) struct Cluster<C: Client> {
+pub(crate) struct Cluster<D: Driver> {
     seeds: Vec<Address>,
     access: Access,
     layout: Layout,
-    shared: Arc<Shared<C>>,
-    trust: Trust<C>,
-    state: Mutex<State<C>>,
+    context: Arc<Context<D>>,
+    confirmation: Confirmation<D>,
+    state: Mutex<State<D>>,
 }
 
-impl<C: Client> Cluster<C> {
+impl<D: Driver> Cluster<D> {
     pub(super) fn new(
         seeds: Vec<Address>,
         access: Access,
         layout: &Layout,
-        shared: &Arc<Shared<C>>,
+        context: &Arc<Context<D>>,
     ) -> Arc<Self> {
-        let (trust, state, layout) = (Trust::new(shared), Mutex::default(), layout.clone());
-        Arc::new(Self { seeds, access, layout, shared: Arc::clone(shared), trust, state })
+        let (confirmation, state, layout) =
+            (Confirmation::new(context), Mutex::default(), layout.clone());
+        Arc::new(Self { seeds, access, layout, context: Arc::clone(context), confirmation, state })
     }
 
     /// Asks for the map, and connects to all owners.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        Trust::ensure(self).await?;
+        Confirmation::ensure(self).await?;
         let owners = self.state().owners();
         let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
         // The others are of use if one is down.
@@ -75,8 +76,8 @@ impl<C: Client> Cluster<C> {
     }
 
     /// All servers that have slots.
-    pub(super) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Server<C>>>, Error> {
-        Trust::ensure(self).await?;
+    pub(super) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node<D>>>, Error> {
+        Confirmation::ensure(self).await?;
         Ok(self.state().owners())
     }
 
@@ -93,7 +94,7 @@ impl<C: Client> Cluster<C> {
             Ok(Err(refusal)) => return Err(refusal.into_error()),
             Ok(Ok(_)) => return Err(senseless()),
             Err(error) => {
-                self.shared.doubt();
+                self.context.suspect();
                 return Err(only_asked(error, "a server of the cluster does not answer"));
             }
         };
@@ -108,31 +109,33 @@ impl<C: Client> Cluster<C> {
         let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
         let mut server = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
-            let asked_at = self.shared.now();
+            let asked_at = self.context.now();
             let answer = ask.server(&server, &call).await;
-            let answer = answer.inspect_err(|_error| self.shared.doubt())?;
+            let answer = answer.inspect_err(|_error| self.context.suspect())?;
             if let Some(less) = half_moved(&call, A::reply(&answer)) {
                 call = Cow::Owned(less);
                 continue;
             }
-            match self.judge(&server, slot, A::reply(&answer)) {
-                Verdict::Answered if self.shared.now().since(asked_at) < SLOW => return Ok(answer),
-                Verdict::Answered => {
+            match self.route(&server, slot, A::reply(&answer)) {
+                Routing::Answered if self.context.now().since(asked_at) < SLOW => {
+                    return Ok(answer);
+                }
+                Routing::Answered => {
                     self.verify(slot, &server).await?;
                     return Ok(answer);
                 }
-                Verdict::Moved(owner) => server = owner,
-                Verdict::Ask(importing) => {
+                Routing::Moved(owner) => server = owner,
+                Routing::Ask(importing) => {
                     let asked = importing.call_asking(&call).await;
-                    let asked = asked.inspect_err(|_error| self.shared.doubt())?;
+                    let asked = asked.inspect_err(|_error| self.context.suspect())?;
                     if let Some(less) = half_moved(&call, &asked) {
                         call = Cow::Owned(less);
                         continue;
                     }
-                    match self.judge(&importing, slot, &asked) {
-                        Verdict::Answered => return Ok(A::plain(asked)),
+                    match self.route(&importing, slot, &asked) {
+                        Routing::Answered => return Ok(A::plain(asked)),
                         // It has arrived meanwhile, or gone back.
-                        Verdict::Moved(owner) | Verdict::Ask(owner) => server = owner,
+                        Routing::Moved(owner) | Routing::Ask(owner) => server = owner,
                     }
                 }
             }
@@ -148,12 +151,12 @@ impl<C: Client> Cluster<C> {
         lease: &Lease,
     ) -> Result<Outcome, Error> {
         let slot = self.layout.slot(lease.key());
-        let (server, asked_at) = (self.owner(slot).await?, self.shared.now());
+        let (server, asked_at) = (self.owner(slot).await?, self.context.now());
         let Some(joined) = server.join(wanted, lease) else {
             return Ok(Outcome::LeftAlone);
         };
-        let outcome = joined.await.inspect_err(|_error| self.shared.doubt())?;
-        if self.shared.now().since(asked_at) >= SLOW {
+        let outcome = joined.await.inspect_err(|_error| self.context.suspect())?;
+        if self.context.now().since(asked_at) >= SLOW {
             self.verify(slot, &server).await?;
         }
         Ok(outcome)
@@ -161,10 +164,10 @@ impl<C: Client> Cluster<C> {
 
     /// Each server gets its part, and none waits for another.
     pub(super) async fn call_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
-        let mut by_owner: HashMap<Address, (Arc<Server<C>>, Vec<usize>)> = HashMap::new();
+        let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
         results.resize_with(calls.len(), || None);
-        if let Err(error) = Trust::ensure(self).await {
+        if let Err(error) = Confirmation::ensure(self).await {
             return calls.iter().map(|_call| Err(error.repeated())).collect();
         }
         for (index, call) in calls.iter().enumerate() {
@@ -191,75 +194,75 @@ impl<C: Client> Cluster<C> {
 
     async fn call_part(
         self: &Arc<Self>,
-        owner: &Arc<Server<C>>,
+        owner: &Arc<Node<D>>,
         calls: &[&Call],
     ) -> Vec<Result<Received, Error>> {
-        let asked_at = self.shared.now();
+        let asked_at = self.context.now();
         let replies = match owner.call_all(calls).await {
             Ok(replies) => replies,
             Err(error) => {
-                self.shared.doubt();
+                self.context.suspect();
                 return calls.iter().map(|_call| Err(error.repeated())).collect();
             }
         };
-        let slow = self.shared.now().since(asked_at) >= SLOW;
+        let slow = self.context.now().since(asked_at) >= SLOW;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
-            let reply = reply.inspect_err(|_error| self.shared.doubt())?;
+            let reply = reply.inspect_err(|_error| self.context.suspect())?;
             if half_moved(call, &reply).is_some() {
                 return self.ask(call, &Plainly).await;
             }
-            match self.judge(owner, slot_of(call), &reply) {
-                Verdict::Answered if !slow => Ok(reply),
-                Verdict::Answered => {
+            match self.route(owner, slot_of(call), &reply) {
+                Routing::Answered if !slow => Ok(reply),
+                Routing::Answered => {
                     self.verify(slot_of(call), owner).await?;
                     Ok(reply)
                 }
                 // It was refused, and nothing applied.
-                Verdict::Moved(_) | Verdict::Ask(_) => self.ask(call, &Plainly).await,
+                Routing::Moved(_) | Routing::Ask(_) => self.ask(call, &Plainly).await,
             }
         });
         join_all(believed).await
     }
 
     /// Whether a server has answered, or another one is to be asked.
-    fn judge(&self, server: &Arc<Server<C>>, slot: u16, reply: &Received) -> Verdict<C> {
+    fn route(&self, server: &Arc<Node<D>>, slot: u16, reply: &Received) -> Routing<D> {
         let Err(refusal) = reply else {
-            return Verdict::Answered;
+            return Routing::Answered;
         };
         match refusal.redirection(server.address()) {
             Some(Redirection::Moved(address)) => {
                 // Other slots may have moved as well.
-                self.shared.doubt();
+                self.context.suspect();
                 let owner = self.server_at(&address);
                 let before = self.state().set_owner(slot, &owner);
                 drop(before);
-                Verdict::Moved(owner)
+                Routing::Moved(owner)
             }
-            Some(Redirection::Ask(address)) => Verdict::Ask(self.server_at(&address)),
+            Some(Redirection::Ask(address)) => Routing::Ask(self.server_at(&address)),
             None => {
                 if refusal.is_of_a_cluster_in_motion() {
-                    self.shared.doubt();
+                    self.context.suspect();
                 }
-                Verdict::Answered
+                Routing::Answered
             }
         }
     }
 
-    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Server<C>>, Error> {
-        Trust::ensure(self).await?;
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node<D>>, Error> {
+        Confirmation::ensure(self).await?;
         let owner = self.state().owner(slot);
         owner.ok_or_else(|| self.unowned())
     }
 
     fn unowned(&self) -> Error {
-        self.shared.doubt();
+        self.context.suspect();
         let message = "no server of the cluster has the key's slot at the moment";
         Error::new(ErrorKind::Unavailable, message)
     }
 
     /// Makes sure that a server that has taken so long to answer still owned the slot.
-    async fn verify(self: &Arc<Self>, slot: u16, server: &Arc<Server<C>>) -> Result<(), Error> {
-        self.shared.doubt();
+    async fn verify(self: &Arc<Self>, slot: u16, server: &Arc<Node<D>>) -> Result<(), Error> {
+        self.context.suspect();
         let owner = self.owner(slot).await.map_err(|_unknown| replaced())?;
         if Arc::ptr_eq(&owner, server) { Ok(()) } else { Err(replaced()) }
     }
@@ -282,25 +285,25 @@ impl<C: Client> Cluster<C> {
         candidates
     }
 
-    fn server_at(&self, address: &Address) -> Arc<Server<C>> {
+    fn server_at(&self, address: &Address) -> Arc<Node<D>> {
         self.server_in(&mut self.state(), address)
     }
 
-    fn server_in(&self, state: &mut State<C>, address: &Address) -> Arc<Server<C>> {
+    fn server_in(&self, state: &mut State<D>, address: &Address) -> Arc<Node<D>> {
         let server = state.servers.entry(address.clone()).or_insert_with(|| {
-            Server::new(address.clone(), self.access.clone(), &self.layout, &self.shared)
+            Node::new(address.clone(), self.access.clone(), &self.layout, &self.context)
         });
         Arc::clone(server)
     }
 
-    fn state(&self) -> MutexGuard<'_, State<C>> {
+    fn state(&self) -> MutexGuard<'_, State<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C: Client> Witnesses<C> for Cluster<C> {
-    fn trust(&self) -> &Trust<C> {
-        &self.trust
+impl<D: Driver> Witnesses<D> for Cluster<D> {
+    fn confirmation(&self) -> &Confirmation<D> {
+        &self.confirmation
     }
 
     async fn ask(&self) -> Result<(), Error> {
@@ -310,17 +313,17 @@ impl<C: Client> Witnesses<C> for Cluster<C> {
         let before = self.state().adopt(map, |state, address| self.server_in(state, address));
         if before.is_different {
             // On servers that have got something, no waiter is known.
-            self.shared.news.interrupted();
+            self.context.news.interrupted();
         }
         Ok(())
     }
 }
 
-enum Verdict<C: Client> {
+enum Routing<D: Driver> {
     /// The answer stands, be it a result or a refusal.
     Answered,
-    Moved(Arc<Server<C>>),
-    Ask(Arc<Server<C>>),
+    Moved(Arc<Node<D>>),
+    Ask(Arc<Node<D>>),
 }
 
 /// The call to send instead, if a server has refused because it has only some of the keys.
@@ -333,7 +336,7 @@ fn slot_of(call: &Call) -> u16 {
     slot::of(call.keys().next().expect("each call is for a key").as_bytes())
 }
 
-impl<C: Client> fmt::Debug for Cluster<C> {
+impl<D: Driver> fmt::Debug for Cluster<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers = self.state().owners();
         f.debug_struct("Cluster").field("servers", &servers).finish_non_exhaustive()

@@ -11,12 +11,12 @@ use crate::slot::SLOTS;
 pub(super) struct Slots {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) owner: Node,
+    pub(super) owner: Member,
 }
 
 /// A server of a cluster.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(super) struct Node {
+pub(super) struct Member {
     pub(super) id: String,
     pub(super) address: Address,
 }
@@ -26,7 +26,7 @@ pub(super) struct Node {
 pub(super) struct View {
     /// The server that gave it.
     pub(super) by: String,
-    pub(super) replicas: BTreeSet<Node>,
+    pub(super) replicas: BTreeSet<Member>,
     slots: Vec<Slots>,
     /// The epochs of all servers that this one knows, by their ids: of two claims to a slot, that with the larger epoch is newer.
     epochs: HashMap<String, u64>,
@@ -58,18 +58,18 @@ impl View {
     }
 
     /// The servers that have slots.
-    pub(super) fn owners(&self) -> BTreeSet<&Node> {
+    pub(super) fn owners(&self) -> BTreeSet<&Member> {
         self.slots.iter().map(|slots| &slots.owner).collect()
     }
 
-    fn epoch_of(&self, owner: &Node) -> u64 {
+    fn epoch_of(&self, owner: &Member) -> u64 {
         self.epochs.get(&owner.id).copied().unwrap_or_default()
     }
 }
 
 /// The map that several servers tell together: of each slot, the owner with the largest epoch, as the servers themselves settle it.
 pub(super) fn merge<'a>(views: impl IntoIterator<Item = &'a View>) -> Vec<Slots> {
-    let mut owners: Vec<Option<(u64, &Node)>> = vec![None; usize::from(SLOTS)];
+    let mut owners: Vec<Option<(u64, &Member)>> = vec![None; usize::from(SLOTS)];
     for view in views {
         for Slots { first, last, owner } in &view.slots {
             let epoch = view.epoch_of(owner);
@@ -92,7 +92,7 @@ pub(super) fn merge<'a>(views: impl IntoIterator<Item = &'a View>) -> Vec<Slots>
 }
 
 /// Reads the reply to `CLUSTER SLOTS`: of each range the owner, and then its replicas.
-fn read_slots(reply: &Reply, asked: &Address) -> Option<(Vec<Slots>, BTreeSet<Node>)> {
+fn read_slots(reply: &Reply, asked: &Address) -> Option<(Vec<Slots>, BTreeSet<Member>)> {
     let Reply::Array(ranges) = reply else { return None };
     let (mut slots, mut replicas) = (Vec::new(), BTreeSet::new());
     for range in ranges {
@@ -110,7 +110,7 @@ fn read_slots(reply: &Reply, asked: &Address) -> Option<(Vec<Slots>, BTreeSet<No
     Some((slots, replicas))
 }
 
-fn read_node(reply: &Reply, asked: &Address) -> Option<Node> {
+fn read_node(reply: &Reply, asked: &Address) -> Option<Member> {
     let Reply::Array(parts) = reply else { return None };
     let [host, Reply::Int(port), Reply::Bytes(id), ..] = parts.as_slice() else { return None };
     let host = match host {
@@ -119,7 +119,7 @@ fn read_node(reply: &Reply, asked: &Address) -> Option<Node> {
         _ => "",
     };
     let address = Address::of(host, u16::try_from(*port).ok()?, asked)?;
-    Some(Node { id: String::from_utf8(id.clone()).ok()?, address })
+    Some(Member { id: String::from_utf8(id.clone()).ok()?, address })
 }
 
 /// Reads the reply to `CLUSTER NODES`: how many replicas the server has that replied, or that its primary has.

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
-use leasehold_fred::{FredClient, FredConfig, FredLink};
+use leasehold_fred::{FredConfig, FredConnection, FredDriver};
 use leasehold_redis_support::{
-    Access, Address, Client, Link, Listener, NoLink, Protocol, Received, Reply, Request, Said,
-    ServerError, Tls, Topology,
+    Access, Address, Client, ConnectError, Endpoints, Link, Protocol, Push, PushHandler, Received,
+    Reply, Request, ServerError, Tls,
 };
 use leasehold_testbed::{
     FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until, until_some,
@@ -21,20 +21,20 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// The push messages of a server.
 #[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<Vec<Said>>>);
+struct Heard(Arc<Mutex<Vec<Push>>>);
 
 impl Heard {
-    fn listener(&self) -> Listener {
+    fn listener(&self) -> PushHandler {
         let heard = self.clone();
         Arc::new(move |said| heard.0.lock().unwrap().push(said))
     }
 
-    fn any(&self, is: impl Fn(&Said) -> bool) -> bool {
+    fn any(&self, is: impl Fn(&Push) -> bool) -> bool {
         self.0.lock().unwrap().iter().any(is)
     }
 
     fn is_closed(&self) -> bool {
-        self.any(|said| matches!(said, Said::Closed))
+        self.any(|said| matches!(said, Push::Closed))
     }
 }
 
@@ -48,25 +48,25 @@ fn access(user: Option<&str>, password: &str) -> Access {
     Access { user, password, database: 0 }
 }
 
-fn plain() -> FredClient {
-    FredClient::new(None).unwrap()
+fn plain() -> FredDriver {
+    FredDriver::new(None).unwrap()
 }
 
-async fn connect(address: &str, heard: &Heard) -> FredLink {
+async fn connect(address: &str, heard: &Heard) -> FredConnection {
     let (address, access) = (tcp(address), Access::default());
     plain().connect(&address, &access, Protocol::Resp3, heard.listener()).await.unwrap()
 }
 
-async fn refusal(client: &FredClient, address: Address, access: Access) -> Error {
+async fn refusal(client: &FredDriver, address: Address, access: Access) -> Error {
     let heard = Heard::default();
     match client.connect(&address, &access, Protocol::Resp3, heard.listener()).await {
-        Err(NoLink::Failed(error)) => error,
+        Err(ConnectError::Failed(error)) => error,
         other => panic!("{other:?}"),
     }
 }
 
-async fn ask(link: &FredLink, words: &[&str]) -> Received {
-    link.send(Request::Words(words)).await.unwrap()
+async fn ask(connection: &FredConnection, words: &[&str]) -> Received {
+    connection.send(Request::Words(words)).await.unwrap()
 }
 
 fn text(text: &str) -> Reply {
@@ -85,59 +85,59 @@ async fn replies_of_every_form_are_read() {
         let address = Address::Unix(redis.socket());
         let heard = Heard::default();
         let access = Access::default();
-        let link = plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
+        let connection = plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
 
-        assert_eq!(ask(&link, &["SET", "k", "\r\n $ ü"]).await, Ok(text("OK")));
-        assert_eq!(ask(&link, &["GET", "k"]).await, Ok(text("\r\n $ ü")));
-        assert_eq!(ask(&link, &["GET", "none"]).await, Ok(Reply::Nil));
-        assert_eq!(ask(&link, &["EXISTS", "k"]).await, Ok(Reply::Int(1)));
-        ask(&link, &["HSET", "h", "field", "value"]).await.unwrap();
+        assert_eq!(ask(&connection, &["SET", "k", "\r\n $ ü"]).await, Ok(text("OK")));
+        assert_eq!(ask(&connection, &["GET", "k"]).await, Ok(text("\r\n $ ü")));
+        assert_eq!(ask(&connection, &["GET", "none"]).await, Ok(Reply::Nil));
+        assert_eq!(ask(&connection, &["EXISTS", "k"]).await, Ok(Reply::Int(1)));
+        ask(&connection, &["HSET", "h", "field", "value"]).await.unwrap();
         let pairs = Reply::Array(vec![text("field"), text("value")]);
-        assert_eq!(ask(&link, &["HGETALL", "h"]).await, Ok(pairs));
-        let nested = ask(&link, &["EVAL", "return {1, {'a', false}}", "0"]).await;
+        assert_eq!(ask(&connection, &["HGETALL", "h"]).await, Ok(pairs));
+        let nested = ask(&connection, &["EVAL", "return {1, {'a', false}}", "0"]).await;
         let inner = Reply::Array(vec![text("a"), Reply::Nil]);
         assert_eq!(nested, Ok(Reply::Array(vec![Reply::Int(1), inner])));
-        let refused = ask(&link, &["LPUSH", "k", "x"]).await.unwrap_err();
+        let refused = ask(&connection, &["LPUSH", "k", "x"]).await.unwrap_err();
         let message = "Operation against a key holding the wrong kind of value";
         assert_eq!(refused, ServerError::new("WRONGTYPE", message));
-        assert!(ask(&link, &["EVALSHA", "00", "0"]).await.unwrap_err().is_no_script());
-        drop(ask(&link, &["DEL", "k", "h"]).await);
+        assert!(ask(&connection, &["EVALSHA", "00", "0"]).await.unwrap_err().is_no_script());
+        drop(ask(&connection, &["DEL", "k", "h"]).await);
     }
 }
 
 #[tokio::test]
 async fn a_failure_within_a_batch_leaves_its_neighbours_alone() {
     let redis = Redis::start().await;
-    let link = connect(&redis.address(), &Heard::default()).await;
+    let connection = connect(&redis.address(), &Heard::default()).await;
     let requests = [&["SET", "k", "v"][..], &["LPUSH", "k", "x"], &["NONSENSE"], &["GET", "k"]];
     let requests = requests.map(Request::Words).to_vec();
 
-    let replies = link.send_all(requests.clone()).await.unwrap();
+    let replies = connection.send_all(requests.clone()).await.unwrap();
 
     assert_eq!(replies.len(), 4);
     assert_eq!(replies[0], Ok(text("OK")));
     assert_eq!(replies[1].clone().unwrap_err().into_error().kind(), ErrorKind::WrongType);
     assert_eq!(replies[2].clone().unwrap_err().into_error().kind(), ErrorKind::Unsupported);
     assert_eq!(replies[3], Ok(text("v")));
-    assert_eq!(link.send_all(requests[3..].to_vec()).await.unwrap(), [Ok(text("v"))]);
-    assert_eq!(link.send_all(Vec::new()).await.unwrap(), []);
+    assert_eq!(connection.send_all(requests[3..].to_vec()).await.unwrap(), [Ok(text("v"))]);
+    assert_eq!(connection.send_all(Vec::new()).await.unwrap(), []);
 }
 
 #[tokio::test]
 async fn batches_stay_together_and_replies_find_their_requests() {
     let redis = Redis::start().await;
-    let link = connect(&redis.address(), &Heard::default()).await;
+    let connection = connect(&redis.address(), &Heard::default()).await;
     let callers = (0..32).map(|n: u32| {
-        let link = link.clone();
+        let connection = connection.clone();
         tokio::spawn(async move {
             let (key, n) = (format!("k{n}"), n.to_string());
             for _ in 0..50 {
                 // Only in one piece does the second see the write of the first.
                 let words = [&["SET", "k", &n][..], &["GET", "k"]];
                 let batch = words.map(Request::Words).to_vec();
-                assert_eq!(link.send_all(batch).await.unwrap()[1], Ok(text(&n)));
-                ask(&link, &["SET", &key, &n]).await.unwrap();
-                assert_eq!(ask(&link, &["GET", &key]).await, Ok(text(&n)));
+                assert_eq!(connection.send_all(batch).await.unwrap()[1], Ok(text(&n)));
+                ask(&connection, &["SET", &key, &n]).await.unwrap();
+                assert_eq!(ask(&connection, &["GET", &key]).await, Ok(text(&n)));
             }
         })
     });
@@ -150,37 +150,37 @@ async fn batches_stay_together_and_replies_find_their_requests() {
 async fn dropped_futures_leave_the_connection_in_order() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
-    let link = connect(&proxy.address(), &Heard::default()).await;
+    let connection = connect(&proxy.address(), &Heard::default()).await;
     proxy.set_weather(Weather::HoldReplies);
     for n in 0..10 {
         let words = ["ECHO", &n.to_string()];
-        let lone = link.send(Request::Words(&words));
+        let lone = connection.send(Request::Words(&words));
         assert!(timeout(Duration::from_millis(5), lone).await.is_err());
         let batch = vec![Request::Words(&["ECHO", "a"]), Request::Words(&["ECHO", "b"])];
-        assert!(timeout(Duration::from_millis(5), link.send_all(batch)).await.is_err());
+        assert!(timeout(Duration::from_millis(5), connection.send_all(batch)).await.is_err());
     }
 
     proxy.set_weather(Weather::Fair);
 
-    assert_eq!(ask(&link, &["ECHO", "ours"]).await, Ok(text("ours")));
+    assert_eq!(ask(&connection, &["ECHO", "ours"]).await, Ok(text("ours")));
 }
 
 #[tokio::test]
 async fn news_is_passed_on() {
     let redis = Redis::start().await;
     let heard = Heard::default();
-    let link = connect(&redis.address(), &heard).await;
-    ask(&link, &["CLIENT", "TRACKING", "ON", "NOLOOP"]).await.unwrap();
-    drop(ask(&link, &["GET", "k"]).await);
-    link.subscribe("channel").await.unwrap();
+    let connection = connect(&redis.address(), &heard).await;
+    ask(&connection, &["CLIENT", "TRACKING", "ON", "NOLOOP"]).await.unwrap();
+    drop(ask(&connection, &["GET", "k"]).await);
+    connection.subscribe("channel").await.unwrap();
 
     redis.command(&["SET", "k", "v"]).await;
     redis.command(&["PUBLISH", "channel", "x"]).await;
 
-    let changed = |said: &Said| matches!(said, Said::Changed(keys) if *keys == [b"k"]);
+    let changed = |said: &Push| matches!(said, Push::Changed(keys) if *keys == [b"k"]);
     until("a change is told", async || heard.any(changed)).await;
-    until("a message is told", async || heard.any(|said| matches!(said, Said::Published(_)))).await;
-    assert_eq!(ask(&link, &["GET", "k"]).await, Ok(text("v")));
+    until("a message is told", async || heard.any(|said| matches!(said, Push::Published(_)))).await;
+    assert_eq!(ask(&connection, &["GET", "k"]).await, Ok(text("v")));
     assert!(!heard.is_closed());
 }
 
@@ -190,7 +190,7 @@ async fn where_news_was_missed_anything_may_have_changed() {
     let heard = Heard::default();
     // The listener waits until this is dropped.
     let (busy, ends) = mpsc::channel::<()>();
-    let listener: Listener = {
+    let listener: PushHandler = {
         let (listener, ends) = (heard.listener(), Mutex::new(ends));
         Arc::new(move |said| {
             assert!(ends.lock().unwrap().recv().is_err());
@@ -198,26 +198,26 @@ async fn where_news_was_missed_anything_may_have_changed() {
         })
     };
     let (address, access) = (tcp(&redis.address()), Access::default());
-    let link = plain().connect(&address, &access, Protocol::Resp3, listener).await.unwrap();
-    ask(&link, &["CLIENT", "TRACKING", "ON", "BCAST"]).await.unwrap();
+    let connection = plain().connect(&address, &access, Protocol::Resp3, listener).await.unwrap();
+    ask(&connection, &["CLIENT", "TRACKING", "ON", "BCAST"]).await.unwrap();
 
     for n in 0..1_000 {
-        ask(&link, &["SET", &format!("k{n}"), "v"]).await.unwrap();
+        ask(&connection, &["SET", &format!("k{n}"), "v"]).await.unwrap();
     }
     drop(busy);
 
-    until("it is told", async || heard.any(|said| matches!(said, Said::AllChanged))).await;
+    until("it is told", async || heard.any(|said| matches!(said, Push::AllChanged))).await;
 }
 
 #[tokio::test]
 async fn the_end_is_told_at_once_and_no_request_is_sent_again() {
     let mut redis = Redis::start().await;
     let heard = Heard::default();
-    let link = connect(&redis.address(), &heard).await;
+    let connection = connect(&redis.address(), &heard).await;
     // Push messages come in order.
-    link.subscribe("channel").await.unwrap();
+    connection.subscribe("channel").await.unwrap();
     redis.command(&["PUBLISH", "channel", "x"]).await;
-    until("a message is told", async || heard.any(|said| matches!(said, Said::Published(_)))).await;
+    until("a message is told", async || heard.any(|said| matches!(said, Push::Published(_)))).await;
     assert!(!heard.is_closed());
 
     redis.kill();
@@ -227,10 +227,10 @@ async fn the_end_is_told_at_once_and_no_request_is_sent_again() {
     assert!(killed.elapsed() < SOON);
     redis.restart().await;
     for _ in 0..3 {
-        let asked = timeout(SOON, link.send(Request::Words(&["SET", "k", "v"]))).await.unwrap();
+        let asked = timeout(SOON, connection.send(Request::Words(&["SET", "k", "v"]))).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
         let batch = vec![Request::Words(&["SET", "k", "v"]); 2];
-        let asked = timeout(SOON, link.send_all(batch)).await.unwrap();
+        let asked = timeout(SOON, connection.send_all(batch)).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     }
     assert_eq!(redis.command(&["EXISTS", "k"]).await, ":0");
@@ -242,15 +242,15 @@ async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_ag
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     let heard = Heard::default();
-    let link = connect(&proxy.address(), &heard).await;
+    let connection = connect(&proxy.address(), &heard).await;
     proxy.set_weather(Weather::HoldReplies);
     let asked = (0..20).map(|_| {
-        let link = link.clone();
-        tokio::spawn(async move { link.send(Request::Words(&["INCR", "n"])).await })
+        let connection = connection.clone();
+        tokio::spawn(async move { connection.send(Request::Words(&["INCR", "n"])).await })
     });
     let asked: Vec<_> = asked.collect();
     let batch =
-        tokio::spawn(async move { link.send_all(vec![Request::Words(&["INCR", "n"]); 20]).await });
+        tokio::spawn(async move { connection.send_all(vec![Request::Words(&["INCR", "n"]); 20]).await });
     until("all have arrived", async || redis.command(&["GET", "n"]).await.ends_with("40")).await;
 
     proxy.disconnect().await;
@@ -270,11 +270,11 @@ async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_ag
 async fn the_last_clone_closes_the_connection() {
     let redis = Redis::start().await;
     let heard = Heard::default();
-    let link = connect(&redis.address(), &heard).await;
-    let clone = link.clone();
+    let connection = connect(&redis.address(), &heard).await;
+    let clone = connection.clone();
     assert_eq!(connections(&redis).await, 1);
 
-    drop(link);
+    drop(connection);
     assert_eq!(ask(&clone, &["ECHO", "x"]).await, Ok(text("x")));
     // Where there is no runtime, too.
     std::thread::spawn(move || drop(clone)).join().unwrap();
@@ -306,16 +306,16 @@ fn a_runtime_that_ends_ends_the_connection() {
     let (outer, inner) = (runtime(), runtime());
     let redis = outer.block_on(Redis::start());
     let heard = Heard::default();
-    let link = inner.block_on(connect(&redis.address(), &heard));
+    let connection = inner.block_on(connect(&redis.address(), &heard));
 
     drop(inner);
 
     assert!(heard.is_closed());
     outer.block_on(async {
-        let asked = timeout(SOON, link.send(Request::Words(&["ECHO", "x"]))).await.unwrap();
+        let asked = timeout(SOON, connection.send(Request::Words(&["ECHO", "x"]))).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     });
-    drop(link);
+    drop(connection);
 }
 
 #[tokio::test]
@@ -330,16 +330,16 @@ async fn a_user_with_few_rights_is_let_in() {
         redis.command(&[&["ACL", "SETUSER", "default"], &rights[..]].concat()).await;
         for access in [access(Some("locker"), SECRET), Access::default()] {
             let (address, heard) = (tcp(&redis.address()), Heard::default());
-            let link = plain().connect(&address, &access, protocol, heard.listener()).await;
-            let link = link.unwrap();
+            let connection = plain().connect(&address, &access, protocol, heard.listener()).await;
+            let connection = connection.unwrap();
 
-            assert_eq!(ask(&link, &["GET", "lock:a"]).await, Ok(Reply::Nil));
+            assert_eq!(ask(&connection, &["GET", "lock:a"]).await, Ok(Reply::Nil));
             for refused in [&["GET", "other"][..], &["SET", "lock:a", "x"]] {
-                let refused = ask(&link, refused).await.unwrap_err().into_error();
+                let refused = ask(&connection, refused).await.unwrap_err().into_error();
                 assert_eq!(refused.kind(), ErrorKind::Denied);
             }
             if protocol == Protocol::Resp3 {
-                let refused = link.subscribe("channel").await.unwrap_err();
+                let refused = connection.subscribe("channel").await.unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::Denied);
             }
         }
@@ -388,7 +388,7 @@ async fn a_server_that_knows_no_resp3_is_recognized_and_spoken_to_in_resp2() {
     let resp3 = connect(Protocol::Resp3).await;
     let resp2 = connect(Protocol::Resp2).await;
 
-    assert!(matches!(resp3, Err(NoLink::Protocol)), "{resp3:?}");
+    assert!(matches!(resp3, Err(ConnectError::Protocol)), "{resp3:?}");
     assert_eq!(ask(&resp2.unwrap(), &["ECHO", "x"]).await, Ok(text("x")));
 }
 
@@ -424,13 +424,13 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     let _sentinel = Process::start("redis-server", args, &log).unwrap();
     let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
     let (client, heard, watcher) = (plain(), Heard::default(), access(Some("watcher"), SECRET));
-    let link = until_some("the sentinel is up", async || {
+    let connection = until_some("the sentinel is up", async || {
         client.connect(&address, &watcher, Protocol::Resp3, heard.listener()).await.ok()
     })
     .await;
 
-    link.subscribe("+switch-master").await.unwrap();
-    let Ok(Reply::Array(parts)) = ask(&link, &["SENTINEL", "MASTER", "main"]).await else {
+    connection.subscribe("+switch-master").await.unwrap();
+    let Ok(Reply::Array(parts)) = ask(&connection, &["SENTINEL", "MASTER", "main"]).await else {
         panic!("a sentinel tells of its master");
     };
 
@@ -438,11 +438,11 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     assert_eq!(port[1], text(&master_port.to_string()));
     for _ in 0..20 {
         let listener = heard.listener();
-        let link = client.connect(&address, &watcher, Protocol::Resp3, listener).await.unwrap();
-        let refused = link.subscribe("+sdown").await.unwrap_err();
+        let connection = client.connect(&address, &watcher, Protocol::Resp3, listener).await.unwrap();
+        let refused = connection.subscribe("+sdown").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
         // fred has a reply too many now, which must not be taken for that to another request.
-        let asked = link.send(Request::Words(&["SENTINEL", "MASTER", "main"])).await;
+        let asked = connection.send(Request::Words(&["SENTINEL", "MASTER", "main"])).await;
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     }
 }
@@ -450,23 +450,23 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
 #[test]
 fn the_settings_of_the_client_crate_are_adopted() {
     let config = |url: &str| leasehold_fred::fred::types::config::Config::from_url(url).unwrap();
-    let adopt = |url: &str| FredClient::adopt(config(url)).unwrap();
+    let adopt = |url: &str| FredDriver::adopt(config(url)).unwrap();
     let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
 
     let (client, topology, found) = adopt(&format!("redis://locker:{SECRET}@a:1/3"));
-    assert_eq!(topology, Topology::Single(at("a", 1)));
+    assert_eq!(topology, Endpoints::Single(at("a", 1)));
     assert_eq!(found, Access { database: 3, ..access(Some("locker"), SECRET) });
     assert!(!client.is_encrypted());
 
     let (_, topology, _) = adopt("redis-cluster://a:1?node=b:2");
-    assert_eq!(topology, Topology::Cluster { seeds: vec![at("b", 2), at("a", 1)] });
+    assert_eq!(topology, Endpoints::Cluster { seeds: vec![at("b", 2), at("a", 1)] });
 
     let (_, topology, _) = adopt("redis-sentinel://a:1?node=b:2&sentinelServiceName=main");
     let sentinels = vec![at("b", 2), at("a", 1)];
-    assert_eq!(topology, Topology::Sentinel { sentinels, master: "main".to_owned() });
+    assert_eq!(topology, Endpoints::Sentinel { sentinels, master: "main".to_owned() });
 
     let (_, topology, _) = adopt("redis+unix:///path/to.sock");
-    assert_eq!(topology, Topology::Single(Address::Unix("/path/to.sock".into())));
+    assert_eq!(topology, Endpoints::Single(Address::Unix("/path/to.sock".into())));
 
     let native = config(&format!("redis://locker:{SECRET}@a:1"));
     let shown = format!("{client:?} {:?}", FredConfig::from_client(native).unwrap());
@@ -476,7 +476,7 @@ fn the_settings_of_the_client_crate_are_adopted() {
 #[cfg(not(feature = "tls"))]
 #[test]
 fn tls_needs_its_feature() {
-    let error = FredClient::new(Some(Tls::default())).unwrap_err();
+    let error = FredDriver::new(Some(Tls::default())).unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
@@ -497,18 +497,18 @@ mod tls {
         tcp(redis.tls_url().trim_start_matches("rediss://"))
     }
 
-    async fn greet(client: &FredClient, redis: &Redis) {
+    async fn greet(client: &FredDriver, redis: &Redis) {
         let (address, heard) = (address(redis), Heard::default());
         let access = Access::default();
-        let link = client.connect(&address, &access, Protocol::Resp3, heard.listener()).await;
-        assert_eq!(ask(&link.unwrap(), &["ECHO", "x"]).await, Ok(text("x")));
+        let connection = client.connect(&address, &access, Protocol::Resp3, heard.listener()).await;
+        assert_eq!(ask(&connection.unwrap(), &["ECHO", "x"]).await, Ok(text("x")));
     }
 
     #[tokio::test]
     async fn a_trusted_server_is_spoken_to_and_no_other() {
         let redis = RedisOptions::new().tls().start().await;
-        let client = FredClient::new(Some(trusting(&redis))).unwrap();
-        let of_the_system = FredClient::new(Some(Tls::default())).unwrap();
+        let client = FredDriver::new(Some(trusting(&redis))).unwrap();
+        let of_the_system = FredDriver::new(Some(Tls::default())).unwrap();
         let Address::Tcp { port, .. } = address(&redis) else { unreachable!() };
         let other_name = Address::Tcp { host: "127.0.0.1".to_owned(), port };
 
@@ -527,9 +527,9 @@ mod tls {
         let identity = (read(files.client_certificate()), read(files.client_key()));
         let with = Tls { identity: Some(identity), ..trusting(&redis) };
 
-        greet(&FredClient::new(Some(with)).unwrap(), &redis).await;
+        greet(&FredDriver::new(Some(with)).unwrap(), &redis).await;
 
-        let without = FredClient::new(Some(trusting(&redis))).unwrap();
+        let without = FredDriver::new(Some(trusting(&redis))).unwrap();
         let error = refusal(&without, address(&redis), Access::default()).await;
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
     }
@@ -541,7 +541,7 @@ mod tls {
         let identity = Tls { authority: None, identity: Some((nonsense(), nonsense())) };
 
         for tls in [authority, identity] {
-            let error = FredClient::new(Some(tls)).unwrap_err();
+            let error = FredDriver::new(Some(tls)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
         }
     }
@@ -565,7 +565,7 @@ mod tls {
         let connector = TlsConnector::from(tls);
         let native = Config { tls: Some(connector.into()), ..Config::default() };
 
-        let (client, _, _) = FredClient::adopt(native).unwrap();
+        let (client, _, _) = FredDriver::adopt(native).unwrap();
 
         greet(&client, &redis).await;
     }

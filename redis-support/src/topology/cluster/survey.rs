@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use super::super::only_asked;
 use super::view::{Slots, View, merge};
 use crate::address::Address;
-use crate::client::{Client, Request};
+use crate::driver::{Driver, Request};
 use crate::error::ServerError;
-use crate::server::Server;
+use crate::node::Node;
 
 /// How many servers are asked at a time.
 const ASKED_TOGETHER: usize = 3;
@@ -50,10 +50,10 @@ impl<'a> Survey<'a> {
     }
 
     /// Asks the servers at `candidates`, and those that they name.
-    pub(super) async fn run<C: Client>(
+    pub(super) async fn run<D: Driver>(
         mut self,
         candidates: Vec<Address>,
-        server_at: impl Fn(&Address) -> Arc<Server<C>>,
+        server_at: impl Fn(&Address) -> Arc<Node<D>>,
     ) -> Result<Map, Error> {
         let mut unasked = VecDeque::from(candidates);
         let (mut known, mut asked) = (HashSet::<Address>::new(), FuturesUnordered::new());
@@ -155,7 +155,7 @@ pub(super) fn senseless() -> Error {
     Error::new(ErrorKind::Unexpected, "a server's answer about its cluster makes no sense")
 }
 
-async fn ask_one<C: Client>(server: Arc<Server<C>>) -> Result<View, Error> {
+async fn ask_one<D: Driver>(server: Arc<Node<D>>) -> Result<View, Error> {
     let questions = [Request::Words(&["CLUSTER", "SLOTS"]), Request::Words(&["CLUSTER", "NODES"])];
     let replies = server.exchange(questions.to_vec()).await;
     let mut replies = replies

@@ -1,8 +1,8 @@
 //! Sentinels, and the server that they name.
 
 use super::*;
-use crate::client::Said;
-use crate::servers::trust::{ASKED_AFTER, BELIEVED_FOR};
+use crate::driver::Push;
+use crate::topology::failover::{ASKED_AFTER, BELIEVED_FOR};
 
 const SENTINELS: [u16; 3] = [11, 12, 13];
 
@@ -13,7 +13,7 @@ fn store() -> Store {
 /// Three sentinels of which the client is told these.
 fn store_with(named: &[u16]) -> Store {
     let sentinels = named.iter().copied().map(Fake::address).collect();
-    let store = Store::new(Topology::Sentinel { sentinels, master: "m".to_owned() });
+    let store = Store::new(Endpoints::Sentinel { sentinels, master: "m".to_owned() });
     for port in [1, 2] {
         store.serve(port, |_| None, |_| done());
     }
@@ -78,7 +78,7 @@ fn fields<const N: usize>(fields: [(&str, Reply); N]) -> Reply {
 fn remove(store: &Store, sentinels: &[u16]) {
     for port in sentinels {
         store.fake.remove(&format!("h:{port}"));
-        store.fake.listeners(&format!("h:{port}")).iter().for_each(|tell| tell(Said::Closed));
+        store.fake.listeners(&format!("h:{port}")).iter().for_each(|tell| tell(Push::Closed));
     }
 }
 
@@ -90,7 +90,7 @@ async fn call(store: &Store) -> Result<i64, ErrorKind> {
 fn switch(store: &Store) {
     say_all(store, 2, 2);
     for listener in SENTINELS.map(|port| store.fake.listeners(&format!("h:{port}"))).concat() {
-        listener(Said::Published(Vec::new()));
+        listener(Push::Published(Vec::new()));
     }
 }
 
@@ -350,11 +350,11 @@ async fn of_which_one_knows_the_old_protocol_only_leave_the_store_its_news() {
     store.fake.speak_resp2("h:11");
 
     assert_eq!(call(&store).await, Ok(1));
-    assert!(store.shared.has_push());
+    assert!(store.context.has_push());
 
     store.fake.speak_resp2("h:2");
     switch(&store);
     assert_eq!(call(&store).await, Ok(1));
     assert_eq!(store.called(), [1, 2]);
-    assert!(!store.shared.has_push(), "the store itself tells none");
+    assert!(!store.context.has_push(), "the store itself tells none");
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold_core::Error;
 
 use crate::address::Address;
-use crate::config::Topology;
+use crate::config::Endpoints;
 use crate::error::ServerError;
 use crate::reply::Reply;
 use crate::words::{Shape, Words};
@@ -19,7 +19,7 @@ use crate::words::{Shape, Words};
 pub type Received = Result<Reply, ServerError>;
 
 /// A client crate, ready to connect.
-pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// How errors and logs name the backend.
     const NAME: &'static str;
 
@@ -27,7 +27,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     type Native;
 
     /// A connection.
-    type Link: Link;
+    type Connection: Connection;
 
     /// A client that uses TLS, or none.
     ///
@@ -42,7 +42,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) if `native` has a setting that Leasehold lacks.
-    fn adopt(native: Self::Native) -> Result<(Self, Topology, Access), Error>;
+    fn adopt(native: Self::Native) -> Result<(Self, Endpoints, Access), Error>;
 
     /// Whether the connections are encrypted.
     fn is_encrypted(&self) -> bool;
@@ -53,7 +53,7 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`NoLink::Protocol`] if the server does not know `protocol`, else [`NoLink::Failed`]: as
+    /// [`ConnectError::Protocol`] if the server does not know `protocol`, else [`ConnectError::Failed`]: as
     /// [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if it cannot be reached, as
     /// [`Denied`](leasehold_core::ErrorKind::Denied) if it does not let us in or is not trusted, as
     /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if the address cannot be one, as
@@ -67,14 +67,14 @@ pub trait Client: Clone + fmt::Debug + Send + Sync + 'static {
         address: &Address,
         access: &Access,
         protocol: Protocol,
-        listener: Listener,
-    ) -> impl Future<Output = Result<Self::Link, NoLink>> + Send;
+        listener: PushHandler,
+    ) -> impl Future<Output = Result<Self::Connection, ConnectError>> + Send;
 }
 
 /// A connection to one server while it lasts. Clones share it; the last one closes it.
 ///
 /// Errors are of requests that were, or may have been, sent, and the connection is given up after one. Nothing is ever sent twice.
-pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
+pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Sends one request, and waits for its reply as long as the connection lasts.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The errors of [`Client::connect`]: this is a part of connecting, and without it the connection is given up.
+    /// The errors of [`Driver::connect`]: this is a part of connecting, and without it the connection is given up.
     ///
     /// # Cancel safety
     ///
@@ -249,7 +249,7 @@ impl fmt::Debug for Tls {
 
 /// Why there is no connection.
 #[derive(Debug)]
-pub enum NoLink {
+pub enum ConnectError {
     /// The server does not know the protocol.
     Protocol,
     /// Anything else.
@@ -257,12 +257,12 @@ pub enum NoLink {
 }
 
 /// Receives the push messages of a server, in the connection's own task. It must not wait.
-pub type Listener = Arc<dyn Fn(Said) + Send + Sync>;
+pub type PushHandler = Arc<dyn Fn(Push) + Send + Sync>;
 
 /// A push message of a server. `Debug` does not show published texts, which hold lease ids.
 #[derive(Clone)]
 #[non_exhaustive]
-pub enum Said {
+pub enum Push {
     /// These keys were changed, and the server forgets that we want to hear of them.
     Changed(Vec<Vec<u8>>),
     /// All keys were, or anything may have been said that was not heard.
@@ -273,7 +273,7 @@ pub enum Said {
     Closed,
 }
 
-impl fmt::Debug for Said {
+impl fmt::Debug for Push {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Changed(keys) => f.debug_tuple("Changed").field(&keys.len()).finish(),

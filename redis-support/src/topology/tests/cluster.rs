@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::client::Said;
-use crate::servers::cluster::MAX_REDIRECTIONS;
-use crate::servers::trust::BELIEVED_FOR;
+use crate::driver::Push;
 use crate::slot;
+use crate::topology::cluster::MAX_REDIRECTIONS;
+use crate::topology::failover::BELIEVED_FOR;
 
 /// Three servers of which each has every third of the slots, until it is said otherwise of the key's.
 struct Cluster {
@@ -31,7 +31,7 @@ impl Cluster {
     /// Three servers of which the client is told these.
     fn with(named: &[u16]) -> Self {
         let seeds = named.iter().copied().map(Fake::address).collect();
-        let store = Store::new(Topology::Cluster { seeds });
+        let store = Store::new(Endpoints::Cluster { seeds });
         let told = Arc::new(Mutex::new(Told { owner: 1, epoch: 1 }));
         let cluster = Self { store, told };
         PORTS.into_iter().for_each(|port| cluster.serve(port, |_| done()));
@@ -383,7 +383,7 @@ async fn a_replica_knows_the_successors_of_former_owners() {
         cluster.store.fake.remove(&format!("h:{port}"));
     }
     let closed = cluster.store.fake.listeners("h:1");
-    closed.iter().for_each(|listener| listener(Said::Closed));
+    closed.iter().for_each(|listener| listener(Push::Closed));
 
     assert_eq!(cluster.call().await, Ok(1));
     assert_eq!(cluster.store.called(), [1, 4]);

@@ -1,7 +1,7 @@
 //! The `redis` crate as the client: a connection while it lasts.
 
 use leasehold_core::Error;
-use leasehold_redis_support::{Link, Received, Reply, Request};
+use leasehold_redis_support::{Connection, Received, Reply, Request};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, RedisResult, Value};
 
@@ -9,15 +9,15 @@ use crate::error;
 
 /// A connection that many callers share.
 #[derive(Clone, Debug)]
-pub struct RedisLink(MultiplexedConnection);
+pub struct RedisConnection(MultiplexedConnection);
 
-impl RedisLink {
+impl RedisConnection {
     pub(crate) fn new(connection: MultiplexedConnection) -> Self {
         Self(connection)
     }
 }
 
-impl Link for RedisLink {
+impl Connection for RedisConnection {
     async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
         let mut connection = self.0.clone();
         let reply = command(request).query_async::<Value>(&mut connection).await;
