@@ -92,14 +92,10 @@ impl FredConnection {
 }
 
 impl Connection for FredConnection {
-    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
-        let reply = self.frame(request).await.map_err(error::exchange)?;
-        received(Value::try_from(reply)).map_err(error::exchange)
-    }
-
-    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+    async fn send(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
         if let [request] = requests[..] {
-            return Ok(vec![self.send(request).await?]);
+            let reply = self.frame(request).await.map_err(error::exchange)?;
+            return Ok(vec![received(Value::try_from(reply)).map_err(error::exchange)?]);
         }
         let count = requests.len();
         let replies = self.while_open(async {

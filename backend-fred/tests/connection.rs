@@ -66,7 +66,7 @@ async fn refusal(client: &FredDriver, address: Address, access: Access) -> Error
 }
 
 async fn ask(connection: &FredConnection, words: &[&str]) -> Received {
-    connection.send(Request::Words(words)).await.unwrap()
+    connection.send(vec![Request::Words(words)]).await.unwrap().remove(0)
 }
 
 fn text(text: &str) -> Reply {
@@ -85,7 +85,8 @@ async fn replies_of_every_form_are_read() {
         let address = Address::Unix(redis.socket());
         let heard = Heard::default();
         let access = Access::default();
-        let connection = plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
+        let connection =
+            plain().connect(&address, &access, protocol, heard.listener()).await.unwrap();
 
         assert_eq!(ask(&connection, &["SET", "k", "\r\n $ ü"]).await, Ok(text("OK")));
         assert_eq!(ask(&connection, &["GET", "k"]).await, Ok(text("\r\n $ ü")));
@@ -112,15 +113,15 @@ async fn a_failure_within_a_batch_leaves_its_neighbours_alone() {
     let requests = [&["SET", "k", "v"][..], &["LPUSH", "k", "x"], &["NONSENSE"], &["GET", "k"]];
     let requests = requests.map(Request::Words).to_vec();
 
-    let replies = connection.send_all(requests.clone()).await.unwrap();
+    let replies = connection.send(requests.clone()).await.unwrap();
 
     assert_eq!(replies.len(), 4);
     assert_eq!(replies[0], Ok(text("OK")));
     assert_eq!(replies[1].clone().unwrap_err().into_error().kind(), ErrorKind::WrongType);
     assert_eq!(replies[2].clone().unwrap_err().into_error().kind(), ErrorKind::Unsupported);
     assert_eq!(replies[3], Ok(text("v")));
-    assert_eq!(connection.send_all(requests[3..].to_vec()).await.unwrap(), [Ok(text("v"))]);
-    assert_eq!(connection.send_all(Vec::new()).await.unwrap(), []);
+    assert_eq!(connection.send(requests[3..].to_vec()).await.unwrap(), [Ok(text("v"))]);
+    assert_eq!(connection.send(Vec::new()).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -135,7 +136,7 @@ async fn batches_stay_together_and_replies_find_their_requests() {
                 // Only in one piece does the second see the write of the first.
                 let words = [&["SET", "k", &n][..], &["GET", "k"]];
                 let batch = words.map(Request::Words).to_vec();
-                assert_eq!(connection.send_all(batch).await.unwrap()[1], Ok(text(&n)));
+                assert_eq!(connection.send(batch).await.unwrap()[1], Ok(text(&n)));
                 ask(&connection, &["SET", &key, &n]).await.unwrap();
                 assert_eq!(ask(&connection, &["GET", &key]).await, Ok(text(&n)));
             }
@@ -154,10 +155,10 @@ async fn dropped_futures_leave_the_connection_in_order() {
     proxy.set_weather(Weather::HoldReplies);
     for n in 0..10 {
         let words = ["ECHO", &n.to_string()];
-        let lone = connection.send(Request::Words(&words));
+        let lone = connection.send(vec![Request::Words(&words)]);
         assert!(timeout(Duration::from_millis(5), lone).await.is_err());
         let batch = vec![Request::Words(&["ECHO", "a"]), Request::Words(&["ECHO", "b"])];
-        assert!(timeout(Duration::from_millis(5), connection.send_all(batch)).await.is_err());
+        assert!(timeout(Duration::from_millis(5), connection.send(batch)).await.is_err());
     }
 
     proxy.set_weather(Weather::Fair);
@@ -227,10 +228,11 @@ async fn the_end_is_told_at_once_and_no_request_is_sent_again() {
     assert!(killed.elapsed() < SOON);
     redis.restart().await;
     for _ in 0..3 {
-        let asked = timeout(SOON, connection.send(Request::Words(&["SET", "k", "v"]))).await.unwrap();
+        let asked =
+            timeout(SOON, connection.send(vec![Request::Words(&["SET", "k", "v"])])).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
         let batch = vec![Request::Words(&["SET", "k", "v"]); 2];
-        let asked = timeout(SOON, connection.send_all(batch)).await.unwrap();
+        let asked = timeout(SOON, connection.send(batch)).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     }
     assert_eq!(redis.command(&["EXISTS", "k"]).await, ":0");
@@ -246,11 +248,13 @@ async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_ag
     proxy.set_weather(Weather::HoldReplies);
     let asked = (0..20).map(|_| {
         let connection = connection.clone();
-        tokio::spawn(async move { connection.send(Request::Words(&["INCR", "n"])).await })
+        tokio::spawn(async move { connection.send(vec![Request::Words(&["INCR", "n"])]).await })
     });
     let asked: Vec<_> = asked.collect();
     let batch =
-        tokio::spawn(async move { connection.send_all(vec![Request::Words(&["INCR", "n"]); 20]).await });
+        tokio::spawn(
+            async move { connection.send(vec![Request::Words(&["INCR", "n"]); 20]).await },
+        );
     until("all have arrived", async || redis.command(&["GET", "n"]).await.ends_with("40")).await;
 
     proxy.disconnect().await;
@@ -312,7 +316,8 @@ fn a_runtime_that_ends_ends_the_connection() {
 
     assert!(heard.is_closed());
     outer.block_on(async {
-        let asked = timeout(SOON, connection.send(Request::Words(&["ECHO", "x"]))).await.unwrap();
+        let asked =
+            timeout(SOON, connection.send(vec![Request::Words(&["ECHO", "x"])])).await.unwrap();
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     });
     drop(connection);
@@ -438,11 +443,12 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     assert_eq!(port[1], text(&master_port.to_string()));
     for _ in 0..20 {
         let listener = heard.listener();
-        let connection = client.connect(&address, &watcher, Protocol::Resp3, listener).await.unwrap();
+        let connection =
+            client.connect(&address, &watcher, Protocol::Resp3, listener).await.unwrap();
         let refused = connection.subscribe("+sdown").await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
         // fred has a reply too many now, which must not be taken for that to another request.
-        let asked = connection.send(Request::Words(&["SENTINEL", "MASTER", "main"])).await;
+        let asked = connection.send(vec![Request::Words(&["SENTINEL", "MASTER", "main"])]).await;
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::Indeterminate);
     }
 }

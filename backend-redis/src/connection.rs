@@ -18,19 +18,17 @@ impl RedisConnection {
 }
 
 impl Connection for RedisConnection {
-    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
+    async fn send(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
         let mut connection = self.0.clone();
-        let reply = command(request).query_async::<Value>(&mut connection).await;
-        received(reply).map_err(error::exchange)
-    }
-
-    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+        if let [request] = requests[..] {
+            let reply = command(request).query_async::<Value>(&mut connection).await;
+            return Ok(vec![received(reply).map_err(error::exchange)?]);
+        }
         let mut pipeline = redis::pipe();
         for request in requests {
             pipeline.add_command(command(request));
         }
         pipeline.ignore_errors();
-        let mut connection = self.0.clone();
         let replies = pipeline.query_async::<Vec<RedisResult<Value>>>(&mut connection).await;
         let replies = replies.and_then(|replies| replies.into_iter().map(received).collect());
         replies.map_err(error::exchange)

@@ -1,15 +1,16 @@
 //! The contract, on Redis.
 
+mod acquisition;
+
 use std::fmt;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Grant, KeyPage,
-    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId, Tenure,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
+    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -19,14 +20,16 @@ use crate::context::Context;
 use crate::driver::{Driver, Received};
 use crate::layout::{Concerns, Layout};
 use crate::listing;
-use crate::pipeline::{Outcome, Wanted};
+use crate::pipeline::{Change, Outcome};
 use crate::process::Process;
 use crate::reply::{
-    Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation, decode_standing, unexpected,
+    Told, decode_forced_release, decode_inspection, decode_release, decode_renewal,
+    decode_revocation, decode_standing, unexpected,
 };
 use crate::topology::{Topology, only_asked};
 use crate::watch::News;
+
+use acquisition::granted;
 
 /// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the client crate `D`.
 /// Clones share connections.
@@ -108,16 +111,6 @@ impl<D: Driver> Backend<D> {
         told.outcome
     }
 
-    /// Refuses a claim under a charter unless it is one that is granted under charters.
-    fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
-        if claim.charter().is_none() || is_grantable {
-            return Ok(());
-        }
-        let message = "under a charter, a single server grants mutexes, one by one";
-        let error = Error::new(ErrorKind::Unsupported, message);
-        Err(context::<D>(error, Operation::Acquire, claim.key()))
-    }
-
     async fn call<T>(
         &self,
         operation: Operation,
@@ -125,27 +118,9 @@ impl<D: Driver> Backend<D> {
         call: Call,
         decode: impl FnOnce(Received) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let decoded = self.0.topology.call(&call).await.and_then(decode);
+        let answer = self.0.topology.run(&call, None).await;
+        let decoded = answer.and_then(|answer| decode(answer.received));
         decoded.map_err(|error| context::<D>(error, operation, key))
-    }
-
-    /// Acquires by the script for one lock.
-    async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.check_charter(claim, claim.share().is_whole() && self.0.topology.is_the_only_one())?;
-        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
-        let share = claim.share();
-        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.context.has_push() };
-        let decode = |received| decode_attempt(received, hearing);
-        let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
-        let claims = std::slice::from_ref(claim);
-        let Told { outcome: attempt, called } =
-            self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
-        self.0.news.called_up(&called, claim.lease());
-        if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
-            // Observers of an election learn of the new leader.
-            self.0.news.changed(claim.key(), Concerns::Waiters);
-        }
-        Ok(attempt)
     }
 
     /// Releases by the script for one lock.
@@ -158,96 +133,25 @@ impl<D: Driver> Backend<D> {
         Ok(release.outcome)
     }
 
-    /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
-    /// One that does not has to have the news of its lease from the grant on.
-    fn may_join(&self, claim: &Claim) -> bool {
-        claim.share().is_whole()
-            && claim.charter().is_none()
-            && claim.lease().tenure() == Tenure::Kept
-            && self.0.replicas == Replicas::None
-    }
-
-    /// Runs the script that acquires the locks of `claims`; releases a grant that too few replicas acknowledged.
-    async fn acquire<T>(
-        &self,
-        claims: &[Claim],
-        call: Call,
-        decode: impl FnOnce(Received) -> Result<T, Error>,
-        is_granted: impl FnOnce(&T) -> bool,
-    ) -> Result<T, Error> {
-        let key = claims[0].key();
-        let time = self.0.replicas_timeout;
-        let answer = self.0.topology.call_and_wait(&call, self.0.replicas, time).await;
-        let acquired = async {
-            let answer = answer?;
-            let attempt = decode(answer.received)?;
-            if !is_granted(&attempt) {
-                return Ok(attempt);
-            }
-            let failure = match answer.replicas {
-                Ok(replicas) if replicas >= answer.enough => return Ok(attempt),
-                Ok(replicas) => {
-                    let message = format!(
-                        "{replicas} of {} replicas acknowledged the grant within {time:?}: it was given back",
-                        answer.enough
-                    );
-                    Error::new(ErrorKind::Unavailable, message)
-                }
-                Err(error) => error,
-            };
-            self.give_back(claims).await?;
-            Err(failure)
-        };
-        acquired.await.map_err(|error| context::<D>(error, Operation::Acquire, key))
-    }
-
     /// Runs a script that answers with the server's standing.
     async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
         let standing = async {
             let key = self.0.layout.member().floor;
             let process = self.0.topology.process(&key).await?;
             let call = call(&self.0.layout, &process);
-            decode_standing(self.0.topology.call(&call).await?)
+            decode_standing(self.0.topology.run(&call, None).await?.received)
         };
         let context = |error: Error| error.with_operation(Operation::Enlist).with_backend(D::NAME);
         standing.await.map_err(context)
     }
-
-    /// Releases leases that do not count as granted.
-    async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
-        let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
-        let calls: Vec<Call> = claims.iter().map(release).collect();
-        for (released, claim) in self.0.topology.call_all(&calls).await.into_iter().zip(claims) {
-            let released = released.and_then(decode_release).map_err(|error| {
-                let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
-                Error::new(ErrorKind::Indeterminate, message).with_source(error)
-            })?;
-            self.0.news.called_up(&released.called, claim.lease());
-        }
-        claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
-        Ok(())
-    }
-}
-
-/// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
-fn granted(outcome: Outcome, claim: &Claim) -> Result<Option<Grant>, Error> {
-    match outcome {
-        Outcome::Granted { token, spare } => {
-            let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
-            let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
-            Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
-        }
-        Outcome::LeftAlone => Ok(None),
-        Outcome::Released | Outcome::Senseless => Err(unexpected()),
-    }
 }
 
 /// Whether a lease that was to be released together with others was.
-fn released(outcome: Outcome) -> Result<bool, Error> {
+fn released(outcome: &Outcome) -> Result<bool, Error> {
     match outcome {
         Outcome::Released => Ok(true),
         Outcome::LeftAlone => Ok(false),
-        Outcome::Granted { .. } | Outcome::Senseless => Err(unexpected()),
+        _ => Err(unexpected()),
     }
 }
 
@@ -277,8 +181,8 @@ impl<D: Driver> LockBackend for Backend<D> {
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         if self.may_join(claim) {
-            let joined = self.0.topology.join(Wanted::Acquire, claim.lease()).await;
-            let granted = joined.and_then(|outcome| granted(outcome, claim));
+            let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
+            let granted = joined.and_then(|outcome| granted(&outcome, claim));
             let granted =
                 granted.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
             if let Some(grant) = granted {
@@ -286,7 +190,8 @@ impl<D: Driver> LockBackend for Backend<D> {
             }
         }
         // Boxed, since it is large and most attempts have come to their end by then.
-        Box::pin(self.acquire_alone(claim)).await
+        let attempt = Box::pin(self.acquire_alone(claim)).await;
+        attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
@@ -294,7 +199,8 @@ impl<D: Driver> LockBackend for Backend<D> {
             return Ok(AttemptAll::Granted(Vec::new()));
         };
         for claim in claims {
-            self.check_charter(claim, false)?;
+            let checked = self.check_charter(claim, false);
+            checked.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
         }
         let refuse = |message: String| {
             let error = Error::new(ErrorKind::Unsupported, message);
@@ -309,9 +215,8 @@ impl<D: Driver> LockBackend for Backend<D> {
             let most = Call::MAX_TOGETHER;
             return refuse(format!("one request acquires mutexes, and at most {most} of them"));
         };
-        let decode = |received| decode_attempt_all(received, claims);
-        let is_granted = |attempt: &AttemptAll| matches!(attempt, AttemptAll::Granted(_));
-        self.acquire(claims, call, decode, is_granted).await
+        let attempt = self.acquire_all(claims, &call).await;
+        attempt.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -322,8 +227,8 @@ impl<D: Driver> LockBackend for Backend<D> {
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         if lease.share().is_whole() {
-            let joined = self.0.topology.join(Wanted::Release, lease).await;
-            let is_released = joined.and_then(released);
+            let joined = self.0.topology.change(Change::Release, lease).await;
+            let is_released = joined.and_then(|outcome| released(&outcome));
             if is_released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))? {
                 self.0.news.changed(lease.key(), Concerns::Waiters);
                 return Ok(Release::Released);
@@ -357,7 +262,7 @@ impl<D: Driver> LockBackend for Backend<D> {
             (0..leases.len()).filter(|index| renewals[*index].is_none()).collect();
         let calls: Vec<Call> =
             others.iter().map(|index| Call::renew(&self.0.layout, &leases[*index])).collect();
-        for (index, reply) in others.into_iter().zip(self.0.topology.call_all(&calls).await) {
+        for (index, reply) in others.into_iter().zip(self.0.topology.run_all(&calls).await) {
             let lease = &leases[index];
             let renewal = reply.and_then(decode_renewal).map(|told| self.renewed(lease, told));
             let renewal =

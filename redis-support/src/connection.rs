@@ -12,9 +12,10 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::address::Address;
-use crate::call::Call;
 use crate::context::Context;
-use crate::driver::{Access, ConnectError, Connection, Driver, Protocol, Push, Received, Request};
+use crate::driver::{
+    Access, ConnectError, Connection, Driver, Protocol, Push, Received, Request, in_full,
+};
 use crate::error::ServerError;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
@@ -41,7 +42,7 @@ pub(crate) struct ConnectionManager<D: Driver> {
     context: Arc<Context<D>>,
     /// Whether this server knows the old protocol only.
     resp2: AtomicBool,
-    links: AtomicU64,
+    made: AtomicU64,
     state: Mutex<State<D::Connection>>,
 }
 
@@ -58,7 +59,7 @@ type Connected<L> = Result<Current<L>, Arc<Error>>;
 #[derive(Clone)]
 pub(crate) struct Current<L> {
     number: u64,
-    link: L,
+    connection: L,
     timeouts: Arc<AtomicU32>,
 }
 
@@ -75,7 +76,7 @@ impl<D: Driver> ConnectionManager<D> {
             role,
             context: Arc::clone(context),
             resp2: AtomicBool::new(false),
-            links: AtomicU64::new(0),
+            made: AtomicU64::new(0),
             state: Mutex::new(State { current: None, connecting: None }),
         })
     }
@@ -113,74 +114,39 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Sends one command.
     pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
-        let mut replies = self.exchange(vec![Request::Words(words)], Duration::ZERO).await?;
-        Ok(replies.remove(0))
+        let [received] = self.run([Request::Words(words)], Duration::ZERO).await?;
+        Ok(received)
     }
 
-    /// Sends requests together; as many replies come, in their order. The server may take `more_time` than usual.
-    pub(crate) async fn exchange(
-        self: &Arc<Self>,
-        requests: Vec<Request<'_>>,
-        more_time: Duration,
-    ) -> Result<Vec<Received>, Error> {
-        let current = self.current().await?;
-        self.exchange_on(&current, requests, more_time).await
-    }
-
-    /// Sends requests of which at most one is a script: in one round trip, if the server knows it.
+    /// Sends requests of which at most one is a script: in one round trip, if the server knows it. The server may take `more_time` than usual.
     pub(crate) async fn run<const N: usize>(
         self: &Arc<Self>,
         requests: [Request<'_>; N],
         more_time: Duration,
     ) -> Result<[Received; N], Error> {
-        let mut replies = self.exchange(requests.to_vec(), more_time).await?;
+        let current = self.current().await?;
+        let mut replies = self.exchange(&current, requests.to_vec(), more_time).await?;
         if replies.iter().any(is_unknown) {
-            let requests = requests.map(Request::in_full).to_vec();
-            replies = self.exchange(requests, more_time).await?;
+            let current = self.current().await?;
+            replies = self.exchange(&current, in_full(requests.to_vec()), more_time).await?;
         }
         replies.try_into().map_err(|_replies| incomplete())
     }
 
-    /// Runs one script for each of many calls: in one round trip, if the server knows them. An error is of all of them; one that comes
-    /// later leaves the others the replies that they have.
-    pub(crate) async fn run_all(
-        self: &Arc<Self>,
-        calls: &[&Call],
-    ) -> Result<Vec<Result<Received, Error>>, Error> {
-        let requests = calls.iter().map(|call| Request::ByHash(call.run())).collect();
-        let replies = self.exchange(requests, Duration::ZERO).await?;
-        let unknown: Vec<usize> =
-            (0..calls.len()).filter(|index| is_unknown(&replies[*index])).collect();
-        let mut replies: Vec<Result<Received, Error>> = replies.into_iter().map(Ok).collect();
-        if unknown.is_empty() {
-            return Ok(replies);
-        }
-        let mut brought = Vec::new();
-        let again = unknown.iter().map(|index| {
-            let (script, run) = (calls[*index].script(), calls[*index].run());
-            // The first request for a script brings its source along, and the others find it there.
-            if brought.contains(&script) {
-                return Request::ByHash(run);
-            }
-            brought.push(script);
-            Request::BySource(run)
-        });
-        let again = self.exchange(again.collect(), Duration::ZERO).await;
-        for (index, reply) in unknown.iter().zip(spread(again, unknown.len())) {
-            replies[*index] = reply;
-        }
-        Ok(replies)
-    }
-
-    /// Sends requests together over a connection that there is. Sends at once.
-    pub(crate) async fn exchange_on(
+    /// Sends requests together over a connection that there is; as many replies come, in their order. Sends at once.
+    ///
+    /// A server that is silent too often is left, and so is one that is not the primary.
+    pub(crate) async fn exchange(
         &self,
         current: &Current<D::Connection>,
         requests: Vec<Request<'_>>,
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
-        let count = requests.len();
-        let replies = self.in_time(current, more_time, send(&current.link, requests)).await?;
+        let (count, time) = (requests.len(), self.context.timeout + more_time);
+        let Ok(replies) = timeout(time, current.connection.send(requests)).await else {
+            return Err(self.no_reply(current, time));
+        };
+        current.timeouts.store(0, Ordering::Relaxed);
         let is_complete = |replies: &Vec<Received>| replies.len() == count;
         let replies = replies
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
@@ -197,23 +163,12 @@ impl<D: Driver> ConnectionManager<D> {
         replies
     }
 
-    /// Waits for a reply, but not for ever; a server that is silent too often is left.
-    async fn in_time<T>(
-        &self,
-        current: &Current<D::Connection>,
-        more_time: Duration,
-        reply: impl Future<Output = T>,
-    ) -> Result<T, Error> {
-        let time = self.context.timeout + more_time;
-        if let Ok(reply) = timeout(time, reply).await {
-            current.timeouts.store(0, Ordering::Relaxed);
-            return Ok(reply);
-        }
+    fn no_reply(&self, current: &Current<D::Connection>, time: Duration) -> Error {
         if current.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG {
             self.leave(current.number);
         }
         let message = format!("no reply within {time:?}, outcome unknown");
-        Err(Error::new(ErrorKind::Indeterminate, message))
+        Error::new(ErrorKind::Indeterminate, message)
     }
 
     /// Gives up a connection; the next call makes another.
@@ -314,7 +269,7 @@ impl<D: Driver> ConnectionManager<D> {
                 }
                 // A connection on which that was refused is of no use any more.
                 Err(ConnectError::Failed(_)) if hears && self.context.channel().is_none() => {}
-                connected => return connected.map_err(|no_link| self.failure(no_link)),
+                connected => return connected.map_err(|refused| self.failure(refused)),
             }
         }
     }
@@ -333,8 +288,8 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
-    fn failure(&self, no_link: ConnectError) -> Error {
-        match no_link {
+    fn failure(&self, refused: ConnectError) -> Error {
+        match refused {
             // Nothing but the text is lost: no connection, no key, no operation of its own.
             ConnectError::Failed(error) => {
                 Error::new(error.kind(), format!("{}: {error}", self.address))
@@ -358,26 +313,26 @@ impl<D: Driver> ConnectionManager<D> {
         self: &Arc<Self>,
         protocol: Protocol,
     ) -> Result<Current<D::Connection>, ConnectError> {
-        let number = self.links.fetch_add(1, Ordering::Relaxed);
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
         let this = Arc::downgrade(self);
         let listener = Arc::new(move |said| listen(&this, number, said));
         let client = &self.context.client;
-        let link = client.connect(&self.address, &self.access, protocol, listener).await?;
+        let connection = client.connect(&self.address, &self.access, protocol, listener).await?;
         if protocol == Protocol::Resp3 {
-            self.ask_for_news(&link).await.map_err(ConnectError::Failed)?;
+            self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
         }
-        Ok(Current { number, link, timeouts: Arc::default() })
+        Ok(Current { number, connection, timeouts: Arc::default() })
     }
 
     /// Enables tracking and subscribes to the channels that this client needs.
-    async fn ask_for_news(&self, link: &D::Connection) -> Result<(), Error> {
+    async fn ask_for_news(&self, connection: &D::Connection) -> Result<(), Error> {
         match self.role {
-            Role::Sentinel => link.subscribe(SWITCH).await,
+            Role::Sentinel => connection.subscribe(SWITCH).await,
             Role::Store if !self.context.has_push() => Ok(()),
             Role::Store => {
                 // Tracking covers keys that our scripts read and changes by other clients; a script that needs none says so before.
                 let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
-                if let Err(refusal) = link.send(tracking).await? {
+                if let Err(refusal) = connection.send(vec![tracking]).await?.remove(0) {
                     // Then no script would run on this connection either, and the next one may well have news.
                     if refusal.is_retryable() {
                         return Err(refusal.into_error());
@@ -386,7 +341,7 @@ impl<D: Driver> ConnectionManager<D> {
                     self.context.stop_push();
                 }
                 let Some(channel) = self.context.channel() else { return Ok(()) };
-                link.subscribe(channel).await.inspect_err(|error| {
+                connection.subscribe(channel).await.inspect_err(|error| {
                     if !error.is_retryable() {
                         tracing::info!(%error, "the server sends no offers: waiters will ask");
                         self.context.stop_offers();
@@ -407,24 +362,6 @@ impl<D: Driver> fmt::Debug for ConnectionManager<D> {
     }
 }
 
-async fn send<L: Connection>(link: &L, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
-    match requests[..] {
-        [request] => link.send(request).await.map(|reply| vec![reply]),
-        _ => link.send_all(requests).await,
-    }
-}
-
-/// An error of a whole request is one of each of its parts.
-pub(crate) fn spread(
-    replies: Result<Vec<Received>, Error>,
-    count: usize,
-) -> Vec<Result<Received, Error>> {
-    match replies {
-        Ok(replies) => replies.into_iter().map(Ok).collect(),
-        Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
-    }
-}
-
 /// Whether the server did not know the script.
 pub(crate) fn is_unknown(reply: &Received) -> bool {
     reply.as_ref().is_err_and(ServerError::is_no_script)
@@ -436,20 +373,20 @@ fn incomplete() -> Error {
 }
 
 /// Handles a push message of the server.
-fn listen<D: Driver>(line: &Weak<ConnectionManager<D>>, number: u64, said: Push) {
-    let Some(line) = line.upgrade() else {
+fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Push) {
+    let Some(manager) = manager.upgrade() else {
         return;
     };
-    match (said, line.role) {
-        (Push::Changed(keys), _) => line.context.news.invalidated(&keys),
-        (Push::Published(message), Role::Store) => line.context.news.offered(&message),
+    match (said, manager.role) {
+        (Push::Changed(keys), _) => manager.context.news.invalidated(&keys),
+        (Push::Published(message), Role::Store) => manager.context.news.offered(&message),
         // After a FLUSHALL.
-        (Push::AllChanged, Role::Store) => line.context.news.interrupted(),
+        (Push::AllChanged, Role::Store) => manager.context.news.interrupted(),
         (Push::AllChanged | Push::Published(_), Role::Sentinel) => {
-            line.context.suspect();
+            manager.context.suspect();
             // The waiters ask the new server.
-            line.context.news.interrupted();
+            manager.context.news.interrupted();
         }
-        (Push::Closed, _) => line.leave(number),
+        (Push::Closed, _) => manager.leave(number),
     }
 }

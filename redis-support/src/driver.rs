@@ -75,20 +75,8 @@ pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
 ///
 /// Errors are of requests that were, or may have been, sent, and the connection is given up after one. Nothing is ever sent twice.
 pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
-    /// Sends one request, and waits for its reply as long as the connection lasts.
-    ///
-    /// # Errors
-    ///
-    /// [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended, or the reply makes no sense. A refusal by
-    /// the server is no error but a reply.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe to drop. The server may run the request; the connection takes its late reply and drops it.
-    fn send(&self, request: Request<'_>) -> impl Future<Output = Result<Received, Error>> + Send;
-
-    /// Sends several requests at once, to be done in this order with none of another call between them, and waits for as many
-    /// replies.
+    /// Sends `requests` at once, to be done in this order with none of another call between them, and waits for as many replies as long as
+    /// the connection lasts.
     ///
     /// # Errors
     ///
@@ -99,7 +87,7 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// Safe to drop. The server may run any of the requests; the connection takes their late replies and drops them.
-    fn send_all(
+    fn send(
         &self,
         requests: Vec<Request<'_>>,
     ) -> impl Future<Output = Result<Vec<Received>, Error>> + Send;
@@ -137,14 +125,6 @@ impl Request<'_> {
         }
     }
 
-    /// The same, with the script's source.
-    pub(crate) fn in_full(self) -> Self {
-        match self {
-            Self::ByHash(run) => Self::BySource(run),
-            Self::BySource(_) | Self::Words(_) => self,
-        }
-    }
-
     /// Passes all words after the first to `add`.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
@@ -163,12 +143,18 @@ impl Request<'_> {
     }
 }
 
-/// Runs of one script: the first brings the source along, and the others find it there.
-pub(crate) fn first_in_full(mut runs: Vec<Request<'_>>) -> Vec<Request<'_>> {
-    if let Some(first) = runs.first_mut() {
-        *first = first.in_full();
+/// The same requests, where the first run of each script brings the source along, and the others find it there.
+pub(crate) fn in_full(mut requests: Vec<Request<'_>>) -> Vec<Request<'_>> {
+    let mut brought = Vec::new();
+    for request in &mut requests {
+        if let Request::ByHash(run) = *request
+            && !brought.contains(&run.shape.script)
+        {
+            brought.push(run.shape.script);
+            *request = Request::BySource(run);
+        }
     }
-    runs
+    requests
 }
 
 /// A run of a script.

@@ -160,12 +160,7 @@ impl FakeConnection {
 }
 
 impl Connection for FakeConnection {
-    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
-        self.round_trips.lock().unwrap().push(1);
-        self.ask(request).await
-    }
-
-    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+    async fn send(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
         self.round_trips.lock().unwrap().push(requests.len());
         let mut replies = Vec::new();
         for request in requests {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use leasehold_core::backend::KeyPage;
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Request};
 use crate::error::ServerError;
 use crate::layout::Layout;
 use crate::node::Node;
@@ -29,8 +29,10 @@ pub(crate) async fn page<D: Driver>(
     let server = servers.get(number).ok_or_else(changed)?;
     let pattern = layout.pattern(prefix);
     let scan = ["SCAN", cursor, "MATCH", &pattern, "COUNT", COUNT];
-    let reply = server.command(&scan).await?.map_err(ServerError::into_error)?;
-    let Reply::Array(parts) = reply else { return Err(unexpected()) };
+    let [reply] = server.ask([Request::Words(&scan)]).await?;
+    let Reply::Array(parts) = reply.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
     let [Reply::Bytes(cursor), Reply::Array(found)] = parts.as_slice() else {
         return Err(unexpected());
     };

@@ -1,5 +1,6 @@
 //! Many servers, each with a part of the keys.
 
+mod failover;
 mod map;
 mod survey;
 mod view;
@@ -14,18 +15,19 @@ use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
 use super::failover::{Confirmation, Witnesses};
-use super::{Ask, Plainly, SLOW, only_asked, replaced};
+use super::only_asked;
 use crate::address::Address;
 use crate::call::Call;
 use crate::context::Context;
-use crate::driver::{Access, Driver, Received};
-use crate::error::{Redirection, ServerError};
+use crate::driver::{Access, Driver, Received, Request};
+use crate::error::ServerError;
 use crate::layout::Layout;
-use crate::node::Node;
-use crate::pipeline::{Outcome, Wanted};
+use crate::node::{Answer, Node, Wait};
+use crate::pipeline::{Change, Outcome};
 use crate::reply::Reply;
 use crate::slot;
 
+use failover::Routing;
 use map::State;
 use survey::{Survey, senseless};
 use view::replicas_of_myself;
@@ -89,10 +91,10 @@ impl<D: Driver> Cluster<D> {
     /// How many replicas the server with the key of `call` has, up or down.
     pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
         let owner = self.owner(slot_of(call)).await?;
-        let nodes = match owner.command(&["CLUSTER", "NODES"]).await {
-            Ok(Ok(Reply::Bytes(nodes))) => nodes,
-            Ok(Err(refusal)) => return Err(refusal.into_error()),
-            Ok(Ok(_)) => return Err(senseless()),
+        let nodes = match owner.ask([Request::Words(&["CLUSTER", "NODES"])]).await {
+            Ok([Ok(Reply::Bytes(nodes))]) => nodes,
+            Ok([Err(refusal)]) => return Err(refusal.into_error()),
+            Ok([Ok(_)]) => return Err(senseless()),
             Err(error) => {
                 self.context.suspect();
                 return Err(only_asked(error, "a server of the cluster does not answer"));
@@ -101,41 +103,39 @@ impl<D: Driver> Cluster<D> {
         replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
     }
 
-    pub(super) async fn ask<A: Ask>(
+    pub(super) async fn run(
         self: &Arc<Self>,
         call: &Call,
-        ask: &A,
-    ) -> Result<A::Answer, Error> {
+        wait: Option<&Wait>,
+    ) -> Result<Answer, Error> {
         let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
-        let mut server = self.owner(slot).await?;
+        let mut node = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
             let asked_at = self.context.now();
-            let answer = ask.server(&server, &call).await;
+            let answer = node.run(&call, wait).await;
             let answer = answer.inspect_err(|_error| self.context.suspect())?;
-            if let Some(less) = half_moved(&call, A::reply(&answer)) {
+            if let Some(less) = half_moved(&call, &answer.received) {
                 call = Cow::Owned(less);
                 continue;
             }
-            match self.route(&server, slot, A::reply(&answer)) {
-                Routing::Answered if self.context.now().since(asked_at) < SLOW => {
-                    return Ok(answer);
-                }
+            match self.route(&node, slot, &answer.received) {
                 Routing::Answered => {
-                    self.verify(slot, &server).await?;
+                    self.verify_slow(slot, &node, asked_at).await?;
                     return Ok(answer);
                 }
-                Routing::Moved(owner) => server = owner,
+                Routing::Moved(owner) => node = owner,
                 Routing::Ask(importing) => {
-                    let asked = importing.call_asking(&call).await;
+                    let asked = importing.run_asking(&call).await;
                     let asked = asked.inspect_err(|_error| self.context.suspect())?;
                     if let Some(less) = half_moved(&call, &asked) {
                         call = Cow::Owned(less);
                         continue;
                     }
                     match self.route(&importing, slot, &asked) {
-                        Routing::Answered => return Ok(A::plain(asked)),
+                        // Where keys are moved about, no replica was waited for.
+                        Routing::Answered => return Ok(Answer::unacknowledged(asked)),
                         // It has arrived meanwhile, or gone back.
-                        Routing::Moved(owner) | Routing::Ask(owner) => server = owner,
+                        Routing::Moved(owner) | Routing::Ask(owner) => node = owner,
                     }
                 }
             }
@@ -145,25 +145,21 @@ impl<D: Driver> Cluster<D> {
     }
 
     /// Acquires or releases a mutex together with others on its server. A mutex whose slot moves takes a script of its own.
-    pub(super) async fn join(
+    pub(super) async fn change(
         self: &Arc<Self>,
-        wanted: Wanted,
+        change: Change,
         lease: &Lease,
     ) -> Result<Outcome, Error> {
         let slot = self.layout.slot(lease.key());
-        let (server, asked_at) = (self.owner(slot).await?, self.context.now());
-        let Some(joined) = server.join(wanted, lease) else {
-            return Ok(Outcome::LeftAlone);
-        };
-        let outcome = joined.await.inspect_err(|_error| self.context.suspect())?;
-        if self.context.now().since(asked_at) >= SLOW {
-            self.verify(slot, &server).await?;
-        }
+        let (node, asked_at) = (self.owner(slot).await?, self.context.now());
+        let outcome = node.change(change, lease).await;
+        let outcome = outcome.inspect_err(|_error| self.context.suspect())?;
+        self.verify_slow(slot, &node, asked_at).await?;
         Ok(outcome)
     }
 
     /// Each server gets its part, and none waits for another.
-    pub(super) async fn call_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
+    pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
         let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
         let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
         results.resize_with(calls.len(), || None);
@@ -181,7 +177,7 @@ impl<D: Driver> Cluster<D> {
         }
         let parts = by_owner.into_values().map(async |(owner, indices)| {
             let of_owner: Vec<&Call> = indices.iter().map(|index| &calls[*index]).collect();
-            let replies = self.call_part(&owner, &of_owner).await;
+            let replies = self.run_part(&owner, &of_owner).await;
             (indices, replies)
         });
         for (indices, replies) in join_all(parts).await {
@@ -192,60 +188,26 @@ impl<D: Driver> Cluster<D> {
         results.into_iter().map(|result| result.expect("each call is in one part")).collect()
     }
 
-    async fn call_part(
+    async fn run_part(
         self: &Arc<Self>,
         owner: &Arc<Node<D>>,
         calls: &[&Call],
     ) -> Vec<Result<Received, Error>> {
         let asked_at = self.context.now();
-        let replies = match owner.call_all(calls).await {
-            Ok(replies) => replies,
-            Err(error) => {
-                self.context.suspect();
-                return calls.iter().map(|_call| Err(error.repeated())).collect();
-            }
-        };
-        let slow = self.context.now().since(asked_at) >= SLOW;
+        let replies = owner.run_all(calls).await;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
             let reply = reply.inspect_err(|_error| self.context.suspect())?;
-            if half_moved(call, &reply).is_some() {
-                return self.ask(call, &Plainly).await;
+            let slot = slot_of(call);
+            if half_moved(call, &reply).is_none()
+                && matches!(self.route(owner, slot, &reply), Routing::Answered)
+            {
+                self.verify_slow(slot, owner, asked_at).await?;
+                return Ok(reply);
             }
-            match self.route(owner, slot_of(call), &reply) {
-                Routing::Answered if !slow => Ok(reply),
-                Routing::Answered => {
-                    self.verify(slot_of(call), owner).await?;
-                    Ok(reply)
-                }
-                // It was refused, and nothing applied.
-                Routing::Moved(_) | Routing::Ask(_) => self.ask(call, &Plainly).await,
-            }
+            // It was refused, and nothing applied.
+            Ok(self.run(call, None).await?.received)
         });
         join_all(believed).await
-    }
-
-    /// Whether a server has answered, or another one is to be asked.
-    fn route(&self, server: &Arc<Node<D>>, slot: u16, reply: &Received) -> Routing<D> {
-        let Err(refusal) = reply else {
-            return Routing::Answered;
-        };
-        match refusal.redirection(server.address()) {
-            Some(Redirection::Moved(address)) => {
-                // Other slots may have moved as well.
-                self.context.suspect();
-                let owner = self.server_at(&address);
-                let before = self.state().set_owner(slot, &owner);
-                drop(before);
-                Routing::Moved(owner)
-            }
-            Some(Redirection::Ask(address)) => Routing::Ask(self.server_at(&address)),
-            None => {
-                if refusal.is_of_a_cluster_in_motion() {
-                    self.context.suspect();
-                }
-                Routing::Answered
-            }
-        }
     }
 
     async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node<D>>, Error> {
@@ -258,13 +220,6 @@ impl<D: Driver> Cluster<D> {
         self.context.suspect();
         let message = "no server of the cluster has the key's slot at the moment";
         Error::new(ErrorKind::Unavailable, message)
-    }
-
-    /// Makes sure that a server that has taken so long to answer still owned the slot.
-    async fn verify(self: &Arc<Self>, slot: u16, server: &Arc<Node<D>>) -> Result<(), Error> {
-        self.context.suspect();
-        let owner = self.owner(slot).await.map_err(|_unknown| replaced())?;
-        if Arc::ptr_eq(&owner, server) { Ok(()) } else { Err(replaced()) }
     }
 
     /// The addresses to ask: those of the owners, then those that may have taken over from them, then those that were named at first.
@@ -317,13 +272,6 @@ impl<D: Driver> Witnesses<D> for Cluster<D> {
         }
         Ok(())
     }
-}
-
-enum Routing<D: Driver> {
-    /// The answer stands, be it a result or a refusal.
-    Answered,
-    Moved(Arc<Node<D>>),
-    Ask(Arc<Node<D>>),
 }
 
 /// The call to send instead, if a server has refused because it has only some of the keys.

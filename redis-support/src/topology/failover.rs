@@ -1,4 +1,4 @@
-//! How long the word of others about the servers is good.
+//! Failover: how long a server is believed to be in charge, and which replies may come from one that was replaced.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,6 +10,10 @@ use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::driver::Driver;
+
+/// No failover is faster: a server that takes longer to reply may have been replaced meanwhile and not know it yet, so the reply is believed
+/// only after others were asked again.
+pub(super) const SLOW: Duration = Duration::from_millis(200);
 
 /// The witnesses are asked again after so long while calls go on, so that calls in close order never wait for an answer.
 /// Frequent enough that a lost question is repeated before [`BELIEVED_FOR`] is over.
@@ -152,4 +156,10 @@ impl<D: Driver> Confirmation<D> {
 fn no_answer() -> Error {
     let message = "no answer in time to the question which servers are in charge";
     Error::new(ErrorKind::Unavailable, message)
+}
+
+/// The error for the reply of a server that was, or may have been, replaced while it answered: its work is lost, or was done nowhere.
+pub(super) fn replaced() -> Error {
+    let message = "the server may have been replaced while it answered, outcome unknown";
+    Error::new(ErrorKind::Indeterminate, message)
 }

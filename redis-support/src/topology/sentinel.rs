@@ -1,6 +1,7 @@
 //! One server at a time, and sentinels that know which.
 
 mod answer;
+mod failover;
 
 use std::fmt;
 use std::mem;
@@ -10,23 +11,22 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::backend::Lease;
-use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
 use super::failover::{Confirmation, Witnesses};
-use super::{Ask, SLOW, only_asked, replaced};
+use super::only_asked;
 use crate::address::Address;
 use crate::call::Call;
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
 use crate::driver::{Access, Driver, Received, Request};
-use crate::error::ServerError;
 use crate::layout::Layout;
-use crate::node::Node;
-use crate::pipeline::{Outcome, Wanted};
+use crate::node::{self, Node, Wait};
+use crate::pipeline::{Change, Outcome};
 use crate::reply::Reply;
 
 use answer::{Answer, Answers, read_others};
+use failover::is_of_a_replica;
 
 /// The server that sentinels name.
 ///
@@ -53,12 +53,6 @@ struct Known<D: Driver> {
     replicas: u32,
 }
 
-/// The master, and how many suspicions there were before it was confirmed.
-struct Master<D: Driver> {
-    server: Arc<Node<D>>,
-    suspicions: u64,
-}
-
 impl<D: Driver> Sentinel<D> {
     pub(super) fn new(
         sentinels: &[Address],
@@ -67,7 +61,7 @@ impl<D: Driver> Sentinel<D> {
         layout: &Layout,
         context: &Arc<Context<D>>,
     ) -> Arc<Self> {
-        let line = |address: &Address| {
+        let sentinel = |address: &Address| {
             ConnectionManager::new(
                 address.clone(),
                 sentinel_access.clone(),
@@ -76,7 +70,7 @@ impl<D: Driver> Sentinel<D> {
             )
         };
         Arc::new(Self {
-            named: sentinels.iter().map(line).collect(),
+            named: sentinels.iter().map(sentinel).collect(),
             found: Mutex::default(),
             master,
             sentinel_access,
@@ -89,66 +83,59 @@ impl<D: Driver> Sentinel<D> {
     }
 
     pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
-        self.master().await?.server.connect().await
+        self.primary().await?.node.connect().await
     }
 
     pub(super) fn disconnect(&self) {
-        self.lines().iter().for_each(|sentinel| sentinel.disconnect());
+        self.sentinels().iter().for_each(|sentinel| sentinel.disconnect());
         let server = self.server();
         if let Some(server) = server {
             server.disconnect();
         }
     }
 
-    /// The server that they name.
-    pub(super) async fn primary(self: &Arc<Self>) -> Result<Arc<Node<D>>, Error> {
-        Ok(Arc::clone(&self.master().await?.server))
-    }
-
     /// How many replicas the sentinels know of, up or down.
     pub(super) async fn replicas(self: &Arc<Self>) -> Result<u32, Error> {
-        self.master().await?;
+        self.primary().await?;
         Ok(self.known().as_ref().map_or(0, |known| known.replicas))
     }
 
-    pub(super) async fn ask<A: Ask>(
+    pub(super) async fn run(
         self: &Arc<Self>,
         call: &Call,
-        ask: &A,
-    ) -> Result<A::Answer, Error> {
-        let (master, asked_at) = (self.master().await?, self.context.now());
-        let answer = ask.server(&master.server, call).await;
-        let is_replica =
-            |answer: &A::Answer| A::reply(answer).as_ref().is_err_and(ServerError::is_replica);
-        self.believe(&master, asked_at, answer, is_replica).await
+        wait: Option<&Wait>,
+    ) -> Result<node::Answer, Error> {
+        let asked = self.primary().await?;
+        let answer = asked.node.run(call, wait).await;
+        self.believe(&asked, answer, |answer| is_of_a_replica(&answer.received)).await
     }
 
-    pub(super) async fn call_all(
-        self: &Arc<Self>,
-        calls: &[Call],
-    ) -> Result<Vec<Result<Received, Error>>, Error> {
-        let (master, asked_at) = (self.master().await?, self.context.now());
-        let replies = master.server.call_all(&calls.iter().collect::<Vec<_>>()).await;
-        let is_doubtful = |replies: &Vec<Result<Received, Error>>| {
-            replies.iter().any(|reply| match reply {
-                Ok(received) => received.as_ref().is_err_and(ServerError::is_replica),
-                Err(_error) => true,
-            })
+    pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        let replies = async {
+            let asked = self.primary().await?;
+            let replies = asked.node.run_all(&calls.iter().collect::<Vec<_>>()).await;
+            if replies.iter().all(Result::is_err) {
+                self.context.suspect();
+                return Ok(replies);
+            }
+            let is_suspect = |replies: &Vec<Result<Received, Error>>| {
+                replies.iter().any(|reply| reply.as_ref().map_or(true, is_of_a_replica))
+            };
+            self.believe(&asked, Ok(replies), is_suspect).await
         };
-        self.believe(&master, asked_at, replies, is_doubtful).await
+        let all = |error: Error| calls.iter().map(|_call| Err(error.repeated())).collect();
+        replies.await.unwrap_or_else(all)
     }
 
     /// Acquires or releases a mutex together with others.
-    pub(super) async fn join(
+    pub(super) async fn change(
         self: &Arc<Self>,
-        wanted: Wanted,
+        change: Change,
         lease: &Lease,
     ) -> Result<Outcome, Error> {
-        let (master, asked_at) = (self.master().await?, self.context.now());
-        let Some(joined) = master.server.join(wanted, lease) else {
-            return Ok(Outcome::LeftAlone);
-        };
-        self.believe(&master, asked_at, joined.await, |_outcome| false).await
+        let asked = self.primary().await?;
+        let outcome = asked.node.change(change, lease).await;
+        self.believe(&asked, outcome, |_outcome| false).await
     }
 
     /// Renews many mutexes.
@@ -157,38 +144,9 @@ impl<D: Driver> Sentinel<D> {
         layout: &Layout,
         leases: &[&Lease],
     ) -> Result<Vec<bool>, Error> {
-        let (master, asked_at) = (self.master().await?, self.context.now());
-        let renewed = master.server.renew_all(layout, leases).await;
-        self.believe(&master, asked_at, renewed, |_renewed| false).await
-    }
-
-    /// Believes the answer of a server if it is still the master.
-    async fn believe<T>(
-        self: &Arc<Self>,
-        asked: &Master<D>,
-        asked_at: Instant,
-        answer: Result<T, Error>,
-        is_doubtful: impl FnOnce(&T) -> bool,
-    ) -> Result<T, Error> {
-        let answer = answer.inspect_err(|_error| self.context.suspect())?;
-        if is_doubtful(&answer) || self.context.now().since(asked_at) >= SLOW {
-            self.context.suspect();
-        }
-        if self.context.suspicions() != asked.suspicions {
-            let now = self.master().await.map_err(|_unknown| replaced())?;
-            if !Arc::ptr_eq(&now.server, &asked.server) {
-                return Err(replaced());
-            }
-        }
-        Ok(answer)
-    }
-
-    /// The master that a majority of the sentinels confirmed of late.
-    async fn master(self: &Arc<Self>) -> Result<Master<D>, Error> {
-        let suspicions = self.context.suspicions();
-        Confirmation::ensure(self).await?;
-        let server = self.server().ok_or_else(|| self.unknown())?;
-        Ok(Master { server, suspicions })
+        let asked = self.primary().await?;
+        let renewed = asked.node.renew_all(layout, leases).await;
+        self.believe(&asked, renewed, |_renewed| false).await
     }
 
     fn adopt(&self, answer: Answer) {
@@ -209,10 +167,10 @@ impl<D: Driver> Sentinel<D> {
 
     /// Asks all sentinels until a majority has answered.
     async fn ask_majority(&self) -> Result<Answer, Error> {
-        let mut unasked = self.lines();
+        let mut unasked = self.sentinels();
         let (mut answers, mut failure) = (Answers::default(), None);
         while !unasked.is_empty() {
-            let asked = unasked.into_iter().map(|line| ask_one(line, self.master.clone()));
+            let asked = unasked.into_iter().map(|sentinel| ask_one(sentinel, self.master.clone()));
             let mut asked: FuturesUnordered<_> = asked.collect();
             while let Some(answer) = asked.next().await {
                 match answer {
@@ -236,9 +194,9 @@ impl<D: Driver> Sentinel<D> {
 
     /// Finds the sentinels that others name, and forgets those that none names any more. Returns those that were not known before.
     async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
-        let known = self.lines();
+        let known = self.sentinels();
         let question = ["SENTINEL", "SENTINELS", &self.master];
-        let replies = join_all(known.iter().map(|line| line.command(&question))).await;
+        let replies = join_all(known.iter().map(|sentinel| sentinel.command(&question))).await;
         let mut addresses = Vec::new();
         for (asked, reply) in known.iter().zip(replies) {
             if let Ok(Ok(reply)) = reply {
@@ -249,18 +207,18 @@ impl<D: Driver> Sentinel<D> {
         let (mut found, mut new): (Vec<Arc<ConnectionManager<D>>>, Vec<_>) =
             (Vec::new(), Vec::new());
         for address in addresses {
-            let is_there = |line: &&Arc<ConnectionManager<D>>| *line.address() == address;
-            if self.named.iter().chain(&found).any(|line| is_there(&line)) {
+            let is_there = |sentinel: &&Arc<ConnectionManager<D>>| *sentinel.address() == address;
+            if self.named.iter().chain(&found).any(|sentinel| is_there(&sentinel)) {
                 continue;
             }
-            let line = known.iter().find(is_there).map(Arc::clone).unwrap_or_else(|| {
+            let sentinel = known.iter().find(is_there).map(Arc::clone).unwrap_or_else(|| {
                 let access = self.sentinel_access.clone();
-                let line =
+                let sentinel =
                     ConnectionManager::new(address.clone(), access, Role::Sentinel, &self.context);
-                new.push(Arc::clone(&line));
-                line
+                new.push(Arc::clone(&sentinel));
+                sentinel
             });
-            found.push(line);
+            found.push(sentinel);
         }
         let before = mem::replace(&mut *self.found(), found);
         // Not locked any more: a connection that ends may wake others.
@@ -282,7 +240,7 @@ impl<D: Driver> Sentinel<D> {
         self.known().as_ref().map(|known| Arc::clone(&known.server))
     }
 
-    fn lines(&self) -> Vec<Arc<ConnectionManager<D>>> {
+    fn sentinels(&self) -> Vec<Arc<ConnectionManager<D>>> {
         self.named.iter().chain(&*self.found()).cloned().collect()
     }
 
@@ -313,7 +271,7 @@ async fn ask_one<D: Driver>(
 ) -> Result<Answer, Error> {
     let questions =
         [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
-    let replies = sentinel.exchange(questions.to_vec(), Duration::ZERO).await;
+    let replies = sentinel.run(questions, Duration::ZERO).await;
     let replies = replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
     let replies: Vec<Reply> = replies.into_iter().collect::<Result<_, _>>().map_err(|refusal| {
         if refusal.is_no_such_master() {

@@ -11,11 +11,13 @@ use leasehold_core::backend::{KeyWatch, Lease};
 use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use tokio::time::{Instant, timeout};
 
+use super::failover::SLOW;
 use super::*;
 use crate::driver::Protocol;
 use crate::error::ServerError;
 use crate::fake::Fake;
 use crate::layout::Layout;
+use crate::reply::Reply;
 use crate::script::Script;
 use crate::watch::News;
 
@@ -81,6 +83,12 @@ impl Store {
 
     fn watch(&self) -> KeyWatch {
         self.news.watch(&key())
+    }
+}
+
+impl Topology<Fake> {
+    async fn call(&self, call: &Call) -> Result<Received, Error> {
+        Ok(self.run(call, None).await?.received)
     }
 }
 

@@ -157,7 +157,7 @@ pub(super) fn senseless() -> Error {
 
 async fn ask_one<D: Driver>(server: Arc<Node<D>>) -> Result<View, Error> {
     let questions = [Request::Words(&["CLUSTER", "SLOTS"]), Request::Words(&["CLUSTER", "NODES"])];
-    let replies = server.exchange(questions.to_vec()).await;
+    let replies = server.ask(questions).await;
     let mut replies = replies
         .map_err(|error| only_asked(error, "no server of the cluster answers"))?
         .into_iter()

@@ -171,7 +171,7 @@ async fn of_half_moved_keys_only_those_are_asked_for_that_must_be_there() {
     });
 
     assert_eq!(cluster.call().await, Ok(1));
-    let results = cluster.store.servers.call_all(&[call()]).await;
+    let results = cluster.store.servers.run_all(&[call()]).await;
     assert_eq!(results.into_iter().map(outcome).collect::<Vec<_>>(), [Ok(1)]);
 }
 
@@ -254,7 +254,7 @@ async fn a_hung_server_fails_its_part_of_a_batch_and_no_other() {
     let calls: Vec<Call> = keys.chain([key()]).map(|key| call_of(&key)).collect();
     cluster.store.serve(2, |_| None, |_| None);
 
-    let results = cluster.store.servers.call_all(&calls).await;
+    let results = cluster.store.servers.run_all(&calls).await;
 
     let mut by_owner = BTreeMap::<bool, Vec<_>>::new();
     for (call, result) in calls.iter().zip(results) {
@@ -274,7 +274,7 @@ async fn a_batch_fails_at_once_where_all_servers_hang() {
 
     for tries in 1..=2 {
         let asked_at = Instant::now();
-        let results = cluster.store.servers.call_all(&calls).await;
+        let results = cluster.store.servers.run_all(&calls).await;
         assert!(results.into_iter().all(|result| outcome(result).is_err()));
         assert_eq!(asked_at.elapsed(), TIMEOUT, "{tries}");
     }
@@ -291,7 +291,7 @@ async fn the_done_part_of_a_batch_counts_if_the_rest_fails() {
         _source => None,
     });
 
-    let results = cluster.store.servers.call_all(&calls).await;
+    let results = cluster.store.servers.run_all(&calls).await;
 
     let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
     assert_eq!(outcomes, [Ok(1), Err(ErrorKind::Indeterminate)]);
@@ -305,7 +305,7 @@ async fn calls_of_a_batch_are_sent_on_one_by_one() {
     cluster.serve(1, move |_| refused("MOVED", moved.clone()));
     cluster.give_to(2);
 
-    let results = cluster.store.servers.call_all(&[call(), call()]).await;
+    let results = cluster.store.servers.run_all(&[call(), call()]).await;
 
     for result in results {
         assert_eq!(outcome(result), Ok(1));

@@ -28,7 +28,7 @@ async fn is_sent_the_source_once_for_a_whole_batch() {
     let store = store(learns());
     let call = Call::inspect(&Layout::default(), &key());
 
-    for result in store.servers.call_all(&[call.clone(), call]).await {
+    for result in store.servers.run_all(&[call.clone(), call]).await {
         assert_eq!(outcome(result), Ok(1));
     }
     let sent = store.commands();
@@ -46,7 +46,7 @@ async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unkno
     };
     store.serve(1, |_| None, refuses_and_goes);
 
-    for result in store.servers.call_all(&[call(), call()]).await {
+    for result in store.servers.run_all(&[call(), call()]).await {
         assert_eq!(outcome(result), Err(ErrorKind::Indeterminate));
     }
 }
@@ -55,7 +55,7 @@ async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unkno
 async fn that_fails_when_some_are_sent_once_more_has_answered_the_others() {
     let store = store(first_is_done_and_second_hangs);
 
-    let results = store.servers.call_all(&two_calls()).await;
+    let results = store.servers.run_all(&two_calls()).await;
 
     let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
     assert_eq!(outcomes, [Ok(1), Err(ErrorKind::Indeterminate)]);
@@ -65,10 +65,11 @@ async fn that_fails_when_some_are_sent_once_more_has_answered_the_others() {
 async fn is_sent_the_source_together_with_the_wait_for_replicas() {
     let store = store(learns());
 
-    let answer = store.servers.call_and_wait(&call(), Replicas::AtLeast(1), TIMEOUT).await;
+    let wait = store.servers.wait(Replicas::AtLeast(1), TIMEOUT, &call()).await.unwrap();
+    let answer = store.servers.run(&call(), wait.as_ref()).await.unwrap();
 
-    let answer = answer.unwrap();
-    assert_eq!((answer.received, answer.replicas.unwrap()), (Ok(Reply::Int(1)), 1));
+    assert_eq!(answer.replicas().unwrap(), 1);
+    assert_eq!(answer.received, Ok(Reply::Int(1)));
     assert_eq!(store.commands(), ["EVALSHA", "WAIT", "EVAL", "WAIT"]);
 }
 
@@ -76,10 +77,24 @@ async fn is_sent_the_source_together_with_the_wait_for_replicas() {
 async fn waits_for_no_replicas_if_none_are_wanted() {
     let store = store(|_| done());
 
-    let answer = store.servers.call_and_wait(&call(), Replicas::None, TIMEOUT).await.unwrap();
+    let wait = store.servers.wait(Replicas::None, TIMEOUT, &call()).await.unwrap();
 
-    assert_eq!((answer.replicas.unwrap(), answer.enough), (0, 0));
-    assert_eq!(store.commands(), ["EVALSHA"]);
+    assert!(wait.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn gets_the_calls_of_several_callers_in_one_request() {
+    let store = store(|_| done());
+    store.servers.connect().await.unwrap();
+    let (call, before) = (call(), store.fake.round_trips().len());
+    store.fake.delay("h:1", TIMEOUT / 10);
+
+    for result in join_all([(); 5].map(|()| store.servers.call(&call))).await {
+        assert_eq!(outcome(result), Ok(1));
+    }
+
+    // The first has no company yet.
+    assert_eq!(store.fake.round_trips()[before..], [1, 4]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +171,8 @@ async fn is_not_connected_to_by_a_backend_closed_meanwhile() {
 async fn that_waited_for_replicas_is_left_if_all_was_closed_meanwhile() {
     let store = store(|_| done());
     let call = call();
-    let wait = || store.servers.call_and_wait(&call, Replicas::AtLeast(1), TIMEOUT);
+    let wait_for = store.servers.wait(Replicas::AtLeast(1), TIMEOUT, &call).await.unwrap();
+    let wait = || store.servers.run(&call, wait_for.as_ref());
     wait().await.unwrap();
     assert_eq!(store.fake.connections(), 1);
     store.fake.delay("h:1", TIMEOUT / 2);

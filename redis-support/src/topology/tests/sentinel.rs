@@ -202,7 +202,7 @@ async fn that_fall_silent_are_missed_in_time() {
     assert_eq!(call(&store).await, Ok(1));
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(call(&store).await, Err(ErrorKind::Unavailable));
-    let results = store.servers.call_all(&[super::call(), super::call()]).await;
+    let results = store.servers.run_all(&[super::call(), super::call()]).await;
     let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
     assert_eq!(outcomes, [Err(ErrorKind::Unavailable), Err(ErrorKind::Unavailable)]);
     assert_eq!(store.called(), [1, 1]);
@@ -321,7 +321,7 @@ async fn decide_whether_a_master_is_believed_that_fails_half_way() {
             say_all(&store, 2, 2);
         }
 
-        let results = store.servers.call_all(&super::two_calls()).await;
+        let results = store.servers.run_all(&super::two_calls()).await;
 
         let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
         assert_eq!(outcomes, [expected, Err(ErrorKind::Indeterminate)]);
