@@ -12,9 +12,8 @@ use leasehold_core::clock::{Clock, Instant, Sleep};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{Holder, LockKey};
 use leasehold_redis::{RedisBackend, RedisConfig};
+use leasehold_redis_tests::{self as redis_tests, Driven, Servers as _};
 use leasehold_testbed::patiently;
-
-use crate::family::{self, Driven, Servers as _};
 
 /// A clock that gives members on a busy machine thirty times as long to answer. Killed members refuse at once.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +69,7 @@ impl Members {
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
         let mut seen = HashMap::new();
         for server in &self.alive {
-            if let Some(holder) = family::witness(server, key).await {
+            if let Some(holder) = redis_tests::witness(server, key).await {
                 let votes = seen.entry(holder.fingerprint()).or_insert(0);
                 *votes += 1;
                 if *votes > self.urls.len() / 2 {

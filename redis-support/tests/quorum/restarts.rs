@@ -6,7 +6,7 @@ use leasehold_core::LockGuard;
 use leasehold_testbed::{RedisOptions, until};
 use tokio::time::sleep;
 
-use crate::servers::Servers;
+use super::servers::Servers;
 
 /// A member has a twelfth of it to answer, with a file that is flushed each time.
 const TTL: Duration = Duration::from_secs(6);

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::servers::{Servers, grant, lease, member};
+use super::servers::{Servers, grant, lease, member};
 
 /// The longest, and so a wiped member has a vote again soon.
 const TTL: Duration = Duration::from_secs(1);

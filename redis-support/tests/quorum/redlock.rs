@@ -10,7 +10,7 @@ use leasehold_redis::redis::{self, RedisResult};
 use leasehold_testbed::{RedisOptions, until};
 use tokio::time::sleep;
 
-use crate::servers::Servers;
+use super::servers::Servers;
 
 const TTL: Duration = Duration::from_secs(5);
 

@@ -1,4 +1,10 @@
-//! The harnesses of the Redis family: one server, one that sentinels name, a cluster; all behind proxies that can fail.
+//! The harnesses of the Redis family for the conformance suite: one server, one that sentinels name, a cluster; all behind proxies that can
+//! fail. And the [rights] that the documentation gives.
+//!
+//! The tests of this crate are those that each driver passes: `cargo test -p leasehold-redis-tests --test redis` runs them with the `redis`
+//! crate. A new test for all drivers is a function in `family/`.
+
+pub mod rights;
 
 use std::time::Duration;
 
@@ -7,7 +13,7 @@ use futures_util::future::join_all;
 use leasehold_conformance::{Disturbance, Need, Subject, Time};
 use leasehold_core::backend::Fingerprint;
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
-use leasehold_redis_support::{Backend, Call, Client, Config, Layout};
+use leasehold_redis_support::{Backend, Call, Config, Driver, Layout};
 use leasehold_testbed::{
     ClusterOptions, FaultProxy, Pace, Redis, RedisCluster, RedisOptions, RedisSentinel,
     SentinelOptions, Weather, until_some,
@@ -16,12 +22,8 @@ use tokio::sync::RwLock;
 
 use rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS, OF_MEMBERS};
 
-#[path = "rights.rs"]
-#[expect(dead_code, reason = "the rights to survive a restart are for other tests")]
-mod rights;
-
 /// Several keys at once are for one server to grant, and a failover loses grants.
-pub(crate) const CLUSTER_LACKS: &[Need] = &[Need::Membership, Need::Together];
+pub const CLUSTER_LACKS: &[Need] = &[Need::Membership, Need::Together];
 
 /// All pass the suite with just the rights that are documented.
 fn user(more_rights: &str) -> String {
@@ -39,10 +41,11 @@ fn as_user(url: &str) -> String {
 
 /// Servers behind proxies.
 #[async_trait]
-pub(crate) trait Servers: Send + Sync + Sized + 'static {
+pub trait Servers: Send + Sync + Sized + 'static {
     /// Whose time they go by.
     const TIME: Time = Time::Real;
 
+    /// Starts them.
     async fn start() -> Self;
 
     /// The URL for clients.
@@ -51,13 +54,16 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
     /// Sends a command to the server that has `key`, past the proxies.
     async fn command(&self, key: &str, command: &[&str]) -> String;
 
+    /// Changes the weather between clients and servers.
     fn set_weather(&self, weather: Weather);
 
     /// Resets all connections.
     async fn disconnect(&self);
 
+    /// Stops the processes of the servers that have keys.
     async fn pause(&self);
 
+    /// Lets them go on.
     async fn resume(&self);
 
     /// Kills the servers that have keys, and starts them again.
@@ -75,7 +81,8 @@ pub(crate) trait Servers: Send + Sync + Sized + 'static {
 }
 
 /// One server.
-pub(crate) struct Single {
+#[derive(Debug)]
+pub struct Single {
     redis: RwLock<Redis>,
     proxy: FaultProxy,
 }
@@ -123,7 +130,8 @@ impl Servers for Single {
 }
 
 /// One server with a clock that stands still until it is moved.
-pub(crate) struct Driven(Redis);
+#[derive(Debug)]
+pub struct Driven(Redis);
 
 #[async_trait]
 impl Servers for Driven {
@@ -170,7 +178,8 @@ impl Servers for Driven {
 const NO_FAILOVER: Duration = Duration::from_secs(300);
 
 /// A master with a replica, and three sentinels.
-pub(crate) struct Sentinels {
+#[derive(Debug)]
+pub struct Sentinels {
     redis: RwLock<RedisSentinel>,
     url: String,
 }
@@ -218,7 +227,8 @@ impl Servers for Sentinels {
 }
 
 /// Three primaries.
-pub(crate) struct Cluster {
+#[derive(Debug)]
+pub struct Cluster {
     redis: RwLock<RedisCluster>,
     url: String,
 }
@@ -273,13 +283,13 @@ impl Servers for Cluster {
 }
 
 /// The disturbances that all servers can stand.
-pub(crate) const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
+pub const FAILS: &[Need] = &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 
 /// The subjects of the cases that a server in driven time cannot stand.
-pub(crate) const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
+pub const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
 
 /// A backend that waits so long for replies. Servers that have just started may be slower than that.
-pub(crate) async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Backend<D> {
+pub async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Backend<D> {
     let config = Config::from_url(&servers.url()).unwrap().timeout(timeout).unwrap();
     until_some("connected", async || match Backend::connect_with(config.clone()).await {
         Err(error) if error.kind() == ErrorKind::Unavailable => None,
@@ -288,7 +298,8 @@ pub(crate) async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration
     .await
 }
 
-pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
+/// Disturbs the servers, or heals them.
+pub async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
     match disturbance {
         Disturbance::Disconnect => servers.disconnect().await,
         Disturbance::BlackHole => servers.set_weather(Weather::BlackHole),
@@ -303,7 +314,7 @@ pub(crate) async fn disturb(servers: &impl Servers, disturbance: Disturbance) {
 }
 
 /// The holder of `key`: as a mutex, or the first of the holders of units.
-pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
+pub async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
     const WITNESS: &str = "
         local value = redis.call('GET', KEYS[1])
         if value then
@@ -313,8 +324,8 @@ pub(crate) async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Hol
         local now = time[1] * 1000 + math.floor(time[2] / 1000)
         local first = redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
         if first[1] then
-          local known = string.gsub(redis.call('HGET', KEYS[3], first[1]), '^[%d/]+ ?', '')
-          return first[1] .. ' ' .. known .. '\\n' .. (first[2] - now)
+          local _, _, _, description = cmsgpack.unpack(redis.call('HGET', KEYS[3], first[1]))
+          return first[1] .. ' ' .. description .. '\\n' .. (first[2] - now)
         end";
 
     let of = Places::of(key);
@@ -357,46 +368,47 @@ fn bulk(reply: &str) -> Option<String> {
 }
 
 /// Implements the harness on servers, for mutexes made in some way; with items that differ from the trait's.
+#[macro_export]
 macro_rules! harness {
     ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
         struct $harness($servers);
 
         #[async_trait::async_trait]
-        impl Harness for $harness {
+        impl leasehold_conformance::Harness for $harness {
             type Backend = $backend;
 
             const NAME: &str = $name;
-            const TIME: Time = <$servers>::TIME;
-            const HOOKS: &[Need] = $hooks;
+            const TIME: leasehold_conformance::Time = <$servers as $crate::Servers>::TIME;
+            const HOOKS: &[leasehold_conformance::Need] = $hooks;
 
             $($item)*
 
             async fn start() -> Self {
-                Self(<$servers>::start().await)
+                Self(<$servers as $crate::Servers>::start().await)
             }
 
             async fn connect(&self) -> $backend {
-                $made(family::connect(&self.0, self.timing().ttl / 3).await)
+                $made($crate::connect(&self.0, self.timing().ttl / 3).await)
             }
 
             async fn connect_patiently(&self) -> $backend {
-                $made(family::connect(&self.0, Duration::from_secs(30)).await)
+                $made($crate::connect(&self.0, std::time::Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                family::witness(&self.0, key).await
+            async fn witness(&self, key: &leasehold_core::LockKey) -> Option<leasehold_core::Holder> {
+                $crate::witness(&self.0, key).await
             }
 
-            async fn disturb(&self, disturbance: Disturbance) {
-                family::disturb(&self.0, disturbance).await;
+            async fn disturb(&self, disturbance: leasehold_conformance::Disturbance) {
+                $crate::disturb(&self.0, disturbance).await;
             }
 
-            async fn advance_store(&self, by: Duration) {
-                self.0.advance(by).await;
+            async fn advance_store(&self, by: std::time::Duration) {
+                $crate::Servers::advance(&self.0, by).await;
             }
 
             fn pulse(&self) -> Box<dyn FnMut() + Send> {
-                self.0.pulse()
+                $crate::Servers::pulse(&self.0)
             }
         }
     };

@@ -7,7 +7,7 @@ use leasehold_core::backend::{LockBackend, Release};
 use leasehold_testbed::{RedisOptions, until};
 use tokio::time::Instant;
 
-use crate::servers::{Servers, grant, lease};
+use super::servers::{Servers, grant, lease};
 
 const TTL: Duration = Duration::from_secs(3);
 
