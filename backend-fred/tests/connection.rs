@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_core::{Error, ErrorKind};
 use leasehold_fred::{FredConfig, FredConnection, FredDriver};
 use leasehold_redis_support::{
-    Access, Address, Client, ConnectError, Endpoints, Link, Protocol, Push, PushHandler, Received,
-    Reply, Request, ServerError, Tls,
+    Access, Address, ConnectError, Connection, Driver, Endpoints, Protocol, Push, PushHandler,
+    Received, Reply, Request, ServerError, Tls,
 };
 use leasehold_testbed::{
     FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until, until_some,

@@ -31,7 +31,7 @@ use crate::watch::News;
 
 use acquisition::granted;
 
-/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the client crate `D`.
+/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the driver `D`.
 /// Clones share connections.
 pub struct Backend<D: Driver>(Arc<Inner<D>>);
 
@@ -77,7 +77,7 @@ impl<D: Driver> Backend<D> {
 
     /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
     pub fn connect_lazily(config: Config<D>) -> Self {
-        let Config { client, topology, access, sentinel_access, layout, timeout, clock, .. } =
+        let Config { driver, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;
         let layout = match topology {
             Endpoints::Cluster { .. } => layout.by_slot(),
@@ -85,7 +85,7 @@ impl<D: Driver> Backend<D> {
         };
         let news = Arc::new(News::new(layout.clone()));
         let (push, protocol) = (config.push, config.protocol);
-        let context = Context::new(client, timeout, clock, Arc::clone(&news), push, protocol);
+        let context = Context::new(driver, timeout, clock, Arc::clone(&news), push, protocol);
         let servers = Topology::new(topology, access, &sentinel_access, &layout, &context);
         let Config { replicas, replicas_timeout, .. } = config;
         // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.
@@ -341,7 +341,7 @@ impl<D: Driver> Clone for Backend<D> {
 impl<D: Driver> fmt::Debug for Backend<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backend")
-            .field("client", &D::NAME)
+            .field("driver", &D::NAME)
             .field("servers", &self.0.topology)
             .field("layout", &self.0.layout)
             .finish_non_exhaustive()

@@ -16,10 +16,10 @@ use crate::address::Address;
 use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
-/// Which servers to use with the client crate `D`, and how. `Debug` shows neither users nor passwords.
+/// Which servers to use with the driver `D`, and how. `Debug` shows neither users nor passwords.
 #[derive(Clone)]
 pub struct Config<D> {
-    pub(crate) client: D,
+    pub(crate) driver: D,
     pub(crate) topology: Endpoints,
     pub(crate) access: Access,
     /// Sentinels have users of their own.
@@ -99,13 +99,13 @@ impl<D: Driver> Config<D> {
     ///
     /// [`ErrorKind::Unsupported`] if it says something that has no meaning here.
     pub fn from_client(native: D::Native) -> Result<Self, Error> {
-        let (client, topology, access) = D::adopt(native)?;
-        Ok(Self::new(client, topology, access))
+        let (driver, topology, access) = D::adopt(native)?;
+        Ok(Self::new(driver, topology, access))
     }
 
-    pub(crate) fn new(client: D, topology: Endpoints, access: Access) -> Self {
+    pub(crate) fn new(driver: D, topology: Endpoints, access: Access) -> Self {
         Self {
-            client,
+            driver,
             topology,
             access,
             sentinel_access: Access::default(),

@@ -303,7 +303,7 @@ impl<D: Driver> ConnectionManager<D> {
 
     fn too_late(&self) -> Error {
         let hint =
-            if self.context.client.is_encrypted() { "; does the server speak TLS?" } else { "" };
+            if self.context.driver.is_encrypted() { "; does the server speak TLS?" } else { "" };
         let message =
             format!("{}: no connection within {:?}{hint}", self.address, self.context.timeout);
         Error::new(ErrorKind::Unavailable, message)
@@ -316,8 +316,8 @@ impl<D: Driver> ConnectionManager<D> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let this = Arc::downgrade(self);
         let listener = Arc::new(move |said| listen(&this, number, said));
-        let client = &self.context.client;
-        let connection = client.connect(&self.address, &self.access, protocol, listener).await?;
+        let driver = &self.context.driver;
+        let connection = driver.connect(&self.address, &self.access, protocol, listener).await?;
         if protocol == Protocol::Resp3 {
             self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
         }

@@ -13,7 +13,7 @@ use crate::watch::News;
 
 /// State that all connections of a backend share.
 pub(crate) struct Context<D> {
-    pub(crate) client: D,
+    pub(crate) driver: D,
     pub(crate) timeout: Duration,
     clock: Arc<dyn Clock>,
     pub(crate) news: Arc<News>,
@@ -36,7 +36,7 @@ pub(crate) struct Context<D> {
 
 impl<D: Driver> Context<D> {
     pub(crate) fn new(
-        client: D,
+        driver: D,
         timeout: Duration,
         clock: Arc<dyn Clock>,
         news: Arc<News>,
@@ -47,7 +47,7 @@ impl<D: Driver> Context<D> {
         let (forgoes_news, hears_offers) = (AtomicBool::new(true), AtomicBool::new(false));
         let (push, channel) = (AtomicBool::new(push), news.channel());
         Arc::new(Self {
-            client,
+            driver,
             timeout,
             clock,
             news,
@@ -131,7 +131,7 @@ impl<D: Driver> Context<D> {
     /// Warns, once, of a password that is about to cross a network in the clear.
     pub(crate) fn warn_if_exposed(&self, access: &Access, address: &Address) {
         let is_exposed =
-            access.password.is_some() && !self.client.is_encrypted() && !address.is_local();
+            access.password.is_some() && !self.driver.is_encrypted() && !address.is_local();
         if is_exposed && !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(%address, "the password crosses the network in the clear: use TLS");
         }

@@ -1,6 +1,6 @@
-//! The duties of a client crate: connect to one server, send requests to it, and pass on its push messages.
+//! The duties of a driver: connect to one server with a client crate, send requests to it, and pass on its push messages.
 //!
-//! This crate, not a client crate, chooses the server, limits the time of a reply, gives up connections and repeats
+//! The backend, not the driver, chooses the server, limits the time of a reply, gives up connections and repeats
 //! requests: client crates differ in these points, and a lock must know them.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::words::{Shape, Words};
 /// A reply, or the error that the server replied.
 pub type Received = Result<Reply, ServerError>;
 
-/// A client crate, ready to connect.
+/// The driver of a client crate, ready to connect.
 pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {
     /// How errors and logs name the backend.
     const NAME: &'static str;

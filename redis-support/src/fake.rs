@@ -1,4 +1,4 @@
-//! For tests: a client crate that connects to servers which are functions.
+//! For tests: a driver that connects to servers which are functions.
 
 use std::collections::HashMap;
 use std::fmt;

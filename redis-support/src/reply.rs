@@ -14,7 +14,7 @@ use leasehold_core::{Description, Error, ErrorKind, Holder};
 use crate::driver::Received;
 use crate::error::ServerError;
 
-/// A reply that is not an error, from any client crate.
+/// A reply that is not an error, from any driver.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
     /// Several; of a map, one key and its value after the other.

@@ -83,7 +83,7 @@ fn tls_is_in_the_scheme() {
     for scheme in ["rediss", "valkeys", "rediss-sentinel", "rediss-cluster"] {
         let path = if scheme.ends_with("sentinel") { "/master" } else { "" };
         let config = Config::from_url(&format!("{scheme}://:S3CR3T@host{path}")).unwrap();
-        assert!(config.client.encrypted, "{scheme}");
+        assert!(config.driver.encrypted, "{scheme}");
     }
 }
 

@@ -210,7 +210,7 @@ impl Taken {
             match &caller.work {
                 Work::Change(change) => changes.push((*change, index)),
                 Work::Call(call) => {
-                    own.push(OneScript::OfOne { call: call.clone(), caller: index })
+                    own.push(OneScript::OfOne { call: call.clone(), caller: index });
                 }
             }
         }
@@ -283,7 +283,7 @@ impl Drop for Taken {
 
 /// The scripts of a batch.
 pub(super) struct Requests {
-    /// Those of the scripts for many locks.
+    /// The keys and arguments of the scripts for many locks.
     words: Words,
     scripts: Vec<OneScript>,
 }
@@ -310,7 +310,7 @@ impl Requests {
         self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
     }
 
-    /// Of each script, whether it is to ask for no news.
+    /// Whether each script is to ask for no news.
     pub(super) fn forgo_news(&self) -> impl Iterator<Item = bool> {
         self.scripts.iter().map(|script| matches!(script, OneScript::Exchange { .. }))
     }

@@ -1,9 +1,9 @@
 -- Ends all leases in force on a key.
 --
--- KEYS  lock, fence, held, units, news, revoke, queue, places
+-- KEYS  those of `inspect`, revoke
 -- ARGV  none
 -- Returns  the holders as `inspect` does, with the first token of later grants, or nil, in place of the last one
-local lock, fence, held, units, news, revoke, queue, places = unpack(KEYS)
+local lock, fence, held, units, news, queue, places, revoke = unpack(KEYS)
 
 --- @include "token"
 --- @include "turn"

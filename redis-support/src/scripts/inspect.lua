@@ -23,7 +23,7 @@ if waiting[1] then
     reply[#reply + 1] = {ends, wants or 0, limit or 0, of_lock or ''}
   end
 end
--- Observers wait for news. Those of a mutex read it.
+-- Observers wait for news, those of a held mutex for a change of it.
 if not value then
   await_news(news)
 end
