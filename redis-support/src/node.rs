@@ -76,8 +76,9 @@ impl<D: Driver> Node<D> {
         let received = match self.pipeline.join_call(call) {
             Some(joined) => joined.await?.into_received()?,
             None => {
+                let _alone = self.pipeline.alone();
                 let run = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
-                let [received] = self.pipeline.alone(run).await?;
+                let [received] = self.pipeline.in_order(run).await?;
                 received
             }
         };

@@ -75,11 +75,24 @@ impl<D: Driver> Pipeline<D> {
         Arc::new(Self { connection, layout: layout.clone(), order, state })
     }
 
-    /// Runs `request`, the only one under way. Its beginning is in order with those of the batches.
-    pub(crate) async fn alone<F: Future>(&self, request: F) -> F::Output {
+    /// Notes a caller that sends its request by itself, in [order](Self::in_order).
+    pub(crate) fn alone(&self) -> Alone<'_, D> {
         self.state().alone += 1;
-        let _alone = Alone(self);
-        in_order(&self.order, request).await
+        Alone(self)
+    }
+
+    /// Runs `future`, the beginning of it in order with those of all requests.
+    pub(crate) async fn in_order<F: Future>(&self, future: F) -> F::Output {
+        // Unconstrained, since a beginning that was put off would have sent nothing.
+        let mut future = pin!(unconstrained(future));
+        let begun = poll_fn(|context| {
+            let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            Poll::Ready(future.as_mut().poll(context))
+        });
+        match begun.await {
+            Poll::Ready(output) => output,
+            Poll::Pending => future.await,
+        }
     }
 
     /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster.
@@ -162,7 +175,7 @@ impl<D: Driver> Pipeline<D> {
             // The order of the first time is not locked any more then.
             yield_now().await;
             let again = self.exchange(current, &unknown, in_full(unknown.by_hash()));
-            match in_order(&self.order, again).await {
+            match self.in_order(again).await {
                 Ok(replies) => taken.note(&unknown, replies),
                 Err(error) => return taken.fail(error),
             }
@@ -213,7 +226,7 @@ impl<D: Driver> Pipeline<D> {
 }
 
 /// A caller under way by itself.
-struct Alone<'a, D: Driver>(&'a Pipeline<D>);
+pub(crate) struct Alone<'a, D: Driver>(&'a Pipeline<D>);
 
 impl<D: Driver> Drop for Alone<'_, D> {
     fn drop(&mut self) {
@@ -230,7 +243,7 @@ impl<D: Driver> Lane<D> {
             // The callers that were told just now join the next batch, if they have more to ask for.
             yield_now().await;
             let current = pipeline.connection.current().await;
-            if !in_order(&pipeline.order, pipeline.send_next(current)).await {
+            if !pipeline.in_order(pipeline.send_next(current)).await {
                 self.0 = None;
             }
         }
@@ -248,20 +261,6 @@ impl<D: Driver> Drop for Lane<D> {
 
 fn no_runtime() -> Error {
     Error::new(ErrorKind::Unavailable, "the runtime that was to send it has ended")
-}
-
-/// Runs `future`, the beginning of it with `order` locked.
-async fn in_order<F: Future>(order: &Mutex<()>, future: F) -> F::Output {
-    // Unconstrained, since a beginning that was put off would have sent nothing.
-    let mut future = pin!(unconstrained(future));
-    let begun = poll_fn(|context| {
-        let _order = order.lock().unwrap_or_else(PoisonError::into_inner);
-        Poll::Ready(future.as_mut().poll(context))
-    });
-    match begun.await {
-        Poll::Ready(output) => output,
-        Poll::Pending => future.await,
-    }
 }
 
 #[cfg(test)]

@@ -159,7 +159,8 @@ impl Future for Joined {
         let mut callers = this.batch.callers();
         let caller = &mut callers.callers[this.index];
         if let Some(outcome) = caller.outcome.take() {
-            this.is_told = true;
+            // Nothing is left to ask for, should the batch be sent once more.
+            (this.is_told, caller.has_gone) = (true, true);
             return Poll::Ready(Ok(outcome));
         }
         if let Some(error) = &callers.end {

@@ -104,8 +104,9 @@ impl Pipeline<Fake> {
     }
 
     async fn run(&self, call: &Call) -> Result<Received, Error> {
+        let _alone = self.alone();
         let request = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
-        let [received] = self.alone(request).await?;
+        let [received] = self.in_order(request).await?;
         Ok(received)
     }
 
@@ -119,8 +120,7 @@ impl Pipeline<Fake> {
 
     /// Joins as if another request were under way.
     fn joined(self: &Arc<Self>, change: Change, lease: &Lease) -> Joined {
-        self.state().alone += 1;
-        let _alone = Alone(self);
+        let _alone = self.alone();
         self.join(change, lease).expect("another request is under way")
     }
 
@@ -249,6 +249,32 @@ async fn each_slot_of_a_cluster_has_a_script() {
         (name(crate::layout::Place::Fence), name(crate::layout::Place::Crowd), locks)
     });
     assert_eq!(seen, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_outcome_was_told_is_not_sent_again() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    let exchanges = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&exchanges);
+    fake.serve("h:1", move |words| {
+        Some(match Exchange::read(words) {
+            Some(exchange) => {
+                *seen.lock().unwrap() += 1;
+                does_all(&exchange)
+            }
+            None if words[0] == "EVALSHA" => Err(ServerError::new("NOSCRIPT", "none")),
+            None => Ok(Reply::Other),
+        })
+    });
+    let mut lock = pipeline.joined(Change::Acquire, &lease("a"));
+    let script = pipeline.add_call(&call("b")).unwrap();
+
+    // Three replies have come, and one is to come: that to the script that the server did not know.
+    tokio::time::sleep(SLOW * 7 / 2).await;
+    assert_eq!((&mut lock).now_or_never().unwrap().unwrap(), granted(7));
+
+    assert_eq!(script.await.unwrap().into_received().unwrap(), Ok(Reply::Other));
+    assert_eq!(*exchanges.lock().unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]
