@@ -251,30 +251,19 @@ async fn each_slot_of_a_cluster_has_a_script() {
     assert_eq!(seen, expected);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_whose_outcome_was_told_is_not_sent_again() {
-    let (pipeline, fake) = connected(Layout::default(), does_all).await;
-    let exchanges = Arc::new(Mutex::new(0));
-    let seen = Arc::clone(&exchanges);
-    fake.serve("h:1", move |words| {
-        Some(match Exchange::read(words) {
-            Some(exchange) => {
-                *seen.lock().unwrap() += 1;
-                does_all(&exchange)
-            }
-            None if words[0] == "EVALSHA" => Err(ServerError::new("NOSCRIPT", "none")),
-            None => Ok(Reply::Other),
-        })
-    });
-    let mut lock = pipeline.joined(Change::Acquire, &lease("a"));
-    let script = pipeline.add_call(&call("b")).unwrap();
+#[test]
+fn a_request_whose_outcome_was_told_is_not_sent_again() {
+    let layout = Layout::default();
+    let batch = Batch::of(1);
+    let lock = batch.join(Change::Acquire, &lease("a"), &layout);
+    let taken = Taken::new(batch);
+    let requests = taken.requests(&layout);
 
-    // Three replies have come, and one is to come: that to the script that the server did not know.
-    tokio::time::sleep(SLOW * 7 / 2).await;
-    assert_eq!((&mut lock).now_or_never().unwrap().unwrap(), granted(7));
+    taken.note(&requests, vec![Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))]);
+    assert_eq!(lock.now_or_never().unwrap().unwrap(), granted(7));
 
-    assert_eq!(script.await.unwrap().into_received().unwrap(), Ok(Reply::Other));
-    assert_eq!(*exchanges.lock().unwrap(), 1);
+    assert!(taken.requests(&layout).is_empty());
+    taken.finish();
 }
 
 #[tokio::test(start_paused = true)]
