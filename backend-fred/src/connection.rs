@@ -39,7 +39,7 @@ impl Drop for Task {
 }
 
 impl FredConnection {
-    /// Connects. The connection ends if the call is dropped, and when the last link to it is.
+    /// Connects. The connection ends if the call is dropped, and when its last clone is.
     pub(crate) async fn connect(client: Client, listener: PushHandler) -> Result<Self, FredError> {
         // fred's own way to wait for the connection leaves its task behind if the wait is dropped.
         let mut connected = client.reconnect_rx();
@@ -57,9 +57,9 @@ impl FredConnection {
         let (ended, open) = watch::channel(());
         let ear = Ear { listener, invalidations, messages, task: connecting, _open: open };
         tokio::spawn(ear.hear());
-        let link = Self(Arc::new(Inner { client, ended, task }));
-        link.introduce().await?;
-        Ok(link)
+        let connection = Self(Arc::new(Inner { client, ended, task }));
+        connection.introduce().await?;
+        Ok(connection)
     }
 
     /// Names the connection to the server.

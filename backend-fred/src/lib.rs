@@ -19,7 +19,7 @@
 //! # Maintenance
 //!
 //! fred has had no release and no commit since February 2025. So this backend uses only its reliable part: one connection to one
-//! server, which is never made again and sends nothing twice. The shared part of the Redis family, as for `leasehold-redis`,
+//! server, which is never made again and sends nothing twice. The Redis backend, as for `leasehold-redis`,
 //! chooses the server, limits the time and handles failures.
 //!
 //! # How it differs

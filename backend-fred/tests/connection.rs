@@ -1,4 +1,4 @@
-//! The connection itself: the behaviour that the shared part of the Redis family relies on.
+//! The connection itself: the behaviour that the Redis backend relies on.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;

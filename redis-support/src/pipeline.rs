@@ -2,7 +2,8 @@
 //! and scripts for one lock share the round trip.
 //!
 //! A caller that finds no other request under way sends its own, by the script for one lock, and so do callers of such scripts while fewer
-//! than [`LANES`] are under way. The others join a batch, and up to [`LANES`] tasks send batches, one round trip each. The tasks wait for no caller: one that has stopped polling delays no other.
+//! than [`LANES`] are under way. The others join a batch, and up to [`LANES`] tasks send batches, one round trip each. The tasks wait for no
+//! caller: one that has stopped polling delays no other.
 //!
 //! A caller that gives up an acquisition releases it, in case it was granted. So requests are sent in the order in which they were taken,
 //! a batch leaves out the callers that gave up before it was sent, and releases come before acquisitions.
