@@ -2,6 +2,7 @@
 //!
 //! The logic of quorums passes the whole suite in memory. Here are the groups for several servers of the same store.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -65,19 +66,18 @@ impl Members {
         quorum.build().unwrap()
     }
 
-    /// The holder whose lease a majority has.
+    /// The holder whose lease a majority has, for as long as a majority keeps it: a renewal may not have reached the others yet.
     async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let mut seen = HashMap::new();
+        let mut seen: HashMap<_, Vec<Holder>> = HashMap::new();
         for server in &self.alive {
             if let Some(holder) = redis_tests::witness(server, key).await {
-                let votes = seen.entry(holder.fingerprint()).or_insert(0);
-                *votes += 1;
-                if *votes > self.urls.len() / 2 {
-                    return Some(holder);
-                }
+                seen.entry(holder.fingerprint()).or_default().push(holder);
             }
         }
-        None
+        let half = self.urls.len() / 2;
+        let mut holders = seen.into_values().find(|holders| holders.len() > half)?;
+        holders.sort_by_key(|holder| Reverse(holder.remaining()));
+        holders.into_iter().nth(half)
     }
 }
 
