@@ -1,6 +1,7 @@
 //! The public API of each published crate is the one in `docs/api/`.
 //!
 //! The lint `unreachable_pub` refuses a `pub` that no path leads to, so each item that the sources call `pub` is part of the API.
+//! Items of private modules stand in the nearest public one, sorted by name, so that a record tells of paths and not of files.
 //! `LEASEHOLD_BLESS=1 cargo test --test api` writes the files anew.
 
 use std::collections::HashSet;
@@ -8,7 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use syn::{
-    Attribute, Fields, File, ImplItem, Item, ItemImpl, ItemMod, TraitItem, Type, Visibility,
+    Attribute, Fields, File, Ident, ImplItem, Item, ItemImpl, ItemMod, ItemUse, TraitItem, Type,
+    UsePath, UseTree, Visibility, parse_quote,
 };
 
 /// The folder and the name of each crate that is published and has an API.
@@ -50,6 +52,9 @@ fn api_of(library: &Path) -> String {
     let mut names = HashSet::new();
     keep_public(&mut items, &mut names);
     keep_impls_of(&mut items, &names);
+    let mut private = HashSet::from(["crate", "self", "super"].map(ToOwned::to_owned));
+    collect_private(&items, &mut private);
+    let items = without_private(items, &private);
     prettyplease::unparse(&File { shebang: None, attrs: Vec::new(), items })
 }
 
@@ -171,6 +176,98 @@ fn keep_impls_of(items: &mut Vec<Item>, names: &HashSet<String>) {
         }
         _ => true,
     });
+}
+
+fn collect_private(items: &[Item], names: &mut HashSet<String>) {
+    for item in items {
+        if let Item::Mod(ItemMod { vis, ident, content: Some((_, content)), .. }) = item {
+            if !matches!(vis, Visibility::Public(_)) {
+                names.insert(ident.to_string());
+            }
+            collect_private(content, names);
+        }
+    }
+}
+
+/// The items with those of private modules among them, and without the names of these modules.
+fn without_private(items: Vec<Item>, private: &HashSet<String>) -> Vec<Item> {
+    let mut flat = Vec::new();
+    for item in items {
+        match item {
+            Item::Mod(ItemMod { attrs, vis, ident, content: Some((_, content)), .. }) => {
+                let mut content = without_private(content, private);
+                if matches!(vis, Visibility::Public(_)) {
+                    flat.push(parse_quote!(#(#attrs)* #vis mod #ident { #(#content)* }));
+                } else {
+                    content
+                        .iter_mut()
+                        .for_each(|item| name_and_attrs(item).1.extend(attrs.clone()));
+                    flat.append(&mut content);
+                }
+            }
+            Item::Use(ItemUse { attrs, vis, tree, .. }) => {
+                let leaves = leaves_of(tree, private);
+                flat.extend(leaves.iter().map(|leaf| parse_quote!(#(#attrs)* #vis use #leaf;)));
+            }
+            item => flat.push(item),
+        }
+    }
+    let modules: HashSet<_> = flat.iter().filter_map(module).collect();
+    flat.retain(|item| !matches!(item, Item::Use(item) if is_one_of(&modules, &item.tree)));
+    flat.sort_by_cached_key(place);
+    flat.dedup_by_key(|item| place(item));
+    flat
+}
+
+fn module(item: &Item) -> Option<Ident> {
+    if let Item::Mod(item) = item { Some(item.ident.clone()) } else { None }
+}
+
+fn is_one_of(modules: &HashSet<Ident>, tree: &UseTree) -> bool {
+    matches!(tree, UseTree::Name(name) if modules.contains(&name.ident))
+}
+
+/// Each name that is exported, with its path outside of private modules.
+fn leaves_of(tree: UseTree, private: &HashSet<String>) -> Vec<UseTree> {
+    match tree {
+        UseTree::Path(UsePath { ident, tree, .. }) => {
+            let is_private = private.contains(&ident.to_string());
+            let leaves = leaves_of(*tree, private).into_iter();
+            leaves.map(|leaf| if is_private { leaf } else { parse_quote!(#ident::#leaf) }).collect()
+        }
+        UseTree::Group(group) => {
+            group.items.into_iter().flat_map(|tree| leaves_of(tree, private)).collect()
+        }
+        leaf => vec![leaf],
+    }
+}
+
+/// Sorts by name, and a type before its implementations.
+fn place(item: &Item) -> (String, bool, String) {
+    let mut item = item.clone();
+    let name = name_and_attrs(&mut item).0;
+    let is_impl = matches!(item, Item::Impl(_));
+    let text = prettyplease::unparse(&File { shebang: None, attrs: Vec::new(), items: vec![item] });
+    (name, is_impl, text)
+}
+
+fn name_and_attrs(item: &mut Item) -> (String, &mut Vec<Attribute>) {
+    match item {
+        Item::Const(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Enum(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Fn(item) => (item.sig.ident.to_string(), &mut item.attrs),
+        Item::Impl(item) => match &*item.self_ty {
+            Type::Path(of) => (of.path.segments.last().unwrap().ident.to_string(), &mut item.attrs),
+            _ => (String::new(), &mut item.attrs),
+        },
+        Item::Macro(item) => (String::new(), &mut item.attrs),
+        Item::Mod(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Struct(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Trait(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Type(item) => (item.ident.to_string(), &mut item.attrs),
+        Item::Use(item) => (String::new(), &mut item.attrs),
+        _ => unreachable!("the API has no other items"),
+    }
 }
 
 fn name_if_api(name: &syn::Ident, is_api: bool, names: &mut HashSet<String>) -> bool {

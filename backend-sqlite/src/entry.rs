@@ -1,4 +1,4 @@
-//! One key: its holders and its queue. The rules are those of `core/src/memory/machine/entry.rs`.
+//! One key: its holders and its queue. The rules are those of `core/src/backends/memory/machine/entry.rs`.
 
 use uuid::Uuid;
 

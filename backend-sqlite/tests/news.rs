@@ -34,6 +34,8 @@ async fn holders_hear_of_an_operator_alone() {
     let held = grant(&one, "held").await;
     let mut holder = one.watch_lease(&held);
     let mut waiter = one.watch(&LockKey::new("job").unwrap());
+    // The first look at a key is news. A grant that begins and ends between two looks is none.
+    assert!(hears(&mut waiter, SOON).await);
 
     let job = grant(&other, "job").await;
     assert!(hears(&mut waiter, SOON).await);

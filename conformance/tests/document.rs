@@ -131,7 +131,7 @@ fn every_hazard_names_its_tests() {
 #[test]
 fn every_case_that_the_documentation_names_exists_and_every_promise_has_one() {
     let paths: BTreeSet<String> = all_cases().iter().map(Case::path).collect();
-    let contract = fs::read_to_string(root().join("core/src/backend.rs")).unwrap();
+    let contract = fs::read_to_string(root().join("core/src/contract/backend.rs")).unwrap();
     let promises: Vec<&str> =
         contract.lines().filter_map(|line| line.strip_prefix("/// | P")).collect();
     assert_eq!(promises.len(), 8);

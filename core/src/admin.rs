@@ -10,9 +10,9 @@ pub use outcome::{ForcedRelease, Revocation};
 
 use std::sync::Arc;
 
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::key::{IntoKey, LockKey};
+use crate::contract::error::Error;
+use crate::contract::key::{IntoKey, LockKey};
+use crate::engine::pipeline::Engine;
 use crate::observe::{Event, Forced};
 
 /// The operator's handle: looks into keys and ends leases that are not its own.

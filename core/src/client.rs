@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::admin::{Admin, Revocation};
-use crate::backend::LockBackend;
 use crate::clock::{Clock, Instant, SystemClock};
-use crate::election::Election;
-use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
-use crate::key::IntoKey;
-use crate::multi_lock::MultiLock;
-use crate::mutex::Mutex;
+use crate::contract::backend::LockBackend;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::IntoKey;
+use crate::engine::pipeline::Engine;
+use crate::locks::election::Election;
+use crate::locks::multi_lock::MultiLock;
+use crate::locks::mutex::Mutex;
+use crate::locks::reentrant_mutex::ReentrantMutex;
+use crate::locks::rw_lock::RwLock;
+use crate::locks::semaphore::Semaphore;
+use crate::locks::striped::Striped;
 use crate::observe::{Events, Observer, Settings};
 use crate::options::LockOptions;
-use crate::reentrant_mutex::ReentrantMutex;
-use crate::rw_lock::RwLock;
-use crate::semaphore::Semaphore;
-use crate::striped::Striped;
 
 /// Hands out locks by name, over one backend.
 ///
@@ -246,7 +246,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
     /// The reaper, which releases dropped guards.
     #[cfg(feature = "blocking")]
-    pub(crate) fn reaper(&self) -> &Arc<crate::lock::reaper::Reaper> {
+    pub(crate) fn reaper(&self) -> &Arc<crate::engine::reaper::Reaper> {
         self.engine.reaper()
     }
 }

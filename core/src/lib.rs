@@ -15,58 +15,43 @@
 mod client;
 
 pub mod admin;
-pub mod election;
-mod face;
-mod multi_lock;
-mod mutex;
-mod reentrant_mutex;
-mod rw_lock;
-mod semaphore;
-mod striped;
+mod locks;
 
 mod options;
-mod owner;
 pub mod retry;
 
 mod engine;
-mod lock;
 
-pub mod backend;
-mod busy;
-mod description;
-mod error;
-mod holder;
-mod key;
-mod loss;
-mod token;
+mod contract;
 
 #[cfg(feature = "blocking")]
 pub mod blocking;
 
+mod backends;
 pub mod clock;
-pub mod fault;
-pub mod memory;
 pub mod observe;
-pub mod quorum;
 
 #[cfg(all(test, shuttle))]
 mod models;
 mod sync;
 
-pub use busy::Busy;
+pub use backends::{fault, memory, quorum};
 pub use client::{Builder, LockClient};
-pub use description::Description;
-pub use error::{Error, ErrorKind};
-pub use holder::{Holder, LockKind};
-pub use key::{IntoKey, LockKey};
-pub use lock::guard::LockGuard;
-pub use loss::{LeaseState, LossReason};
-pub use multi_lock::{MultiGuard, MultiLock};
-pub use mutex::Mutex;
+pub use contract::backend;
+pub use contract::busy::Busy;
+pub use contract::description::Description;
+pub use contract::error::{Error, ErrorKind};
+pub use contract::holder::{Holder, LockKind};
+pub use contract::key::{IntoKey, LockKey};
+pub use contract::loss::{LeaseState, LossReason};
+pub use contract::owner::OwnerId;
+pub use contract::token::{Fence, FencingToken};
+pub use locks::election;
+pub use locks::guard::LockGuard;
+pub use locks::multi_lock::{MultiGuard, MultiLock};
+pub use locks::mutex::Mutex;
+pub use locks::reentrant_mutex::ReentrantMutex;
+pub use locks::rw_lock::{RwLock, WriteGuard};
+pub use locks::semaphore::Semaphore;
+pub use locks::striped::{Striped, StripedGuard};
 pub use options::{LockOptions, RenewalMode};
-pub use owner::OwnerId;
-pub use reentrant_mutex::ReentrantMutex;
-pub use rw_lock::{RwLock, WriteGuard};
-pub use semaphore::Semaphore;
-pub use striped::{Striped, StripedGuard};
-pub use token::{Fence, FencingToken};

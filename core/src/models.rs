@@ -22,7 +22,7 @@ use shuttle::thread::JoinHandle;
 use shuttle::{Config, Runner};
 
 use crate::clock::{Clock, Instant, Sleep};
-use crate::key::LockKey;
+use crate::contract::key::LockKey;
 use crate::sync::scheduling_point;
 
 /// Random orders per model: all models together take about ten seconds of one core.

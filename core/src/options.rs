@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use humantime::format_duration as human;
 
-use crate::backend::{Capabilities, Feature, Fencing, Tenure};
-use crate::description::Description;
-use crate::error::{Error, ErrorKind};
-use crate::lock::deadline;
+use crate::contract::backend::{Capabilities, Feature, Fencing, Tenure};
+use crate::contract::description::Description;
+use crate::contract::error::{Error, ErrorKind};
+use crate::engine::deadline;
 use crate::retry::Retry;
 
 /// How locks are taken and kept. Set for a whole client, and changed per lock where needed.

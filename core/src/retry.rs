@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use crate::contract::error::{Error, ErrorKind};
 
 /// How a caller that waits for a key, or for a store that does not answer, tries again.
 ///

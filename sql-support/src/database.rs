@@ -32,7 +32,7 @@ use crate::request::{Acquire, Key, List, Named, Renew};
 ///
 /// # The decisions of a transaction
 ///
-/// `core/src/memory/machine/` is the specification, and the model of the conformance suite compares. In words of the rows of one key,
+/// `core/src/backends/memory/machine/` is the specification, and the model of the conformance suite compares. In words of the rows of one key,
 /// after expiry; *holders* are the rows without a place, the *queue* those with one, in its order:
 ///
 /// - **Calling up**, first in `acquire`, and in `release` after a lease in force was ended: go through the queue, adding up

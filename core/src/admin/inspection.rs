@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::backend::{Fingerprint, Share};
-use crate::description::Description;
-use crate::error::Error;
-use crate::holder::{Holder, LockKind};
+use crate::contract::backend::{Fingerprint, Share};
+use crate::contract::description::Description;
+use crate::contract::error::Error;
+use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::backend::Operation;
-use crate::engine::Engine;
-use crate::error::Error;
-use crate::key::LockKey;
+use crate::contract::backend::Operation;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::engine::pipeline::Engine;
 
 /// The keys in use whose names begin alike, page by page: made by [`Admin::list`](crate::admin::Admin::list).
 ///

@@ -1,6 +1,6 @@
 //! Outcomes of operators' requests.
 
-use crate::holder::Holder;
+use crate::contract::holder::Holder;
 
 /// The outcome of a request to revoke.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,8 +2,8 @@
 
 use super::background::Background;
 use crate::admin::{ForcedRelease, Inspection};
-use crate::error::Error;
-use crate::key::{IntoKey, LockKey};
+use crate::contract::error::Error;
+use crate::contract::key::{IntoKey, LockKey};
 
 /// The operator's handle: the [`Admin`](crate::admin::Admin) of code without a runtime.
 ///

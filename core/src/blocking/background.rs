@@ -10,11 +10,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
 
-use super::guard::Guard;
-use crate::busy::Busy;
-use crate::error::{Error, ErrorKind};
-use crate::lock::guard::LockGuard;
-use crate::lock::reaper::Reaper;
+use crate::contract::error::{Error, ErrorKind};
+use crate::engine::reaper::Reaper;
 use crate::options::LockOptions;
 
 /// A runtime on a thread of its own, which goes on until this and all its clones are dropped.
@@ -75,22 +72,6 @@ impl Background {
         wait: Duration,
     ) -> Result<Option<T>, Error> {
         self.block_on(async { Ok(timeout(wait, future).await.ok()) })
-    }
-
-    /// Blocks until there is a guard.
-    pub(super) fn lock(
-        &self,
-        call: impl Future<Output = Result<LockGuard, Error>>,
-    ) -> Result<Guard, Error> {
-        Ok(Guard::new(self.block_on(call)?, self))
-    }
-
-    /// Blocks until there is a guard, or others are known to hold the key.
-    pub(super) fn try_lock(
-        &self,
-        call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
-    ) -> Result<Result<Guard, Busy>, Error> {
-        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self)))
     }
 }
 
@@ -175,10 +156,10 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::backend::Lease;
     use crate::clock::TokioClock;
-    use crate::key::LockKey;
-    use crate::lock::reaper::{Debt, Unwanted};
+    use crate::contract::backend::Lease;
+    use crate::contract::key::LockKey;
+    use crate::engine::reaper::{Debt, Unwanted};
     use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]

@@ -12,10 +12,10 @@ use super::rw_lock::RwLock;
 use super::semaphore::Semaphore;
 use super::striped::Striped;
 use crate::admin::Revocation;
-use crate::backend::LockBackend;
 use crate::clock::Instant;
-use crate::error::Error;
-use crate::key::IntoKey;
+use crate::contract::backend::LockBackend;
+use crate::contract::error::Error;
+use crate::contract::key::IntoKey;
 use crate::options::LockOptions;
 
 /// Hands out locks by name: the [`LockClient`](crate::LockClient) of code without a runtime.

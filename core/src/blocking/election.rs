@@ -4,16 +4,16 @@ use std::fmt;
 use std::time::Duration;
 
 use super::background::{Background, Ending};
-use crate::busy::Busy;
 use crate::clock::Instant;
-use crate::description::Description;
-use crate::election::Leader;
-use crate::error::Error;
-use crate::key::LockKey;
-use crate::lock::guard::done;
-use crate::loss::LossReason;
+use crate::contract::busy::Busy;
+use crate::contract::description::Description;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::loss::LossReason;
+use crate::contract::token::FencingToken;
+use crate::locks::election::Leader;
+use crate::locks::guard::done;
 use crate::options::LockOptions;
-use crate::token::FencingToken;
 
 /// An election, in which candidates campaign and one of them leads: the [`Election`](crate::election::Election) of code
 /// without a runtime.
@@ -33,12 +33,12 @@ use crate::token::FencingToken;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Election {
-    election: crate::election::Election,
+    election: crate::locks::election::Election,
     background: Background,
 }
 
 impl Election {
-    pub(super) fn new(election: crate::election::Election, background: Background) -> Self {
+    pub(super) fn new(election: crate::locks::election::Election, background: Background) -> Self {
         Self { election, background }
     }
 
@@ -161,7 +161,7 @@ impl Election {
         Observer { observer: self.election.observe(), background: self.background.clone() }
     }
 
-    fn leadership(&self, term: crate::election::Leadership) -> Leadership {
+    fn leadership(&self, term: crate::locks::election::Leadership) -> Leadership {
         Leadership { term, background: Ending::new(&self.background) }
     }
 }
@@ -170,7 +170,7 @@ impl Election {
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     // Dropped first, so that the background waits for its release.
-    term: crate::election::Leadership,
+    term: crate::locks::election::Leadership,
     background: Ending,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Debug for Leadership {
 /// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
 #[derive(Debug)]
 pub struct Observer {
-    observer: crate::election::Observer,
+    observer: crate::locks::election::Observer,
     background: Background,
 }
 

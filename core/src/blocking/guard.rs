@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
-use crate::error::Error;
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
-use crate::loss::{LeaseState, LossReason};
-use crate::token::FencingToken;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::loss::{LeaseState, LossReason};
+use crate::contract::token::FencingToken;
+use crate::locks::guard::LockGuard;
 
 /// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
 ///
@@ -132,6 +133,24 @@ impl Guard {
     pub(super) fn share_with_readers(self) -> Result<Self, Error> {
         self.background.block_on(self.guard.share_with_readers())?;
         Ok(self)
+    }
+}
+
+impl Background {
+    /// Blocks until there is a guard.
+    pub(super) fn lock(
+        &self,
+        call: impl Future<Output = Result<LockGuard, Error>>,
+    ) -> Result<Guard, Error> {
+        Ok(Guard::new(self.block_on(call)?, self))
+    }
+
+    /// Blocks until there is a guard, or others are known to hold the key.
+    pub(super) fn try_lock(
+        &self,
+        call: impl Future<Output = Result<Result<LockGuard, Busy>, Error>>,
+    ) -> Result<Result<Guard, Busy>, Error> {
+        Ok(self.block_on(call)?.map(|guard| Guard::new(guard, self)))
     }
 }
 

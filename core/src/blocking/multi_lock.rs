@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use super::background::{Background, Ending};
-use crate::busy::Busy;
 use crate::clock::Instant;
-use crate::error::Error;
-use crate::key::{IntoKey, LockKey};
-use crate::lock::guard::LockGuard;
-use crate::loss::LossReason;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::key::{IntoKey, LockKey};
+use crate::contract::loss::LossReason;
+use crate::contract::token::FencingToken;
+use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
-use crate::token::FencingToken;
 
 /// Several locks that are taken together, all of them or none: the [`MultiLock`](crate::MultiLock) of code
 /// without a runtime.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::background::Background;
 use super::guard::Guard;
-use crate::busy::Busy;
 use crate::clock::Instant;
-use crate::error::Error;
-use crate::key::LockKey;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
 use crate::options::LockOptions;
 
 /// A lock that one thread has at a time, and that the same thread may enter again while holding it: the

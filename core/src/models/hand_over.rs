@@ -9,11 +9,11 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_many_orders, join};
+use crate::backends::memory::MemoryBackend;
 use crate::client::LockClient;
-use crate::error::ErrorKind;
-use crate::lock::guard::LockGuard;
-use crate::memory::MemoryBackend;
-use crate::mutex::Mutex;
+use crate::contract::error::ErrorKind;
+use crate::locks::guard::LockGuard;
+use crate::locks::mutex::Mutex;
 use crate::sync::scheduling_point;
 
 #[test]

@@ -8,11 +8,12 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
-use crate::backend::Share;
 use crate::clock::Clock;
-use crate::lock::Wait;
-use crate::lock::queue::{Asker, LocalQueue, Next, Wish};
-use crate::lock::tries::Tries;
+use crate::contract::backend::Share;
+use crate::engine::hold::Hold;
+use crate::engine::queue::{Asker, LocalQueue, Next, Wish};
+use crate::engine::tries::Tries;
+use crate::engine::wait::Wait;
 use crate::options::LockOptions;
 use crate::retry::Retry;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -77,7 +78,7 @@ fn turns_come_in_the_order_of_asking() {
 }
 
 struct Scene {
-    queue: Arc<LocalQueue>,
+    queue: Arc<LocalQueue<Hold>>,
     /// Callers that have the turn.
     with_turn: AtomicU32,
     served: Mutex<Vec<u32>>,
@@ -119,7 +120,7 @@ impl Scene {
     }
 
     /// Does work that only one caller at a time may do.
-    fn act(&self, turn: Asker) {
+    fn act(&self, turn: Asker<Hold>) {
         assert_eq!(self.with_turn.fetch_add(1, Ordering::SeqCst), 0, "two callers have the turn");
         self.with_turn.fetch_sub(1, Ordering::SeqCst);
         drop(turn);
@@ -131,7 +132,7 @@ impl Scene {
 }
 
 /// Waits for the turn, as a caller that would take over no lease.
-async fn turn(queue: Arc<LocalQueue>) -> Asker {
+async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
     let wish = Wish { share: Share::Whole, owner: None, options: Arc::new(LockOptions::default()) };
     let wait = Wait::lasting(None, Stopped.now());
     let next = queue

@@ -8,9 +8,11 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{Stopped, in_all_orders, in_many_orders, join, key};
-use crate::backend::{Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal};
-use crate::error::Error;
-use crate::lock::reaper::{Debt, Reaper, Unwanted};
+use crate::contract::backend::{
+    Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal,
+};
+use crate::contract::error::Error;
+use crate::engine::reaper::{Debt, Reaper, Unwanted};
 use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

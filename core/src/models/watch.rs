@@ -8,7 +8,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{in_all_orders, in_many_orders, join, key};
-use crate::backend::{CalledBy, Claim, KeyWatches, Lease, LeaseId, Patience};
+use crate::contract::backend::{CalledBy, Claim, KeyWatches, Lease, LeaseId, Patience};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 #[test]

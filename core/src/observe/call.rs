@@ -10,21 +10,25 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use super::event::{Acquired, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken};
-use super::{Event, Events, log};
-use crate::busy::Busy;
+use super::event::{
+    Acquired, Event, LongWait, Path, Refusal, Refused, Subject, Waiting, WakeUp, Woken,
+};
+use super::log;
+use super::point::Events;
 use crate::clock::{Clock, Instant};
-use crate::engine::{Locked, Request};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::lock::Wait;
-use crate::lock::queue::LocalQueue;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::engine::hold::Hold;
+use crate::engine::pipeline::{Locked, Request};
+use crate::engine::queue::LocalQueue;
+use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
 /// A call under way. Dropped before its end, it was cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
-    queue: &'a LocalQueue,
+    queue: &'a LocalQueue<Hold>,
     clock: &'a dyn Clock,
     requests: &'a [Request<'a>],
     waits: AtomicBool,
@@ -36,7 +40,7 @@ pub(crate) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(crate) fn one(
         events: &'a Events,
-        queue: &'a LocalQueue,
+        queue: &'a LocalQueue<Hold>,
         clock: &'a dyn Clock,
         request: &'a Request<'a>,
     ) -> Self {
@@ -46,7 +50,7 @@ impl<'a> Call<'a> {
     /// The call for all of these, of which there is one at least.
     pub(crate) fn of(
         events: &'a Events,
-        queue: &'a LocalQueue,
+        queue: &'a LocalQueue<Hold>,
         clock: &'a dyn Clock,
         requests: &'a [Request<'a>],
     ) -> Self {
@@ -56,7 +60,7 @@ impl<'a> Call<'a> {
 
     /// Runs the call in a span of its own, and tells when it has waited for long.
     pub(crate) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
-        let span = log::acquire_span(&self.requests[0]);
+        let span = log::acquire_span(self.requests[0].key, self.requests[0].kind);
         let mut call = pin!(call);
         let (mut told, mut alarm) = (false, None);
         let long = match self.events.long_wait() {

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Observer;
-use crate::backend::{Fingerprint, Operation, Share};
-use crate::error::Error;
-use crate::holder::Holder;
-use crate::key::LockKey;
-use crate::loss::LossReason;
+use crate::contract::backend::{Fingerprint, Operation, Share};
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +97,7 @@ pub struct Acquired<'a> {
     pub path: Path,
     /// The time since the call.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`] came before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
     pub waited: bool,
 }
 
@@ -126,7 +125,7 @@ pub struct Refused<'a> {
     pub holder: Option<&'a Holder>,
     /// The time since the call.
     pub took: Duration,
-    /// Whether the call had to wait, and [`Observer::on_waiting`] came before.
+    /// Whether the call had to wait, and [`Observer::on_waiting`](super::Observer::on_waiting) came before.
     pub waited: bool,
 }
 
@@ -327,29 +326,6 @@ pub(crate) enum Event<'a> {
     Forced(Forced<'a>),
     StoreError(StoreError<'a>),
     Store(Store<'a>),
-}
-
-impl Event<'_> {
-    pub(super) fn tell(&self, observer: &dyn Observer) {
-        match self {
-            Self::Waiting(event) => observer.on_waiting(event),
-            Self::LongWait(event) => observer.on_long_wait(event),
-            Self::Woken(event) => observer.on_woken(event),
-            Self::Acquired(event) => observer.on_acquired(event),
-            Self::Refused(event) => observer.on_refused(event),
-            Self::HandedOver(event) => observer.on_handed_over(event),
-            Self::LongHold(event) => observer.on_long_hold(event),
-            Self::Renewed(event) => observer.on_renewed(event),
-            Self::RenewalFailed(event) => observer.on_renewal_failed(event),
-            Self::Unsure(event) => observer.on_unsure(event),
-            Self::Lost(event) => observer.on_lost(event),
-            Self::Released(event) => observer.on_released(event),
-            Self::ReleaseFailed(event) => observer.on_release_failed(event),
-            Self::Forced(event) => observer.on_forced(event),
-            Self::StoreError(event) => observer.on_store_error(event),
-            Self::Store(event) => observer.on_store(event),
-        }
-    }
 }
 
 impl AskedKind {

@@ -5,15 +5,14 @@ use std::fmt;
 use tracing::field::display;
 use tracing::{Level, Span, debug_span, enabled, event, info_span};
 
-use super::Event;
 use super::event::{
-    Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Refused, ReleaseFailed, Released,
-    RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure, Waiting, Woken,
+    Acquired, AskedKind, Event, Forced, HandedOver, LongHold, LongWait, Lost, Refused,
+    ReleaseFailed, Released, RenewalFailed, Renewed, Store, StoreChange, StoreError, Unsure,
+    Waiting, Woken,
 };
-use crate::engine::Request;
-use crate::holder::Holder;
-use crate::key::LockKey;
-use crate::lock::guard::LockGuard;
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::contract::token::FencingToken;
 
 /// The target of all events and spans.
 const TARGET: &str = "leasehold";
@@ -46,14 +45,13 @@ pub(super) fn write(event: &Event<'_>) {
 }
 
 /// Around a call for a lock, from the request to the outcome.
-pub(super) fn acquire_span(request: &Request<'_>) -> Span {
-    let (key, kind) = (request.key, request.kind);
+pub(super) fn acquire_span(key: &LockKey, kind: AskedKind) -> Span {
     debug_span!(target: TARGET, "leasehold.acquire", %key, %kind)
 }
 
 /// Around work that is done under a lock.
-pub(crate) fn hold_span(parent: Option<&Span>, guard: &LockGuard) -> Span {
-    let (key, kind, token) = (guard.key(), guard.kind(), guard.token().number());
+pub(crate) fn hold_span(parent: Option<&Span>, token: &FencingToken, kind: AskedKind) -> Span {
+    let (key, token) = (token.key(), token.number());
     match parent {
         None => info_span!(target: TARGET, "leasehold.hold", %key, %kind, token),
         Some(parent) => {

@@ -10,7 +10,7 @@ use super::event::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Path, Refused, ReleaseFailed, Released,
     RenewalFailed, Renewed, Store, StoreChange, StoreError, Subject, Unsure, Waiting, Woken,
 };
-use crate::key::LockKey;
+use crate::contract::key::LockKey;
 
 /// An [`Observer`] that keeps metrics of a client's locks with the recorder of the crate `metrics` that the program has installed.
 ///

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::event::{AskedKind, Store, StoreChange, StoreError, Subject};
-use super::{Event, Observer, log};
-use crate::backend::Operation;
+use super::event::{AskedKind, Event, Store, StoreChange, StoreError, Subject};
+use super::{Observer, log};
 use crate::clock::{Clock, Instant};
-use crate::error::{Error, ErrorKind};
-use crate::key::LockKey;
-use crate::lock::no_reply;
+use crate::contract::backend::Operation;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
 /// The store is told to be down at most this often. One that fails every other request would fill the log.
@@ -63,7 +62,7 @@ impl Events {
     pub(crate) fn emit(&self, event: Event<'_>) {
         log::write(&event);
         for observer in &self.0.settings.observers {
-            let told = panic::catch_unwind(AssertUnwindSafe(|| event.tell(&**observer)));
+            let told = panic::catch_unwind(AssertUnwindSafe(|| tell(&**observer, &event)));
             if told.is_err() {
                 log::observer_panicked(&event);
             }
@@ -111,7 +110,7 @@ impl Events {
             }
             Some(Err(error)) => error,
             None => {
-                silence = no_reply();
+                silence = Error::no_reply();
                 &silence
             }
         };
@@ -151,6 +150,27 @@ impl Events {
 
     fn change(&self, change: StoreChange<'_>) {
         self.emit(Event::Store(Store { store: self.0.store, change }));
+    }
+}
+
+fn tell(observer: &dyn Observer, event: &Event<'_>) {
+    match event {
+        Event::Waiting(event) => observer.on_waiting(event),
+        Event::LongWait(event) => observer.on_long_wait(event),
+        Event::Woken(event) => observer.on_woken(event),
+        Event::Acquired(event) => observer.on_acquired(event),
+        Event::Refused(event) => observer.on_refused(event),
+        Event::HandedOver(event) => observer.on_handed_over(event),
+        Event::LongHold(event) => observer.on_long_hold(event),
+        Event::Renewed(event) => observer.on_renewed(event),
+        Event::RenewalFailed(event) => observer.on_renewal_failed(event),
+        Event::Unsure(event) => observer.on_unsure(event),
+        Event::Lost(event) => observer.on_lost(event),
+        Event::Released(event) => observer.on_released(event),
+        Event::ReleaseFailed(event) => observer.on_release_failed(event),
+        Event::Forced(event) => observer.on_forced(event),
+        Event::StoreError(event) => observer.on_store_error(event),
+        Event::Store(event) => observer.on_store(event),
     }
 }
 

@@ -1,0 +1,411 @@
+//! A decorator that makes any backend fail on command, for tests.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join, join_all};
+
+use crate::admin::{ForcedRelease, Inspection, Revocation};
+use crate::clock::{Clock, TokioClock};
+use crate::contract::backend::{
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, KeyWatches, Lease,
+    LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+};
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::LockKey;
+use crate::sync::{Mutex, lock};
+
+/// A backend that does the same as `B`, except where [`Faults`] say otherwise.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::backend::Operation;
+/// use leasehold_core::fault::{Fault, FaultBackend};
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let store = FaultBackend::new(MemoryBackend::new());
+/// let faults = store.faults().clone();
+/// let client = LockClient::new(store);
+///
+/// // The store grants the lock and the reply gets lost. The client asks again with the same id.
+/// faults.inject(Operation::Acquire, Fault::LoseReply, 1);
+/// let guard = client.mutex("k")?.lock().await?;
+/// assert_eq!(faults.calls(Operation::Acquire), 2);
+/// # drop(guard);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FaultBackend<B> {
+    inner: Arc<B>,
+    clock: Arc<dyn Clock>,
+    faults: Faults,
+}
+
+/// The switches of a [`FaultBackend`]. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<Switches>);
+
+#[derive(Debug, Default)]
+struct Switches {
+    pending: Mutex<HashMap<Calls, VecDeque<Fault>>>,
+    lasting: Mutex<Option<Fault>>,
+    calls: Mutex<HashMap<Operation, usize>>,
+    asked_for: Mutex<HashSet<LeaseId>>,
+    news: Mutex<News>,
+    scripted: KeyWatches,
+}
+
+/// Which calls suffer: those of an operation, on one key or on any.
+type Calls = (Operation, Option<LockKey>);
+
+/// A fault that a call suffers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The request reaches the store late.
+    DelayRequest(Duration),
+    /// The store applies the request at once and the reply comes late.
+    DelayReply(Duration),
+    /// The call fails with an error of this kind, and the request never reaches the store.
+    Fail(ErrorKind),
+    /// The call never ends, and the request reaches the store this much later, also if the caller
+    /// has given up by then.
+    Late(Duration),
+    /// The store applies the request and the call fails with [`ErrorKind::Indeterminate`].
+    LoseReply,
+    /// The call panics, and the request never reaches the store.
+    Panic,
+    /// The request never reaches the store and the call never ends.
+    SwallowRequest,
+    /// The store applies the request and the call never ends.
+    SwallowReply,
+}
+
+/// The news that watches of a [`FaultBackend`] report.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum News {
+    /// The news of the store.
+    #[default]
+    True,
+    /// Nothing.
+    Muted,
+    /// Only the events of [`Faults::cry_wolf`].
+    Scripted,
+}
+
+impl Faults {
+    /// Makes the next `times` calls of `operation` suffer `fault`, after those it is to suffer already.
+    pub fn inject(&self, operation: Operation, fault: Fault, times: usize) {
+        self.add(operation, None, fault, times);
+    }
+
+    /// Makes the next `times` calls of `operation` on `key` suffer `fault`, before those that all keys are to suffer.
+    pub fn inject_on(&self, key: &LockKey, operation: Operation, fault: Fault, times: usize) {
+        self.add(operation, Some(key.clone()), fault, times);
+    }
+
+    fn add(&self, operation: Operation, key: Option<LockKey>, fault: Fault, times: usize) {
+        let mut pending = lock(&self.0.pending);
+        pending.entry((operation, key)).or_default().extend(std::iter::repeat_n(fault, times));
+    }
+
+    /// Makes all calls suffer `fault` that no injected one is meant for, until this is called again or the faults are healed.
+    pub fn set_lasting(&self, fault: Option<Fault>) {
+        *lock(&self.0.lasting) = fault;
+    }
+
+    /// Ends all faults that were injected and not yet suffered, and the lasting one.
+    pub fn heal(&self) {
+        lock(&self.0.pending).clear();
+        self.set_lasting(None);
+    }
+
+    /// Sets the news that watches report if they begin from now on.
+    pub fn set_news(&self, news: News) {
+        *lock(&self.0.news) = news;
+    }
+
+    /// Fires the watches of `key` that report [`News::Scripted`].
+    pub fn cry_wolf(&self, key: &LockKey) {
+        self.0.scripted.notify(key.as_str());
+    }
+
+    /// How many calls of `operation` were made, those that failed included.
+    pub fn calls(&self, operation: Operation) -> usize {
+        lock(&self.0.calls).get(&operation).copied().unwrap_or_default()
+    }
+
+    /// How many leases have been asked for, by attempts that have ended in any way. Each counts once.
+    pub fn asked_for(&self) -> usize {
+        lock(&self.0.asked_for).len()
+    }
+
+    fn next(&self, operation: Operation, key: Option<&LockKey>) -> Option<Fault> {
+        *lock(&self.0.calls).entry(operation).or_default() += 1;
+        let mut pending = lock(&self.0.pending);
+        let mut take = |key| pending.get_mut(&(operation, key))?.pop_front();
+        let injected = key.and_then(|key| take(Some(key.clone()))).or_else(|| take(None));
+        injected.or(*lock(&self.0.lasting))
+    }
+}
+
+impl<B: LockBackend> FaultBackend<B> {
+    /// Decorates `inner`, without any fault yet. Delays are counted on Tokio's clock.
+    pub fn new(inner: B) -> Self {
+        let clock = Arc::new(TokioClock::new());
+        Self { inner: Arc::new(inner), clock, faults: Faults::default() }
+    }
+
+    /// Sets the clock that delays are counted on: that of the clients.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the switches, which other backends may share.
+    #[must_use]
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// The switches.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Ends the leases of `key` behind their holders' backs, as if they had expired in the store.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockBackend::force_release`].
+    pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
+        self.inner.force_release(key).await.map(|_ended| ())
+    }
+
+    /// Gives `key` to another owner behind its holder's back, for `ttl`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
+    pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
+        self.expire(key).await?;
+        let thief = Lease::new(key, ttl);
+        match self.inner.try_acquire(&Claim::new(thief.clone())).await? {
+            Attempt::Granted(_) => Ok(thief),
+            Attempt::Held(_) => Err(Error::new(ErrorKind::Timeout, "another claim was quicker")),
+        }
+    }
+
+    async fn renew_with(&self, fault: Option<Fault>, lease: &Lease) -> Result<Renewal, Error> {
+        let sent = lease.clone();
+        let call = move |inner: Arc<B>| async move { inner.renew(&sent).await };
+        self.call(fault, Operation::Renew, Some(lease.key()), call).await
+    }
+
+    /// Makes `call`, with the fault that it is to suffer.
+    async fn suffer<T, F>(
+        &self,
+        operation: Operation,
+        key: Option<&LockKey>,
+        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let fault = self.faults.next(operation, key);
+        self.call(fault, operation, key, call).await
+    }
+
+    async fn call<T, F>(
+        &self,
+        fault: Option<Fault>,
+        operation: Operation,
+        key: Option<&LockKey>,
+        call: impl FnOnce(Arc<B>) -> F + Send + 'static,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let inner = Arc::clone(&self.inner);
+        let sleep = |delay| self.clock.sleep_until(self.clock.now() + delay);
+        match fault {
+            None => call(inner).await,
+            Some(Fault::DelayRequest(delay)) => {
+                sleep(delay).await;
+                call(inner).await
+            }
+            Some(Fault::DelayReply(delay)) => {
+                let reply = call(inner).await;
+                sleep(delay).await;
+                reply
+            }
+            Some(Fault::Fail(kind)) => Err(self.error(kind, operation, key)),
+            Some(Fault::Late(delay)) => {
+                let arrives = sleep(delay);
+                tokio::spawn(async move {
+                    arrives.await;
+                    // The caller has gone, so no one takes the outcome.
+                    drop(call(inner).await);
+                });
+                pending().await
+            }
+            Some(Fault::LoseReply) => {
+                // The caller does not learn the outcome.
+                drop(call(inner).await);
+                Err(self.error(ErrorKind::Indeterminate, operation, key))
+            }
+            Some(Fault::Panic) => panic!("injected fault"),
+            Some(Fault::SwallowRequest) => pending().await,
+            Some(Fault::SwallowReply) => {
+                drop(call(inner).await);
+                pending().await
+            }
+        }
+    }
+
+    fn error(&self, kind: ErrorKind, operation: Operation, key: Option<&LockKey>) -> Error {
+        let error = Error::new(kind, "injected fault")
+            .with_operation(operation)
+            .with_backend(self.capabilities().name());
+        key.into_iter().fold(error, Error::with_key)
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> LockBackend for FaultBackend<B> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let sent = claim.clone();
+        let call = move |inner: Arc<B>| async move { inner.try_acquire(&sent).await };
+        let outcome = self.suffer(Operation::Acquire, Some(claim.key()), call).await;
+        lock(&self.faults.0.asked_for).insert(claim.id());
+        outcome
+    }
+
+    /// Suffers the fault that a call on the first key would.
+    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return self.inner.try_acquire_all(claims).await;
+        };
+        let sent = claims.to_vec();
+        let call = move |inner: Arc<B>| async move { inner.try_acquire_all(&sent).await };
+        let outcome = self.suffer(Operation::Acquire, Some(first.key()), call).await;
+        lock(&self.faults.0.asked_for).extend(claims.iter().map(Claim::id));
+        outcome
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let fault = self.faults.next(Operation::Renew, Some(lease.key()));
+        self.renew_with(fault, lease).await
+    }
+
+    /// Each lease counts as one call. The leases without a fault stay one batch, and the reply comes when all have theirs.
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
+        let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();
+        let each = || leases.iter().zip(&faults);
+        let whole = each().filter(|(_, fault)| fault.is_none());
+        let whole: Vec<Lease> = whole.map(|(lease, _)| lease.clone()).collect();
+        let suffering = each().filter(|(_, fault)| fault.is_some());
+        let suffering = join_all(suffering.map(|(lease, fault)| self.renew_with(*fault, lease)));
+        let whole = async {
+            if whole.is_empty() { Vec::new() } else { self.inner.renew_all(&whole).await }
+        };
+        let (whole, suffering) = join(whole, suffering).await;
+        let (mut whole, mut suffering) = (whole.into_iter(), suffering.into_iter());
+        let reply = |fault: &Option<Fault>| match fault {
+            None => whole.next(),
+            Some(_) => suffering.next(),
+        };
+        faults.iter().map_while(reply).collect()
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        let sent = lease.clone();
+        let call = move |inner: Arc<B>| async move { inner.release(&sent).await };
+        self.suffer(Operation::Release, Some(lease.key()), call).await
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch(key),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(key),
+        }
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch_claim(claim),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(claim.key()),
+        }
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        match *lock(&self.faults.0.news) {
+            News::True => self.inner.watch_lease(lease),
+            News::Muted => KeyWatch::silent(),
+            News::Scripted => self.faults.0.scripted.watch(lease.key()),
+        }
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.inspect(&sent).await };
+        self.suffer(Operation::Inspect, Some(key), call).await
+    }
+
+    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
+        let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
+        let call = move |inner: Arc<B>| async move { inner.list(&prefix, after.as_deref()).await };
+        self.suffer(Operation::List, None, call).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.force_release(&sent).await };
+        self.suffer(Operation::ForceRelease, Some(key), call).await
+    }
+
+    async fn request_revocation(&self, key: &LockKey) -> Result<Revocation, Error> {
+        let sent = key.clone();
+        let call = move |inner: Arc<B>| async move { inner.request_revocation(&sent).await };
+        self.suffer(Operation::Revoke, Some(key), call).await
+    }
+
+    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
+        let call = move |inner: Arc<B>| async move { inner.standing(fresh).await };
+        self.suffer(Operation::Enlist, None, call).await
+    }
+
+    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
+        let sent = enlistment.clone();
+        let call = move |inner: Arc<B>| async move { inner.enlist(&sent).await };
+        self.suffer(Operation::Enlist, None, call).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        let call = async |inner: Arc<B>| inner.ping().await;
+        self.suffer(Operation::Ping, None, call).await
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,446 @@
+//! A store as a pure state machine: the executable specification of every backend.
+
+mod entry;
+
+use std::collections::hash_map::Entry as Slot;
+use std::collections::{BTreeSet, HashMap};
+use std::num::NonZeroU64;
+use std::slice;
+use std::time::Duration;
+
+use self::entry::Entry;
+use crate::admin::{ForcedRelease, Inspection, Revocation};
+use crate::clock::Instant;
+use crate::contract::backend::{
+    Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Grant, KeyPage, Lease, Patience,
+    Release, Renewal, Standing, StoreId,
+};
+use crate::contract::key::LockKey;
+use crate::options::LockOptions;
+
+/// A store of leases without I/O and without a clock: the caller gives the time.
+///
+/// Property tests hold other backends against it.
+///
+/// ```
+/// use std::time::Duration;
+/// use leasehold_core::LockKey;
+/// use leasehold_core::backend::{Attempt, Claim, Lease, Release};
+/// use leasehold_core::clock::Instant;
+/// use leasehold_core::memory::{Machine, Op, Outcome};
+///
+/// let (start, ttl) = (Instant::from_zero(Duration::ZERO), Duration::from_secs(10));
+/// let lease = Lease::new(&LockKey::new("k")?, ttl);
+/// let mut store = Machine::default();
+///
+/// let outcome = store.apply(Op::TryAcquire(&Claim::new(lease.clone())), start);
+/// assert!(matches!(outcome, Outcome::Attempt(Attempt::Granted(_))));
+/// let outcome = store.apply(Op::Release(&lease), start + ttl);
+/// assert_eq!(outcome, Outcome::Release(Release::NotHeld), "it has just expired");
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Machine {
+    keys: HashMap<LockKey, Entry>,
+    /// The keys by when nothing is left of their entries.
+    ends: BTreeSet<(Instant, LockKey)>,
+    counts: Counts,
+    /// The identity of the data, and since when they have it.
+    identity: Option<(StoreId, Instant)>,
+    /// The quorum that the store is a member of.
+    charter: Option<Charter>,
+}
+
+/// The counters of all keys.
+#[derive(Debug, Default)]
+struct Counts {
+    last_token: u64,
+    changes: u64,
+}
+
+/// An operation on the store.
+#[derive(Clone, Copy, Debug)]
+pub enum Op<'a> {
+    /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
+    Enlist(&'a Enlistment),
+    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release)
+    ForceRelease(&'a LockKey),
+    /// [`LockBackend::inspect`](crate::backend::LockBackend::inspect)
+    Inspect(&'a LockKey),
+    /// [`LockBackend::list`](crate::backend::LockBackend::list)
+    List {
+        /// The beginning of encoded names.
+        prefix: &'a str,
+        /// The end of the page before.
+        after: Option<&'a str>,
+    },
+    /// [`LockBackend::release`](crate::backend::LockBackend::release)
+    Release(&'a Lease),
+    /// [`LockBackend::renew`](crate::backend::LockBackend::renew)
+    Renew(&'a Lease),
+    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation)
+    RequestRevocation(&'a LockKey),
+    /// [`LockBackend::standing`](crate::backend::LockBackend::standing)
+    Standing(StoreId),
+    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire)
+    TryAcquire(&'a Claim),
+    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all)
+    TryAcquireAll(&'a [Claim]),
+}
+
+/// The outcome of an operation.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// For [`Op::TryAcquire`].
+    Attempt(Attempt),
+    /// For [`Op::TryAcquireAll`].
+    AttemptAll(AttemptAll),
+    /// For [`Op::ForceRelease`].
+    ForcedRelease(ForcedRelease),
+    /// For [`Op::Inspect`].
+    Inspection(Inspection),
+    /// The outcome of [`Op::List`].
+    KeyPage(KeyPage),
+    /// The outcome of [`Op::TryAcquire`] and [`Op::TryAcquireAll`] if the store is not enlisted under the charter that the claim for this key names.
+    NotEnlisted(LockKey),
+    /// For [`Op::Release`].
+    Release(Release),
+    /// For [`Op::Renew`].
+    Renewal(Renewal),
+    /// For [`Op::RequestRevocation`].
+    Revocation(Revocation),
+    /// The outcome of [`Op::Enlist`] and [`Op::Standing`].
+    Standing(Standing),
+    /// For [`Op::TryAcquire`] and [`Op::TryAcquireAll`], while others hold this key as a whole and the claim is for units,
+    /// or the reverse.
+    WrongType(LockKey),
+}
+
+/// Why a claim cannot be granted.
+enum Obstacle {
+    Held(Contention),
+    OtherKind,
+}
+
+impl Op<'_> {
+    /// The keys that it is about.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        let only = match self {
+            Self::ForceRelease(key) | Self::Inspect(key) | Self::RequestRevocation(key) => {
+                Some(*key)
+            }
+            Self::Release(lease) | Self::Renew(lease) => Some(lease.key()),
+            _ => None,
+        };
+        only.into_iter().chain(self.claims().iter().map(Claim::key))
+    }
+
+    /// The claims, if it asks for leases.
+    pub(super) fn claims(&self) -> &[Claim] {
+        match *self {
+            Self::TryAcquire(claim) => slice::from_ref(claim),
+            Self::TryAcquireAll(claims) => claims,
+            _ => &[],
+        }
+    }
+}
+
+impl Machine {
+    /// Entries that are cleared away for each look at one, because no lease in them is in force any more, so that a
+    /// key without further requests does not stay for ever. More than one, so that clearing outruns filling.
+    const CLEARED_PER_LOOK: usize = 2;
+
+    const KEYS_PER_PAGE: usize = 256;
+
+    /// Applies `op` as one atomic step at `now`, which must not go back.
+    pub fn apply(&mut self, op: Op<'_>, now: Instant) -> Outcome {
+        match op {
+            Op::Enlist(enlistment) => Outcome::Standing(self.enlist(enlistment, now)),
+            Op::ForceRelease(key) => Outcome::ForcedRelease(self.force_release(key, now)),
+            Op::Inspect(key) => Outcome::Inspection(self.inspect(key, now)),
+            Op::List { prefix, after } => Outcome::KeyPage(self.list(prefix, after, now)),
+            Op::Release(lease) => Outcome::Release(self.release(lease, now)),
+            Op::Renew(lease) => Outcome::Renewal(self.renew(lease, now)),
+            Op::RequestRevocation(key) => {
+                Outcome::Revocation(self.at(key, now, |_, entry| entry.request_revocation()))
+            }
+            Op::Standing(fresh) => Outcome::Standing(self.standing(fresh, now)),
+            Op::TryAcquire(claim) => self.try_acquire(claim, now),
+            Op::TryAcquireAll(claims) => self.try_acquire_all(claims, now),
+        }
+    }
+
+    /// How many keys have an entry.
+    pub fn keys(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Grows with each change that is news to waiters or observers.
+    pub fn changes(&self) -> u64 {
+        self.counts.changes
+    }
+
+    fn try_acquire(&mut self, claim: &Claim, now: Instant) -> Outcome {
+        if !self.is_member_for(claim) {
+            return Outcome::NotEnlisted(claim.key().clone());
+        }
+        self.at(claim.key(), now, |counts, entry| {
+            entry.call_up(now);
+            match obstacle(entry, claim, now) {
+                Some(Obstacle::OtherKind) => Outcome::WrongType(claim.key().clone()),
+                Some(Obstacle::Held(contention)) => {
+                    Outcome::Attempt(Attempt::Held(queue_up(entry, claim, contention, now)))
+                }
+                None => Outcome::Attempt(Attempt::Granted(counts.grant(entry, claim, now))),
+            }
+        })
+    }
+
+    fn try_acquire_all(&mut self, claims: &[Claim], now: Instant) -> Outcome {
+        if let Some(claim) = claims.iter().find(|claim| !self.is_member_for(claim)) {
+            return Outcome::NotEnlisted(claim.key().clone());
+        }
+        for claim in claims {
+            let key = claim.key().clone();
+            match self.at(&key, now, |_, entry| obstacle(entry, claim, now)) {
+                Some(Obstacle::OtherKind) => return Outcome::WrongType(key),
+                Some(Obstacle::Held(contention)) => {
+                    return Outcome::AttemptAll(AttemptAll::Held { key, contention });
+                }
+                None => {}
+            }
+        }
+        let grant = |claim: &Claim| {
+            self.at(claim.key(), now, |counts, entry| counts.grant(entry, claim, now))
+        };
+        Outcome::AttemptAll(AttemptAll::Granted(claims.iter().map(grant).collect()))
+    }
+
+    fn renew(&mut self, lease: &Lease, now: Instant) -> Renewal {
+        self.at(lease.key(), now, |counts, entry| {
+            let Some(holding) = entry.holding(lease.id()) else {
+                return if entry.is_held_like(lease) { Renewal::Taken } else { Renewal::Vanished };
+            };
+            let before = holding.lease.clone();
+            holding.renew(lease, now);
+            counts.last_token = counts.last_token.max(lease.floor());
+            if holding.lease.share() != before.share()
+                || holding.lease.description() != before.description()
+            {
+                counts.changes += 1;
+            }
+            entry.renewal(now)
+        })
+    }
+
+    fn release(&mut self, lease: &Lease, now: Instant) -> Release {
+        self.at(lease.key(), now, |counts, entry| {
+            if entry.leave_queue(lease.id()) {
+                counts.changes += 1;
+            }
+            if entry.end(lease.id()) {
+                entry.call_up(now);
+                counts.changes += 1;
+                Release::Released
+            } else {
+                Release::NotHeld
+            }
+        })
+    }
+
+    fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
+        let last_token = (self.counts.last_token > 0).then_some(self.counts.last_token);
+        let inspection = Inspection::free().with_last_token(last_token);
+        let look = |_: &mut Counts, entry: &mut Entry| (entry.holders(now), entry.waiters());
+        let (holders, queue) = self.at(key, now, look);
+        let waiting = u64::try_from(queue.len()).unwrap_or(u64::MAX);
+        let inspection = inspection.with_queue(waiting, queue);
+        holders.into_iter().fold(inspection, Inspection::with_holder)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, now: Instant) -> KeyPage {
+        let is_next = |key: &LockKey| after.is_none_or(|after| key.as_str() > after);
+        let is_in_use = |(_, entry): &(&LockKey, &Entry)| now < entry.ends();
+        let keys = self.keys.iter().filter(is_in_use).map(|(key, _)| key);
+        let mut keys: Vec<LockKey> =
+            keys.filter(|key| key.as_str().starts_with(prefix) && is_next(key)).cloned().collect();
+        keys.sort_unstable();
+        let is_last = keys.len() <= Self::KEYS_PER_PAGE;
+        keys.truncate(Self::KEYS_PER_PAGE);
+        let next = keys.last().filter(|_| !is_last).map(ToString::to_string);
+        KeyPage::new(keys).with_next(next)
+    }
+
+    fn force_release(&mut self, key: &LockKey, now: Instant) -> ForcedRelease {
+        self.at(key, now, |counts, entry| {
+            if !entry.is_held() {
+                return ForcedRelease::new();
+            }
+            counts.changes += 1;
+            counts.last_token += 1;
+            let forced = ForcedRelease::new().with_min_token(counts.last_token);
+            let ended = entry.holders(now);
+            entry.end_all();
+            ended.into_iter().fold(forced, ForcedRelease::with_ended)
+        })
+    }
+
+    fn is_member_for(&self, claim: &Claim) -> bool {
+        claim.charter().is_none() || claim.charter() == self.charter.as_ref()
+    }
+
+    fn standing(&mut self, fresh: StoreId, now: Instant) -> Standing {
+        let (store, since) = *self.identity.get_or_insert((fresh, now));
+        Standing::new(store)
+            .with_charter(self.charter.clone())
+            .with_floor(self.counts.last_token)
+            .with_age(now.since(since))
+    }
+
+    fn enlist(&mut self, enlistment: &Enlistment, now: Instant) -> Standing {
+        let charter = enlistment.charter();
+        let is_it = self.identity.is_some_and(|(store, _)| store == enlistment.store());
+        if is_it && self.charter.as_ref().is_none_or(|mine| mine == charter) {
+            self.charter = Some(charter.clone());
+            self.counts.last_token = self.counts.last_token.max(enlistment.floor());
+        }
+        // Not the identity that was meant: of data that was lost, a later enlistment would then be heeded at once.
+        self.standing(StoreId::new(), now)
+    }
+
+    /// Does something with the entry of `key`, as it is at `now`.
+    fn at<T>(
+        &mut self,
+        key: &LockKey,
+        now: Instant,
+        work: impl FnOnce(&mut Counts, &mut Entry) -> T,
+    ) -> T {
+        self.clear_expired(now);
+        match self.keys.entry(key.clone()) {
+            Slot::Vacant(slot) => {
+                let mut entry = Entry::default();
+                let outcome = work(&mut self.counts, &mut entry);
+                if !entry.is_empty() {
+                    self.ends.insert((entry.ends(), key.clone()));
+                    slot.insert(entry);
+                }
+                outcome
+            }
+            Slot::Occupied(mut slot) => {
+                let entry = slot.get_mut();
+                let before = entry.ends();
+                entry.expire(now);
+                let outcome = work(&mut self.counts, entry);
+                if entry.is_empty() {
+                    self.ends.remove(&(before, key.clone()));
+                    slot.remove();
+                } else if entry.ends() != before {
+                    self.ends.remove(&(before, key.clone()));
+                    self.ends.insert((entry.ends(), key.clone()));
+                }
+                outcome
+            }
+        }
+    }
+
+    fn clear_expired(&mut self, now: Instant) {
+        for _ in 0..Self::CLEARED_PER_LOOK {
+            match self.ends.first() {
+                Some((ends, _)) if *ends <= now => {
+                    let expired = self.ends.pop_first();
+                    self.keys.remove(&expired.expect("it was there just now").1);
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+impl Counts {
+    fn grant(&mut self, entry: &mut Entry, claim: &Claim, now: Instant) -> Grant {
+        // Observers of an election learn of the new leader.
+        if !entry.is_held() && !claim.share().is_whole() {
+            self.changes += 1;
+        }
+        let spare = claim.spare_tokens();
+        self.last_token = (self.last_token + 1 + u64::from(spare)).max(heeded(claim, now));
+        let token = self.last_token - u64::from(spare);
+        entry.grant(claim, token, now);
+        let token = NonZeroU64::new(token).expect("it has grown");
+        Grant::new(token).with_spare_tokens(spare)
+    }
+}
+
+/// The least token that the claim wishes for, unless that is too far ahead of the clock.
+fn heeded(claim: &Claim, now: Instant) -> u64 {
+    let zero = Instant::from_zero(Duration::ZERO);
+    let ahead = (now + Claim::WISHED_AHEAD).since(zero).as_micros();
+    if u128::from(claim.least_token()) <= ahead { claim.least_token() } else { 0 }
+}
+
+/// The obstacle that keeps `claim` from being granted.
+fn obstacle(entry: &Entry, claim: &Claim, now: Instant) -> Option<Obstacle> {
+    if entry.is_held() && !entry.is_held_like(claim.lease()) {
+        Some(Obstacle::OtherKind)
+    } else if entry.admits(claim) {
+        None
+    } else {
+        Some(Obstacle::Held(contention(entry, claim, now)))
+    }
+}
+
+/// Gives a claim that is refused its place: as long as it asked for, or, if it only waits, one that holds up others no longer than must
+/// be.
+fn queue_up(entry: &mut Entry, claim: &Claim, contention: Contention, now: Instant) -> Contention {
+    match claim.patience() {
+        Patience::Queues(place) => {
+            entry.queue_up(claim, now + place, None);
+            contention
+        }
+        Patience::Waits => {
+            let place = LockOptions::PLACE_TTL.min(claim.lease().ttl());
+            entry.queue_up(claim, now + place, Some(Patience::RESERVATION));
+            contention.with_place(place)
+        }
+        Patience::Leaves => contention,
+    }
+}
+
+fn contention(entry: &Entry, claim: &Claim, now: Instant) -> Contention {
+    let mut contention = Contention::new();
+    if let Some(holder) = entry.first_holder(now) {
+        contention = contention.with_holder(holder);
+    }
+    match entry.first_place_before(claim) {
+        Some(ends) => contention.with_retry_after(ends.since(now)),
+        None => contention,
+    }
+}
+
+/// Lets a caller that knows which operation it applied take the outcome of that operation.
+macro_rules! outcome_of {
+    ($($variant:ident),*) => {$(
+        impl TryFrom<Outcome> for $variant {
+            type Error = Outcome;
+
+            fn try_from(outcome: Outcome) -> Result<Self, Outcome> {
+                match outcome {
+                    Outcome::$variant(outcome) => Ok(outcome),
+                    other => Err(other),
+                }
+            }
+        }
+    )*};
+}
+
+outcome_of!(
+    Attempt,
+    AttemptAll,
+    ForcedRelease,
+    Inspection,
+    KeyPage,
+    Release,
+    Renewal,
+    Revocation,
+    Standing
+);

@@ -1,0 +1,227 @@
+//! One key: its holders and its queue.
+
+use std::time::Duration;
+
+use crate::admin::{Revocation, Waiter};
+use crate::clock::Instant;
+use crate::contract::backend::{Claim, Lease, LeaseId, Renewal, Share};
+use crate::contract::description::Description;
+use crate::contract::holder::Holder;
+
+/// One key: the leases in force, the claims in its queue, and whether its holders are asked to finish.
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    holdings: Vec<Holding>,
+    queue: Vec<Place>,
+    /// Until when renewals say that the key is asked for.
+    asked_until: Option<Instant>,
+}
+
+/// A lease in force, and when it ends by itself.
+#[derive(Debug)]
+pub(super) struct Holding {
+    pub(super) lease: Lease,
+    granted_at: Instant,
+    token: u64,
+    ends: Instant,
+}
+
+/// A place in the queue, and until when it is kept.
+#[derive(Debug)]
+struct Place {
+    id: LeaseId,
+    share: Share,
+    description: Option<Description>,
+    ends: Instant,
+    /// For how long it is waited for once there is room for it; `None`: until it ends.
+    patience: Option<Duration>,
+}
+
+impl Entry {
+    /// Drops leases and places that have ended by themselves.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.holdings.retain(|holding| now < holding.ends);
+        self.queue.retain(|place| now < place.ends);
+        self.forget_request_if_free();
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        !self.holdings.is_empty()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.holdings.is_empty() && self.queue.is_empty()
+    }
+
+    /// When nothing is left of it, if nothing happens.
+    pub(super) fn ends(&self) -> Instant {
+        let holdings = self.holdings.iter().map(|holding| holding.ends);
+        let places = self.queue.iter().map(|place| place.ends);
+        holdings.chain(places).max().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Whether it is held by leases of this kind: as a whole, or in units.
+    pub(super) fn is_held_like(&self, lease: &Lease) -> bool {
+        let whole = lease.share().is_whole();
+        self.holdings.first().is_some_and(|first| first.lease.share().is_whole() == whole)
+    }
+
+    /// Whether there is room for the claim beside all holders of the key and all waiters before it.
+    ///
+    /// A lease in force that is claimed again is always admitted.
+    pub(super) fn admits(&self, claim: &Claim) -> bool {
+        if self.holdings.iter().any(|holding| holding.lease.id() == claim.id()) {
+            return true;
+        }
+        let held = self.holdings.iter().map(|holding| holding.lease.share().units());
+        let before = self.before(claim.id()).map(|place| place.share.units());
+        let wanted = claim.share().units();
+        let total: u64 = held.chain(before).chain([wanted]).map(u64::from).sum();
+        total <= u64::from(claim.share().limit())
+    }
+
+    /// The places in the queue before that of `id`: all, if it has none.
+    fn before(&self, id: LeaseId) -> impl Iterator<Item = &Place> {
+        self.queue.iter().take_while(move |place| place.id != id)
+    }
+
+    /// When the first of the places before that of the claim ends by itself, if that may make room for it.
+    pub(super) fn first_place_before(&self, claim: &Claim) -> Option<Instant> {
+        if self.is_held() && claim.share().is_whole() {
+            return None;
+        }
+        self.before(claim.id()).map(|place| place.ends).min()
+    }
+
+    /// Keeps the claim's place in the queue, at the end if it has none, until then, and once there is room for it no longer
+    /// than for its `patience`.
+    pub(super) fn queue_up(&mut self, claim: &Claim, ends: Instant, patience: Option<Duration>) {
+        match self.queue.iter_mut().find(|place| place.id == claim.id()) {
+            Some(place) => (place.ends, place.patience) = (ends, patience),
+            None => {
+                let (id, share) = (claim.id(), claim.share());
+                let description = claim.lease().description().cloned();
+                self.queue.push(Place { id, share, description, ends, patience });
+            }
+        }
+    }
+
+    /// Keeps the places for which there is room no longer than for their patience.
+    pub(super) fn call_up(&mut self, now: Instant) {
+        let held = self.holdings.iter().map(|holding| u64::from(holding.lease.share().units()));
+        let mut total: u64 = held.sum();
+        for place in &mut self.queue {
+            total += u64::from(place.share.units());
+            if total > u64::from(place.share.limit()) {
+                return;
+            }
+            if let Some(patience) = place.patience {
+                place.ends = (now + patience).min(place.ends);
+            }
+        }
+    }
+
+    /// Gives up the place of `id`; `false` if it has none.
+    pub(super) fn leave_queue(&mut self, id: LeaseId) -> bool {
+        let before = self.queue.len();
+        self.queue.retain(|place| place.id != id);
+        self.queue.len() < before
+    }
+
+    pub(super) fn grant(&mut self, claim: &Claim, token: u64, now: Instant) {
+        self.leave_queue(claim.id());
+        match self.holding(claim.id()) {
+            Some(holding) => {
+                holding.token = token;
+                holding.renew(claim.lease(), now);
+            }
+            None => {
+                let lease = claim.lease().clone();
+                let ends = now + lease.ttl();
+                if self.holdings.is_empty() {
+                    // Not four at once: most keys have one holder.
+                    self.holdings.reserve_exact(1);
+                }
+                self.holdings.push(Holding { lease, granted_at: now, token, ends });
+            }
+        }
+    }
+
+    /// The lease `id`, if it is in force.
+    pub(super) fn holding(&mut self, id: LeaseId) -> Option<&mut Holding> {
+        self.holdings.iter_mut().find(|holding| holding.lease.id() == id)
+    }
+
+    /// The outcome of a renewal that succeeded.
+    pub(super) fn renewal(&self, now: Instant) -> Renewal {
+        match self.asked_until {
+            Some(until) if now < until => Renewal::RevocationRequested,
+            _ => Renewal::Renewed,
+        }
+    }
+
+    /// Asks until the last of the leases in force would end by itself: all its holders renew before that.
+    pub(super) fn request_revocation(&mut self) -> Revocation {
+        self.asked_until = self.holdings.iter().map(|holding| holding.ends).max();
+        if self.is_held() { Revocation::Requested } else { Revocation::NotHeld }
+    }
+
+    fn forget_request_if_free(&mut self) {
+        if !self.is_held() {
+            self.asked_until = None;
+        }
+    }
+
+    /// Ends the lease `id`; `false` if it is not in force.
+    pub(super) fn end(&mut self, id: LeaseId) -> bool {
+        let before = self.holdings.len();
+        self.holdings.retain(|holding| holding.lease.id() != id);
+        self.forget_request_if_free();
+        self.holdings.len() < before
+    }
+
+    pub(super) fn end_all(&mut self) {
+        self.holdings.clear();
+        self.forget_request_if_free();
+    }
+
+    /// The holder whose lease ends first.
+    pub(super) fn first_holder(&self, now: Instant) -> Option<Holder> {
+        let first = self.holdings.iter().min_by_key(|holding| holding.ends)?;
+        Some(first.holder(now))
+    }
+
+    /// Its holders, those first whose leases end first.
+    pub(super) fn holders(&self, now: Instant) -> Vec<Holder> {
+        let mut holdings: Vec<&Holding> = self.holdings.iter().collect();
+        holdings.sort_by_key(|holding| holding.ends);
+        holdings.into_iter().map(|holding| holding.holder(now)).collect()
+    }
+
+    /// The claims that queue for it, in order.
+    pub(super) fn waiters(&self) -> Vec<Waiter> {
+        let waiter = |place: &Place| {
+            let waiter = Waiter::new(place.id.fingerprint(), place.share);
+            waiter.with_description(place.description.clone())
+        };
+        self.queue.iter().map(waiter).collect()
+    }
+}
+
+impl Holding {
+    /// Puts the contents of `lease` in force, except that units are never added.
+    pub(super) fn renew(&mut self, lease: &Lease, now: Instant) {
+        let share = lease.share().capped_by(self.lease.share());
+        self.lease = lease.clone().with_share(share);
+        self.ends = now + lease.ttl();
+    }
+
+    fn holder(&self, now: Instant) -> Holder {
+        Holder::new(self.lease.id().fingerprint())
+            .with_description(self.lease.description().cloned())
+            .with_remaining(Some(self.ends.since(now)))
+            .with_share(self.lease.share())
+            .with_token(Some(self.token))
+            .with_held_for(Some(now.since(self.granted_at)))
+    }
+}

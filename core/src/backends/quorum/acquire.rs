@@ -1,0 +1,259 @@
+//! One attempt: votes, then a floor, then a guard; or releases.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Quorum;
+use super::ballot::{Ballot, last_token, no_majority};
+use super::claims::Claims;
+use super::members::{MUTEXES_ONLY, Members};
+use super::round::{Answer, Round};
+use crate::clock;
+use crate::contract::backend::{
+    Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Release, Renewal,
+};
+use crate::contract::error::{Error, ErrorKind};
+
+impl<B: LockBackend> Quorum<B> {
+    /// Asks the members for their votes once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. Members may have granted the lease: the caller releases it.
+    pub(super) async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.check(claim)?;
+        let (lease, majority) = (claim.lease(), self.members.majority());
+        let limit = self.members.limit(lease.ttl());
+        self.muster(limit).await?;
+        self.claims.clear(self.members.clock.now(), self.members.max_ttl);
+        let (is_refused, unsettled) = self.claims.begin(lease.id());
+        let mut voters = self.members.voters(&unsettled);
+        let claim = self.claim_of_members(claim);
+        let mut ballot = Ballot::default();
+        if is_refused && let Some(first) = self.members.first_of(&voters) {
+            // One member decides between callers that would split the votes.
+            self.ask(&claim, [first].into(), limit, &mut ballot).await;
+            if ballot.has_refusals() {
+                self.claims.end(lease.id(), true);
+                return Ok(Attempt::Held(ballot.contention(majority)));
+            }
+            voters.remove(&first);
+        }
+        let sent_at = self.members.clock.now();
+        self.ask(&claim, voters, limit, &mut ballot).await;
+        if ballot.grants.len() >= majority && self.has_floor(lease, &ballot, limit).await {
+            self.learnt.note(ballot.last_token(), ballot.has_common_token(), sent_at);
+            return Ok(Attempt::Granted(grant(&ballot)));
+        }
+        self.give_up(lease, ballot, limit).await
+    }
+
+    fn check(&self, claim: &Claim) -> Result<(), Error> {
+        let message = if !claim.share().is_whole() {
+            MUTEXES_ONLY
+        } else if claim.lease().ttl() > self.members.max_ttl {
+            "the TTL is above the longest of this quorum"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .with_operation(Operation::Acquire)
+            .with_key(claim.key()))
+    }
+
+    /// The claim as members get it: none keeps a place for it, and each has the same number in mind.
+    fn claim_of_members(&self, claim: &Claim) -> Claim {
+        claim
+            .clone()
+            .with_patience(Patience::Leaves)
+            .with_charter(self.members.charter.clone())
+            .with_least_token(self.learnt.next(self.members.clock.now()))
+    }
+
+    /// Asks `voters` until a majority has granted. A task waits for answers that come later.
+    async fn ask(
+        &self,
+        claim: &Claim,
+        voters: BTreeSet<usize>,
+        limit: Duration,
+        ballot: &mut Ballot,
+    ) {
+        ballot.asked += voters.len();
+        let mut round = self.members.round(voters, |store: Arc<B>| {
+            let claim = claim.clone();
+            async move { store.try_acquire(&claim).await }
+        });
+        let (majority, ends) = (self.members.majority(), self.members.clock.now() + limit);
+        let note = |(number, answer): Answer<Attempt>| {
+            self.members.note(number, &answer);
+            ballot.note((number, answer));
+            ballot.is_decided(majority)
+        };
+        self.members.collect(&mut round, ends, note).await;
+        self.leave(claim.lease(), round);
+    }
+
+    /// Leaves the members that have not answered to a task, which releases votes that are not wanted any more.
+    pub(super) fn leave(&self, lease: &Lease, mut round: Round<Attempt>) {
+        if round.unheard().is_empty() {
+            return;
+        }
+        let (members, claims, lease) =
+            (Arc::clone(&self.members), self.claims.clone(), lease.clone());
+        let counted = Counted::new(&members, &claims, &lease, round.unheard().clone());
+        let gives_up = members.clock.now() + lease.ttl();
+        self.late.drive(async move {
+            let _counted = counted;
+            let settle = async {
+                while let Some((number, answer)) = round.next_at_last().await {
+                    members.note(number, &answer);
+                    let may_have_it = !matches!(answer, Ok(Attempt::Held(_)));
+                    if may_have_it && claims.takes_back(lease.id(), number, members.clock.now()) {
+                        let released = members.member(number).store.release(&lease).await;
+                        settle(&claims, &lease, number, released);
+                    }
+                }
+            };
+            clock::until(&*members.clock, gives_up, settle).await;
+        });
+    }
+
+    /// Whether a majority has the lease and its token as a floor: those that do not yet are asked to raise theirs, under the lease.
+    async fn has_floor(&self, lease: &Lease, ballot: &Ballot, limit: Duration) -> bool {
+        let (token, majority) = (ballot.last_token(), self.members.majority());
+        let (at, below): (Vec<_>, Vec<_>) =
+            ballot.grants.iter().partition(|(_, grant)| last_token(grant) >= token);
+        let mut floors = at.len();
+        if floors >= majority {
+            return true;
+        }
+        let raised = lease.clone().with_floor(token);
+        let mut round = self.members.round(below.into_iter().map(|(n, _)| *n), |store: Arc<B>| {
+            let raised = raised.clone();
+            async move { store.renew(&raised).await }
+        });
+        let ends = self.members.clock.now() + limit;
+        let note = |(_, renewal)| {
+            let is_raised = matches!(renewal, Ok(Renewal::Renewed | Renewal::RevocationRequested));
+            floors += usize::from(is_raised);
+            floors >= majority
+        };
+        self.members.collect(&mut round, ends, note).await;
+        floors >= majority
+    }
+
+    /// Releases the granted leases, and tells why they were not enough.
+    async fn give_up(
+        &self,
+        lease: &Lease,
+        ballot: Ballot,
+        limit: Duration,
+    ) -> Result<Attempt, Error> {
+        let (id, majority, now) = (lease.id(), self.members.majority(), self.members.clock.now());
+        let is_refused = ballot.is_refused(majority) && ballot.grants.len() < majority;
+        self.claims.end(id, is_refused);
+        let in_doubt = ballot.failures.iter().filter(|(_, it)| it.may_have_been_applied());
+        let in_doubt: Vec<usize> = in_doubt.map(|(number, _)| *number).collect();
+        for number in &in_doubt {
+            self.claims.note_unsettled(id, *number, now);
+            let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
+            let (number, lease) = (*number, lease.clone());
+            self.late.drive(async move {
+                let released = members.member(number).store.release(&lease).await;
+                settle(&claims, &lease, number, released);
+            });
+        }
+        let unreleased = self.take_back(lease, &ballot, limit).await;
+        if is_refused {
+            return Ok(Attempt::Held(ballot.contention(majority)));
+        }
+        let is_unknown = unreleased + in_doubt.len() + ballot.unheard() > 0;
+        let failures = ballot.failures.into_iter();
+        let failures: Vec<_> = failures.map(|(n, it)| (self.members.name(n), it)).collect();
+        Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
+    }
+
+    /// Releases the members that have granted, and tells how many did not confirm it.
+    async fn take_back(&self, lease: &Lease, ballot: &Ballot, limit: Duration) -> usize {
+        let granted = ballot.grants.keys().copied();
+        let now = self.members.clock.now();
+        granted.clone().for_each(|number| self.claims.note_unsettled(lease.id(), number, now));
+        let mut round = self.members.round(granted, |store: Arc<B>| {
+            let lease = lease.clone();
+            async move { store.release(&lease).await }
+        });
+        let ends = now + limit;
+        let mut unreleased = ballot.grants.len();
+        while let Some((number, released)) = round.next(&*self.members.clock, ends).await {
+            unreleased -= usize::from(released.is_ok());
+            settle(&self.claims, lease, number, released);
+        }
+        unreleased
+    }
+}
+
+impl<B: LockBackend> Members<B> {
+    fn name(&self, number: usize) -> String {
+        self.member(number).name.clone()
+    }
+
+    /// A member that fails may have lost its data: the next attempt looks.
+    fn note(&self, number: usize, answer: &Result<Attempt, Error>) {
+        let member = self.member(number);
+        member.note_answer(answer.is_ok());
+        if answer.as_ref().is_err_and(Error::is_retryable) {
+            member.set_id(None);
+        }
+    }
+}
+
+/// Votes that may still come, for as long as they are waited for.
+struct Counted<B> {
+    members: Arc<Members<B>>,
+    claims: Claims,
+    id: LeaseId,
+    unheard: BTreeSet<usize>,
+}
+
+impl<B: LockBackend> Counted<B> {
+    fn new(
+        members: &Arc<Members<B>>,
+        claims: &Claims,
+        lease: &Lease,
+        unheard: BTreeSet<usize>,
+    ) -> Self {
+        unheard.iter().for_each(|number| members.member(*number).add_late());
+        claims.add_late(lease.id(), unheard.len());
+        Self { members: Arc::clone(members), claims: claims.clone(), id: lease.id(), unheard }
+    }
+}
+
+impl<B> Drop for Counted<B> {
+    fn drop(&mut self) {
+        self.unheard.iter().for_each(|number| self.members.member(*number).drop_late());
+        self.claims.drop_late(self.id, self.unheard.len());
+    }
+}
+
+/// Lets a member vote again whose release has surely come to its end.
+fn settle(claims: &Claims, lease: &Lease, number: usize, released: Result<Release, Error>) {
+    if released.is_ok() {
+        claims.note_settled(lease.id(), number);
+    }
+}
+
+fn grant(ballot: &Ballot) -> Grant {
+    let (first, last) = (ballot.first_token(), ballot.last_token());
+    let spare = u32::try_from(last - first).unwrap_or(u32::MAX);
+    let token = NonZeroU64::new(first).expect("a majority has granted");
+    let mut grant = Grant::new(token).with_spare_tokens(spare);
+    if ballot.grants.values().any(|grant| !grant.has_news()) {
+        grant = grant.without_news();
+    }
+    match ballot.grants.values().filter_map(Grant::ttl).min() {
+        Some(ttl) => grant.with_ttl(ttl),
+        None => grant,
+    }
+}

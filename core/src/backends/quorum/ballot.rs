@@ -1,0 +1,114 @@
+//! The answers to one attempt.
+
+use std::collections::BTreeMap;
+
+use crate::contract::backend::{Attempt, Contention, Grant};
+use crate::contract::error::{Error, ErrorKind};
+
+use super::round::Answer;
+
+/// The answers of members to one attempt.
+#[derive(Default)]
+pub(super) struct Ballot {
+    /// How many members were asked.
+    pub(super) asked: usize,
+    pub(super) grants: BTreeMap<usize, Grant>,
+    refusals: Vec<Contention>,
+    pub(super) failures: Vec<(usize, Error)>,
+}
+
+impl Ballot {
+    pub(super) fn note(&mut self, (number, answer): Answer<Attempt>) {
+        match answer {
+            Ok(Attempt::Granted(grant)) => {
+                self.grants.insert(number, grant);
+            }
+            Ok(Attempt::Held(contention)) => self.refusals.push(contention),
+            Err(error) => self.failures.push((number, error)),
+        }
+    }
+
+    /// Whether a majority has answered, and others hold the key on some of them.
+    pub(super) fn is_refused(&self, majority: usize) -> bool {
+        !self.refusals.is_empty() && self.grants.len() + self.refusals.len() >= majority
+    }
+
+    pub(super) fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
+    /// How many of those that were asked have not answered.
+    pub(super) fn unheard(&self) -> usize {
+        self.asked - self.grants.len() - self.refusals.len() - self.failures.len()
+    }
+
+    /// Whether the answers that are missing decide nothing any more.
+    pub(super) fn is_decided(&self, majority: usize) -> bool {
+        self.grants.len() >= majority
+            || self.is_refused(majority) && self.grants.len() + self.unheard() < majority
+    }
+
+    /// The largest number that was granted or reserved: of all grants, also those of members that may have lost it since.
+    pub(super) fn last_token(&self) -> u64 {
+        let last = self.grants.values().map(last_token).max();
+        last.unwrap_or_default()
+    }
+
+    /// Whether all grants end with the same number.
+    pub(super) fn has_common_token(&self) -> bool {
+        let last = self.last_token();
+        self.grants.values().all(|grant| last_token(grant) == last)
+    }
+
+    /// The first number that no grant is above.
+    pub(super) fn first_token(&self) -> u64 {
+        self.grants.values().map(Grant::token).max().unwrap_or_default()
+    }
+
+    /// The lease that must end for a majority to be free, if those that end sooner do as well. No place and no call is passed on.
+    pub(super) fn contention(mut self, majority: usize) -> Contention {
+        self.refusals.sort_by_key(|refusal| {
+            let ends = refusal.retry_after();
+            (ends.is_none(), ends)
+        });
+        let missing = majority.saturating_sub(self.grants.len()).clamp(1, self.refusals.len());
+        let decisive = &self.refusals[missing - 1];
+        let mut contention = Contention::new();
+        if let Some(holder) = decisive.holder() {
+            contention = contention.with_holder(holder.clone());
+        }
+        match decisive.retry_after() {
+            Some(time) => contention.with_retry_after(time),
+            None => contention,
+        }
+    }
+}
+
+/// The last of the numbers that a grant has.
+pub(super) fn last_token(grant: &Grant) -> u64 {
+    grant.token() + u64::from(grant.spare_tokens())
+}
+
+/// The error of a request for which too few members voted; `is_unknown` if some may have applied it all the same.
+pub(super) fn no_majority(
+    votes: usize,
+    majority: usize,
+    failures: &[(String, Error)],
+    is_unknown: bool,
+) -> Error {
+    let all = || failures.iter().map(|(_, error)| error);
+    let kind = match all().next() {
+        _ if is_unknown || all().any(|it| it.kind() == ErrorKind::Indeterminate) => {
+            ErrorKind::Indeterminate
+        }
+        Some(first) if !all().any(Error::is_retryable) => first.kind(),
+        _ => ErrorKind::Unavailable,
+    };
+    let told: Vec<String> =
+        failures.iter().map(|(name, error)| format!("; {name}: {error}")).collect();
+    let message = format!(
+        "{votes} members of a quorum answered in time, of {majority} needed{}",
+        told.concat()
+    );
+    Error::new(kind, message).with_backend("quorum")
+}

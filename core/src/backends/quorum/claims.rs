@@ -1,0 +1,138 @@
+//! The memory of claims between their attempts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::contract::backend::LeaseId;
+use crate::sync::{Mutex, lock};
+
+/// The claims of which there is something to remember. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
+
+#[derive(Default)]
+struct Memory {
+    /// Its caller waits, and asks again.
+    is_admitted: bool,
+    /// An attempt was refused: later ones ask one member first, so that split votes end.
+    is_refused: bool,
+    /// An attempt is under way, or was granted: a vote that comes late is welcome.
+    is_wanted: bool,
+    /// Answers that may still come.
+    late: usize,
+    /// Members with a release under way, or lost: however late it is applied, it would end a vote that the member gives now.
+    unsettled: BTreeSet<usize>,
+    /// When there was last something to remember.
+    touched: Option<Instant>,
+}
+
+/// The entry of a claim, for as long as its caller waits.
+struct Admission {
+    claims: Claims,
+    id: LeaseId,
+}
+
+impl Claims {
+    /// Remembers a claim until the result is dropped.
+    pub(super) fn admit(&self, id: LeaseId) -> impl Send + Sync + use<> {
+        self.with(id, |memory| memory.is_admitted = true);
+        Admission { claims: self.clone(), id }
+    }
+
+    /// Begins an attempt. Tells whether an earlier one was refused, and which members may not vote.
+    pub(super) fn begin(&self, id: LeaseId) -> (bool, BTreeSet<usize>) {
+        self.with(id, |memory| {
+            memory.is_wanted = true;
+            (memory.is_refused, memory.unsettled.clone())
+        })
+    }
+
+    /// Ends an attempt that was not granted.
+    pub(super) fn end(&self, id: LeaseId, is_refused: bool) {
+        self.with(id, |memory| {
+            memory.is_wanted = false;
+            memory.is_refused |= is_refused;
+        });
+    }
+
+    /// The lease is over.
+    pub(super) fn forget(&self, id: LeaseId) {
+        self.with(id, |memory| {
+            memory.is_wanted = false;
+            memory.unsettled.clear();
+        });
+    }
+
+    /// The members that may not vote for a lease, as it is renewed.
+    pub(super) fn unsettled(&self, id: LeaseId, now: Instant) -> BTreeSet<usize> {
+        self.with(id, |memory| {
+            memory.touched = Some(now);
+            memory.unsettled.clone()
+        })
+    }
+
+    /// Forgets leases without a renewal for as long as a lease may last.
+    pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
+        lock(&self.0).retain(|_, memory| {
+            let is_fresh = memory.touched.is_some_and(|at| now.since(at) < max_ttl);
+            memory.is_admitted || memory.late > 0 || is_fresh
+        });
+    }
+
+    /// Votes for an attempt under way, or for a lease that is held, are waited for by no call any more.
+    pub(super) fn add_late(&self, id: LeaseId, count: usize) {
+        self.with(id, |memory| {
+            memory.is_wanted = true;
+            memory.late += count;
+        });
+    }
+
+    pub(super) fn drop_late(&self, id: LeaseId, count: usize) {
+        self.with(id, |memory| memory.late -= count);
+    }
+
+    /// Whether a vote that came late is to be given back. The release of it is then under way.
+    pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
+        self.with(id, |memory| {
+            memory.touched = Some(now);
+            !memory.is_wanted && memory.unsettled.insert(member)
+        })
+    }
+
+    /// Notes that a release to a member is under way.
+    pub(super) fn note_unsettled(&self, id: LeaseId, member: usize, now: Instant) {
+        self.with(id, |memory| {
+            memory.touched = Some(now);
+            memory.unsettled.insert(member);
+        });
+    }
+
+    /// Notes that a release has come to its end.
+    pub(super) fn note_settled(&self, id: LeaseId, member: usize) {
+        self.with(id, |memory| memory.unsettled.remove(&member));
+    }
+
+    fn with<T>(&self, id: LeaseId, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut claims = lock(&self.0);
+        let memory = claims.entry(id).or_default();
+        let result = change(memory);
+        if memory.is_needless() {
+            claims.remove(&id);
+        }
+        result
+    }
+}
+
+impl Memory {
+    fn is_needless(&self) -> bool {
+        !self.is_admitted && self.late == 0 && self.unsettled.is_empty()
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.claims.with(self.id, |memory| memory.is_admitted = false);
+    }
+}

@@ -1,0 +1,286 @@
+//! The members of a quorum, and requests to all of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::ballot::no_majority;
+use super::round::{Answer, Round};
+use crate::clock::{Clock, Instant};
+use crate::contract::backend::{
+    Capabilities, Charter, Feature, Fencing, LockBackend, Operation, StoreId,
+};
+use crate::contract::error::{Error, ErrorKind};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
+
+/// The shortest time that a member has to answer.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// The reason why a quorum has no units and no queue.
+pub(super) const MUTEXES_ONLY: &str = "a quorum grants mutexes only, since k units need more than k / (k + 1) of the members, and members queue callers in different orders: use one store for other locks";
+
+/// Half of the time that the watchdog gives a renewal.
+const LIMITS_PER_TTL: u32 = 12;
+
+/// All members of a quorum, by number.
+pub(super) struct Members<B> {
+    list: Vec<Member<B>>,
+    pub(super) charter: Charter,
+    pub(super) max_ttl: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) member_timeout: Duration,
+}
+
+pub(super) struct Member<B> {
+    pub(super) name: String,
+    pub(super) store: Arc<B>,
+    /// Its identity, while it has a vote as far as is known.
+    enlisted: Mutex<Option<StoreId>>,
+    answers: AtomicBool,
+    /// Votes of it that may still come, and that no call waits for.
+    late: AtomicUsize,
+}
+
+/// The answers of members within their time.
+pub(super) struct Answers<T> {
+    names: Vec<String>,
+    majority: usize,
+    answers: Vec<(usize, Result<T, Error>)>,
+}
+
+impl<B: LockBackend> Members<B> {
+    pub(super) fn new(
+        members: Vec<(String, B)>,
+        max_ttl: Duration,
+        member_timeout: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let charter = Charter::new(members.iter().map(|(name, _)| name.as_str()), max_ttl);
+        let list = members.into_iter().map(|(name, store)| Member::new(name, store)).collect();
+        Self { list, charter, max_ttl, clock, member_timeout }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn majority(&self) -> usize {
+        self.len() / 2 + 1
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Member<B>> {
+        self.list.iter()
+    }
+
+    /// The features that all members have, without queues and units.
+    pub(super) fn capabilities(&self) -> Capabilities {
+        let members: Vec<Capabilities> =
+            self.iter().map(|member| member.store.capabilities()).collect();
+        let fencing = members.iter().map(Capabilities::fencing).min();
+        let fencing = fencing.unwrap_or(Fencing::None).min(Fencing::BestEffort);
+        let min_ttl = members.iter().map(Capabilities::min_ttl).max().unwrap_or_default();
+        let max_ttl = members.iter().map(Capabilities::max_ttl).min().unwrap_or_default();
+        let granularity = members.iter().map(Capabilities::ttl_granularity).max();
+        let common = [
+            Feature::ForceRelease,
+            Feature::Inspect,
+            Feature::List,
+            Feature::Push,
+            Feature::Revocation,
+            Feature::SpareTokens,
+        ];
+        let common =
+            common.into_iter().filter(|feature| members.iter().all(|it| it.supports(*feature)));
+        common
+            .fold(Capabilities::new("quorum", fencing), Capabilities::with)
+            .with_ttl_range(min_ttl, max_ttl.min(self.max_ttl))
+            .with_ttl_granularity(granularity.unwrap_or_default())
+            .with_advice(MUTEXES_ONLY)
+    }
+
+    /// How long a member has to answer a request for a lease of this TTL.
+    pub(super) fn limit(&self, ttl: Duration) -> Duration {
+        self.member_timeout.min((ttl / LIMITS_PER_TTL).max(SHORTEST))
+    }
+
+    /// The members that have a vote, as far as is known.
+    pub(super) fn enlisted(&self) -> BTreeSet<usize> {
+        (0..self.len()).filter(|number| self.list[*number].id().is_some()).collect()
+    }
+
+    /// The members to ask for a vote: not those that are silent, unless there is no majority without them.
+    pub(super) fn voters(&self, unsettled: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let all = &self.enlisted() - unsettled;
+        let present = all.iter().copied().filter(|number| !self.list[*number].is_awaited());
+        let present: BTreeSet<usize> = present.collect();
+        if present.len() >= self.majority() { present } else { all }
+    }
+
+    /// The first of `voters` that answered the last time.
+    pub(super) fn first_of(&self, voters: &BTreeSet<usize>) -> Option<usize> {
+        voters.iter().copied().find(|number| self.list[*number].answers())
+    }
+
+    /// Sends a request to each of `numbers`.
+    pub(super) fn round<T, F>(
+        &self,
+        numbers: impl IntoIterator<Item = usize>,
+        mut ask: impl FnMut(Arc<B>) -> F,
+    ) -> Round<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let request = |number: usize| (number, ask(Arc::clone(&self.list[number].store)).boxed());
+        Round::new(numbers.into_iter().map(request))
+    }
+
+    /// Collects answers until `note` says that they are enough, and all that have come by then. Members that did not answer the last time
+    /// are not waited for, unless there is no majority without them.
+    pub(super) async fn collect<T: Send + 'static>(
+        &self,
+        round: &mut Round<T>,
+        ends: Instant,
+        mut note: impl FnMut(Answer<T>) -> bool,
+    ) {
+        let (mut is_decided, mut heard) = (false, 0);
+        loop {
+            let waits = !is_decided && self.is_worth_waiting(round, heard);
+            let answer =
+                if waits { round.next(&*self.clock, ends).await } else { round.next_ready() };
+            let Some((number, answer)) = answer else { break };
+            heard += usize::from(answer.is_ok());
+            self.list[number].note_answer(answer.is_ok());
+            is_decided |= note((number, answer));
+        }
+        if !is_decided {
+            round.unheard().iter().for_each(|number| self.list[*number].note_answer(false));
+        }
+    }
+
+    fn is_worth_waiting<T>(&self, round: &Round<T>, heard: usize) -> bool {
+        let mut unheard = round.unheard().iter();
+        heard < self.majority() || unheard.any(|number| self.list[*number].answers())
+    }
+
+    /// Asks all members the same.
+    pub(super) async fn ask_all<T, F>(&self, ask: impl Fn(Arc<B>) -> F) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        self.answers(self.round(0..self.len(), ask)).await
+    }
+
+    /// Asks all members that have a vote, by their identities.
+    pub(super) async fn ask_voters<T, F>(&self, ask: impl Fn(Arc<B>, StoreId) -> F) -> Answers<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let voters = self.list.iter().enumerate().filter_map(|(number, member)| {
+            let request = ask(Arc::clone(&member.store), member.id()?);
+            Some((number, request.boxed()))
+        });
+        let round = Round::new(voters.collect::<Vec<_>>());
+        self.answers(round).await
+    }
+
+    async fn answers<T: Send + 'static>(&self, mut round: Round<T>) -> Answers<T> {
+        let mut answers = Vec::new();
+        let ends = self.clock.now() + self.member_timeout;
+        let note = |answer: Answer<T>| {
+            answers.push(answer);
+            false
+        };
+        self.collect(&mut round, ends, note).await;
+        answers.extend(round.unheard().iter().map(|number| (*number, Err(no_answer()))));
+        answers.sort_by_key(|(number, _)| *number);
+        let names = self.iter().map(|member| member.name.clone()).collect();
+        Answers { names, majority: self.majority(), answers }
+    }
+}
+
+impl<B> Members<B> {
+    pub(super) fn member(&self, number: usize) -> &Member<B> {
+        &self.list[number]
+    }
+}
+
+impl<B> Member<B> {
+    fn new(name: String, store: B) -> Self {
+        Self {
+            name,
+            store: Arc::new(store),
+            enlisted: Mutex::default(),
+            answers: AtomicBool::new(true),
+            late: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its identity, while it has a vote as far as is known.
+    pub(super) fn id(&self) -> Option<StoreId> {
+        *lock(&self.enlisted)
+    }
+
+    pub(super) fn set_id(&self, id: Option<StoreId>) {
+        *lock(&self.enlisted) = id;
+    }
+
+    pub(super) fn add_late(&self) {
+        self.late.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn drop_late(&self) {
+        self.late.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is silent, and the answer to an earlier request will tell when it is not any more.
+    fn is_awaited(&self) -> bool {
+        !self.answers() && self.late.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether it answered the last time.
+    fn answers(&self) -> bool {
+        self.answers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_answer(&self, answers: bool) {
+        self.answers.store(answers, Ordering::Relaxed);
+    }
+}
+
+impl<T> Answers<T> {
+    /// The answers, if a majority has answered.
+    pub(super) fn by_majority(self, operation: Operation) -> Result<Vec<T>, Error> {
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        for (number, answer) in self.answers {
+            match answer {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failures.push((self.names[number].clone(), error)),
+            }
+        }
+        if answers.len() >= self.majority {
+            return Ok(answers);
+        }
+        Err(no_majority(answers.len(), self.majority, &failures, false).with_operation(operation))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Answer<T>> {
+        self.answers.iter()
+    }
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Unavailable, "no answer in time")
+}
+
+impl<B> fmt::Debug for Members<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.list.iter().map(|member| &member.name)).finish()
+    }
+}

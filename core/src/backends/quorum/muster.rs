@@ -1,0 +1,191 @@
+//! Which members have a vote: founds the quorum, and takes members back that lost their data.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Quorum;
+use super::ballot::no_majority;
+use super::members::{Members, no_answer};
+use crate::contract::backend::{Enlistment, LockBackend, Operation, Standing, StoreId};
+use crate::contract::error::{Error, ErrorKind};
+use crate::sync::atomic::{AtomicBool, Ordering};
+
+/// The standings of members, by number.
+type Standings = BTreeMap<usize, Standing>;
+
+/// Clocks of members may be fast by as much over the time that a member waits.
+const DRIFT_PER_TTL: u32 = 50;
+
+impl<B: LockBackend> Quorum<B> {
+    /// Returns once a majority has a vote. A task looks at the others.
+    pub(super) async fn muster(&self, limit: Duration) -> Result<(), Error> {
+        if self.members.enlisted().len() < self.members.majority() {
+            return self.members.look(self.members.majority(), limit).await;
+        }
+        self.look_beside(limit);
+        Ok(())
+    }
+
+    /// Has a task look at the members if any of them has no vote.
+    pub(super) fn look_beside(&self, limit: Duration) {
+        let is_complete = self.members.enlisted().len() == self.members.len();
+        if !is_complete && !self.looking.swap(true, Ordering::SeqCst) {
+            let (members, looking) =
+                (Arc::clone(&self.members), Looking(Arc::clone(&self.looking)));
+            self.late.drive(async move {
+                // A configuration that is wrong takes the votes of all members, so that the next call tells.
+                drop(members.look(members.len(), limit).await);
+                drop(looking);
+            });
+        }
+    }
+}
+
+/// The turn of the one look that runs beside other calls.
+struct Looking(Arc<AtomicBool>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl<B: LockBackend> Members<B> {
+    /// Looks at members until so many with a vote have answered, and enlists those that may be.
+    pub(super) async fn look(&self, enough: usize, limit: Duration) -> Result<(), Error> {
+        let (standings, mut failures) = self.standings(0..self.len(), enough, limit).await;
+        if let Err(error) = self.check(&standings) {
+            self.iter().for_each(|member| member.set_id(None));
+            return Err(error);
+        }
+        for (number, standing) in &standings {
+            let id = standing.charter().map(|_| standing.store());
+            self.member(*number).set_id(id);
+        }
+        let waiting = self.enlist_others(&standings, limit).await;
+        if self.enlisted().len() >= self.majority() {
+            return Ok(());
+        }
+        failures.extend(waiting.into_iter().map(|number| {
+            let message = "it has no data: a new quorum needs all its members, and one that lost its data waits until all earlier leases are over";
+            let name = self.member(number).name.clone();
+            (name, Error::new(ErrorKind::Unavailable, message))
+        }));
+        // Nothing was asked that concerns a key.
+        let error = no_majority(self.enlisted().len(), self.majority(), &failures, false);
+        let kind = if error.is_retryable() { ErrorKind::Unavailable } else { error.kind() };
+        Err(Error::new(kind, error.to_string()).with_operation(Operation::Enlist))
+    }
+
+    /// The standings of members, until so many with a vote and soon after all others have answered; and the names of those that did not.
+    pub(super) async fn standings(
+        &self,
+        numbers: impl IntoIterator<Item = usize>,
+        enough: usize,
+        limit: Duration,
+    ) -> (Standings, Vec<(String, Error)>) {
+        let mut round = self
+            .round(numbers, |store: Arc<B>| async move { store.standing(StoreId::new()).await });
+        let (mut standings, mut failures) = (Standings::new(), Vec::new());
+        let started = self.clock.now();
+        let (mut ends, mut enlisted) = (started + limit, 0);
+        while let Some((number, standing)) = round.next(&*self.clock, ends).await {
+            self.member(number).note_answer(standing.is_ok());
+            match standing {
+                Ok(standing) => {
+                    enlisted += usize::from(standing.charter().is_some());
+                    if enlisted == enough {
+                        // The others have as long again.
+                        let now = self.clock.now();
+                        ends = ends.min(now + now.since(started));
+                    }
+                    standings.insert(number, standing);
+                }
+                Err(error) => failures.push((self.member(number).name.clone(), error)),
+            }
+        }
+        for number in round.unheard() {
+            failures.push((self.member(*number).name.clone(), no_answer()));
+        }
+        (standings, failures)
+    }
+
+    /// Refuses two names for one server, and members of other quorums.
+    pub(super) fn check(&self, standings: &Standings) -> Result<(), Error> {
+        let mut names: BTreeMap<StoreId, &str> = BTreeMap::new();
+        for (number, standing) in standings {
+            let name = self.member(*number).name.as_str();
+            if let Some(other) = names.insert(standing.store(), name) {
+                return Err(invalid(format!("members {other} and {name} are the same server")));
+            }
+            if let Some(charter) = standing.charter()
+                && *charter != self.charter
+            {
+                let message = format!(
+                    "member {name} belongs to the quorum of {charter}, and this one is of {}",
+                    self.charter
+                );
+                return Err(invalid(message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Enlists the members that are not, if they may be; and tells which may not yet.
+    async fn enlist_others(&self, standings: &Standings, limit: Duration) -> Vec<usize> {
+        let (enlisted, others): (Vec<_>, Vec<_>) =
+            standings.iter().partition(|(_, standing)| standing.charter().is_some());
+        let are_all_heard = standings.len() == self.len();
+        let quarantine = self.max_ttl + self.max_ttl / DRIFT_PER_TTL;
+        let (over, waiting): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|(_, standing)| standing.age() > quarantine);
+        if are_all_heard && enlisted.is_empty() {
+            // A new quorum.
+            let floor = standings.values().map(Standing::floor).max().unwrap_or_default();
+            self.enlist(standings.iter().collect(), floor, limit).await;
+            return Vec::new();
+        }
+        // The floors are read after the quarantine was over, when no earlier grant of the member can be returned any more.
+        let is_known_by_majority = enlisted.len() >= self.majority();
+        let asked: Vec<usize> = if is_known_by_majority {
+            enlisted.iter().map(|(number, _)| **number).collect()
+        } else if are_all_heard && waiting.is_empty() {
+            standings.keys().copied().collect()
+        } else {
+            return waiting.into_iter().chain(over).map(|(number, _)| *number).collect();
+        };
+        if !over.is_empty() {
+            let needed = if is_known_by_majority { self.majority() } else { self.len() };
+            let (floors, _) = self.standings(asked, needed, limit).await;
+            if floors.len() >= needed {
+                let floor = floors.values().map(Standing::floor).max().unwrap_or_default();
+                self.enlist(over, floor, limit).await;
+            }
+        }
+        waiting.into_iter().map(|(number, _)| *number).collect()
+    }
+
+    async fn enlist(&self, members: Vec<(&usize, &Standing)>, floor: u64, limit: Duration) {
+        let enlist = |(number, standing): (&usize, &Standing)| {
+            let (number, store) = (*number, Arc::clone(&self.member(*number).store));
+            let enlistment = Enlistment::new(standing.store(), self.charter.clone());
+            let enlistment = enlistment.with_floor(floor);
+            async move { (number, store.enlist(&enlistment).await) }
+        };
+        let ends = self.clock.now() + limit;
+        let enlisting = futures_util::future::join_all(members.into_iter().map(enlist));
+        let enlisted = crate::clock::until(&*self.clock, ends, enlisting).await;
+        for (number, standing) in enlisted.into_iter().flatten() {
+            if let Ok(standing) = standing
+                && standing.charter() == Some(&self.charter)
+            {
+                self.member(number).set_id(Some(standing.store()));
+            }
+        }
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::Invalid, message).with_operation(Operation::Enlist)
+}

@@ -1,0 +1,181 @@
+//! The life of leases that a majority has granted: renewals, repairs and releases.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Quorum;
+use super::ballot::no_majority;
+use super::round::{Answer, Round};
+use crate::contract::backend::{Claim, Lease, LockBackend, Operation, Release, Renewal};
+use crate::contract::error::Error;
+
+/// The votes on the renewal of one lease.
+#[derive(Default)]
+struct Votes {
+    /// Members that have the lease from an earlier attempt: the release of it may still come, and would end the vote.
+    unsettled: BTreeSet<usize>,
+    renewed: usize,
+    /// Members where another lease is in force.
+    taken: usize,
+    /// Members that lost the lease.
+    vanished: Vec<usize>,
+    is_asked_back: bool,
+    failures: Vec<(String, Error)>,
+}
+
+impl<B: LockBackend> Quorum<B> {
+    /// Renews leases with one request per member. Members that lost a lease that a majority has are asked to grant it again: their votes
+    /// count from the next renewal on.
+    pub(super) async fn renew_and_repair(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+        let limit = self.shortest_limit(leases);
+        self.claims.clear(self.members.clock.now(), self.members.max_ttl);
+        let votes = self.votes(leases, limit).await;
+        let majority = self.members.majority();
+        for (lease, votes) in leases.iter().zip(&votes) {
+            if votes.renewed >= majority {
+                // A client that only renews takes members back that were restarted, too: they are repaired next time.
+                self.look_beside(limit);
+                self.repair(lease, votes);
+            } else if votes.is_decided(majority) {
+                self.give_back(lease);
+            }
+        }
+        votes.into_iter().map(|votes| votes.outcome(majority)).collect()
+    }
+
+    fn shortest_limit(&self, leases: &[Lease]) -> Duration {
+        let limits = leases.iter().map(|lease| self.members.limit(lease.ttl()));
+        limits.min().unwrap_or_default()
+    }
+
+    async fn votes(&self, leases: &[Lease], limit: Duration) -> Vec<Votes> {
+        let (majority, sent) = (self.members.majority(), Arc::<[Lease]>::from(leases));
+        let mut round = self.members.round(0..self.members.len(), |store: Arc<B>| {
+            let leases = Arc::clone(&sent);
+            async move { Ok(store.renew_all(&leases).await) }
+        });
+        let now = self.members.clock.now();
+        let votes_on = |lease: &Lease| Votes {
+            unsettled: self.claims.unsettled(lease.id(), now),
+            ..Votes::default()
+        };
+        let mut votes: Vec<Votes> = leases.iter().map(votes_on).collect();
+        let note = |(number, renewals): Answer<Vec<Result<Renewal, Error>>>| {
+            let renewals = renewals.into_iter().flatten();
+            for (votes, renewal) in votes.iter_mut().zip(renewals) {
+                votes.note(number, renewal, || self.members.member(number).name.clone());
+            }
+            votes.iter().all(|votes| votes.is_decided(majority))
+        };
+        self.members.collect(&mut round, now + limit, note).await;
+        votes
+    }
+
+    /// Asks members that lost a lease to grant it again. A task waits for the answers.
+    fn repair(&self, lease: &Lease, votes: &Votes) {
+        if votes.vanished.is_empty() {
+            return;
+        }
+        let voters = &self.members.enlisted() - &votes.unsettled;
+        let repaired = votes.vanished.iter().copied().filter(|number| voters.contains(number));
+        let claim = Claim::new(lease.clone()).with_charter(self.members.charter.clone());
+        let round = self.members.round(repaired, |store: Arc<B>| {
+            let claim = claim.clone();
+            async move { store.try_acquire(&claim).await }
+        });
+        self.leave(lease, round);
+    }
+
+    /// Releases a lost lease on the minority that still has it, and grants to a repair that is under way: the caller releases no lost
+    /// lease itself.
+    fn give_back(&self, lease: &Lease) {
+        self.claims.forget(lease.id());
+        self.settle_late(lease, self.releases(lease));
+    }
+
+    fn releases(&self, lease: &Lease) -> Round<Release> {
+        self.members.round(0..self.members.len(), |store: Arc<B>| {
+            let lease = lease.clone();
+            async move { store.release(&lease).await }
+        })
+    }
+
+    /// Leaves releases to a task.
+    fn settle_late(&self, lease: &Lease, mut releases: Round<Release>) {
+        let (members, gives_up) =
+            (Arc::clone(&self.members), self.members.clock.now() + lease.ttl());
+        self.late.drive(async move {
+            while releases.next(&*members.clock, gives_up).await.is_some() {}
+        });
+    }
+
+    /// Releases on all members, also on those that never answered.
+    pub(super) async fn release_everywhere(&self, lease: &Lease) -> Result<Release, Error> {
+        let majority = self.members.majority();
+        let mut round = self.releases(lease);
+        let (mut released, mut not_held, mut failures) = (0, 0, Vec::new());
+        let note = |(number, release): Answer<Release>| {
+            match release {
+                Ok(Release::Released) => released += 1,
+                Ok(Release::NotHeld) => not_held += 1,
+                Err(error) => failures.push((self.members.member(number).name.clone(), error)),
+            }
+            released >= majority || not_held >= majority
+        };
+        let ends = self.members.clock.now() + self.members.limit(lease.ttl());
+        self.members.collect(&mut round, ends, note).await;
+        let unheard = round.unheard().len();
+        self.settle_late(lease, round);
+        if not_held >= majority {
+            return Ok(Release::NotHeld);
+        }
+        if released + not_held >= majority {
+            return Ok(Release::Released);
+        }
+        let is_unknown = unheard + released > 0;
+        Err(no_majority(released + not_held, majority, &failures, is_unknown)
+            .with_operation(Operation::Release)
+            .with_key(lease.key()))
+    }
+}
+
+impl Votes {
+    fn note(
+        &mut self,
+        number: usize,
+        renewal: Result<Renewal, Error>,
+        name: impl FnOnce() -> String,
+    ) {
+        match renewal {
+            Ok(Renewal::Renewed | Renewal::RevocationRequested)
+                if self.unsettled.contains(&number) => {}
+            Ok(Renewal::Renewed) => self.renewed += 1,
+            Ok(Renewal::RevocationRequested) => {
+                self.renewed += 1;
+                self.is_asked_back = true;
+            }
+            Ok(Renewal::Taken) => self.taken += 1,
+            Ok(Renewal::Vanished) => self.vanished.push(number),
+            Err(error) => self.failures.push((name(), error)),
+        }
+    }
+
+    fn is_decided(&self, majority: usize) -> bool {
+        self.renewed >= majority || self.taken + self.vanished.len() >= majority
+    }
+
+    fn outcome(self, majority: usize) -> Result<Renewal, Error> {
+        if self.renewed >= majority {
+            let asked_back = self.is_asked_back;
+            return Ok(if asked_back { Renewal::RevocationRequested } else { Renewal::Renewed });
+        }
+        if self.is_decided(majority) {
+            return Ok(if self.taken > 0 { Renewal::Taken } else { Renewal::Vanished });
+        }
+        let votes = self.renewed + self.taken + self.vanished.len();
+        let is_unknown = self.renewed > 0 || self.failures.len() + votes < 2 * majority - 1;
+        Err(no_majority(votes, majority, &self.failures, is_unknown)
+            .with_operation(Operation::Renew))
+    }
+}

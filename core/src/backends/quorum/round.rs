@@ -1,0 +1,65 @@
+//! One request to several members, and their answers as they come.
+
+use std::collections::BTreeSet;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::clock::{self, Clock, Instant};
+use crate::contract::error::Error;
+
+/// The answer of the member with this number.
+pub(super) type Answer<T> = (usize, Result<T, Error>);
+
+/// Requests under way, one to each of several members.
+pub(super) struct Round<T> {
+    requests: FuturesUnordered<BoxFuture<'static, Answer<T>>>,
+    unheard: BTreeSet<usize>,
+}
+
+impl<T> Round<T> {
+    pub(super) fn new(
+        requests: impl IntoIterator<Item = (usize, BoxFuture<'static, Result<T, Error>>)>,
+    ) -> Self
+    where
+        T: Send + 'static,
+    {
+        let (mut unheard, under_way) = (BTreeSet::new(), FuturesUnordered::new());
+        for (number, request) in requests {
+            unheard.insert(number);
+            under_way.push(request.map(move |answer| (number, answer)).boxed());
+        }
+        Self { requests: under_way, unheard }
+    }
+
+    /// The next answer; `None` if all have answered, or none does before `ends`.
+    pub(super) async fn next(&mut self, clock: &dyn Clock, ends: Instant) -> Option<Answer<T>> {
+        let answer = clock::until(clock, ends, self.requests.next()).await.flatten();
+        self.heard(answer)
+    }
+
+    /// The next of the answers that are there already.
+    pub(super) fn next_ready(&mut self) -> Option<Answer<T>> {
+        let answer = self.requests.next().now_or_never().flatten();
+        self.heard(answer)
+    }
+
+    /// The answer of whichever member comes next, without a limit.
+    pub(super) async fn next_at_last(&mut self) -> Option<Answer<T>> {
+        let answer = self.requests.next().await;
+        self.heard(answer)
+    }
+
+    /// The members that have not answered.
+    pub(super) fn unheard(&self) -> &BTreeSet<usize> {
+        &self.unheard
+    }
+
+    fn heard(&mut self, answer: Option<Answer<T>>) -> Option<Answer<T>> {
+        if let Some((number, _)) = &answer {
+            self.unheard.remove(number);
+        }
+        answer
+    }
+}

@@ -1,0 +1,386 @@
+//! News of a key: a hint to look again, never a fact about its holder.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use super::watches::{CalledClaim, Hub};
+use crate::contract::backend::{CalledBy, LeaseId};
+use crate::contract::key::LockKey;
+use crate::sync::lock;
+
+/// Fires when something about a key may have changed since the watch began or fired last.
+///
+/// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
+/// fire for nothing, and it may miss a change, so every waiter also polls.
+pub struct KeyWatch {
+    sources: Sources,
+    /// The attachment, which lives as long as the watch.
+    attached: Option<Box<dyn Send + Sync>>,
+}
+
+/// Wakers that a poll has replaced.
+pub(crate) type Replaced = Vec<Waker>;
+
+/// Where a watch hears of changes.
+enum Sources {
+    Silent,
+    One(Subscription),
+    Several(Vec<KeyWatch>),
+}
+
+struct Subscription {
+    hub: Arc<Hub>,
+    key: LockKey,
+    id: u64,
+    seen: u32,
+    /// The hub has a waker of it for news of the key, unless there was a change since.
+    waits: bool,
+    /// The claim that is called by name, if there is one.
+    claim: Option<LeaseId>,
+    called_by: CalledBy,
+}
+
+impl KeyWatch {
+    /// Creates a watch that never fires, for a store without news.
+    pub const fn silent() -> Self {
+        Self { sources: Sources::Silent, attached: None }
+    }
+
+    /// Creates a watch of `key` that hears of the calls of `claim`, too, unless another watch does.
+    pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
+        Self { sources: Sources::One(Subscription::begin(hub, key, claim)), attached: None }
+    }
+
+    /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
+    pub fn any(watches: impl IntoIterator<Item = Self>) -> Self {
+        let heard = watches.into_iter().filter(|watch| !watch.is_silent());
+        let watches: Vec<Self> = heard.collect();
+        let sources = if watches.is_empty() { Sources::Silent } else { Sources::Several(watches) };
+        Self { sources, attached: None }
+    }
+
+    /// Keeps `attached` for as long as the watch. Its drop ends the backend's own watching.
+    #[must_use]
+    pub fn with_attached(mut self, attached: impl Send + Sync + 'static) -> Self {
+        self.attached = Some(Box::new(attached));
+        self
+    }
+
+    /// Waits until something may have changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a change is reported by the next call.
+    pub async fn changed(&mut self) {
+        poll_fn(|cx| self.poll_changed(cx)).await;
+    }
+
+    /// Whether it may ever fire.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.sources, Sources::Silent)
+    }
+
+    /// Whether there is a change to report. It is still reported then.
+    pub(crate) fn has_changed(&self) -> bool {
+        match &self.sources {
+            Sources::Silent => false,
+            Sources::One(subscription) => subscription.has_changed(),
+            Sources::Several(watches) => watches.iter().any(Self::has_changed),
+        }
+    }
+
+    /// Discards the changes up to now.
+    pub(crate) fn skip(&mut self) {
+        match &mut self.sources {
+            Sources::Silent => {}
+            Sources::One(subscription) => subscription.skip(),
+            Sources::Several(watches) => watches.iter_mut().for_each(Self::skip),
+        }
+    }
+
+    /// Fires from now on for such news.
+    pub(crate) fn heed(&mut self, called_by: CalledBy) {
+        match &mut self.sources {
+            Sources::Silent => {}
+            Sources::One(subscription) => subscription.heed(called_by),
+            Sources::Several(watches) => {
+                watches.iter_mut().for_each(|watch| watch.heed(called_by));
+            }
+        }
+    }
+
+    /// Polls for a change; the waker of the last call is woken by the next one.
+    pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.poll_under_lock(cx).0
+    }
+
+    /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
+    pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+        match &mut self.sources {
+            Sources::Silent => (Poll::Pending, Replaced::new()),
+            Sources::One(subscription) => subscription.poll_changed(cx),
+            Sources::Several(watches) => poll_each(watches, cx),
+        }
+    }
+}
+
+impl fmt::Debug for KeyWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sources {
+            Sources::Silent => f.write_str("KeyWatch(silent)"),
+            Sources::One(subscription) => write!(f, "KeyWatch({})", subscription.key),
+            Sources::Several(watches) => f.debug_tuple("KeyWatch").field(watches).finish(),
+        }
+    }
+}
+
+/// Polls all of them: one event that several tell of is reported once.
+fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+    let (mut changed, mut replaced) = (Poll::Pending, Replaced::new());
+    for watch in watches {
+        let (polled, of_watch) = watch.poll_under_lock(cx);
+        replaced.extend(of_watch);
+        if polled.is_ready() {
+            changed = polled;
+        }
+    }
+    (changed, replaced)
+}
+
+impl Subscription {
+    fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
+        let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut watched = lock(&hub.watched);
+        let claim = claim.filter(|claim| !watched.claims.contains_key(claim));
+        if let Some(claim) = claim {
+            watched.claims.insert(claim, CalledClaim::default());
+        }
+        let of_key = watched.keys.entry(key.clone()).or_default();
+        of_key.watches += 1;
+        let seen = of_key.version;
+        drop(watched);
+        let (hub, key, called_by) = (Arc::clone(hub), key.clone(), CalledBy::Key);
+        Self { hub, key, id, seen, waits: false, claim, called_by }
+    }
+
+    /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
+    fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
+        let mut watched = lock(&self.hub.watched);
+        let mut replaced = Replaced::new();
+        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+            if mem::take(&mut called.is_called) {
+                return (Poll::Ready(()), replaced);
+            }
+            replaced.extend(called.waker.replace(cx.waker().clone()));
+        }
+        let key = watched.keys.get_mut(&self.key).expect("an entry lives as long as its watches");
+        if self.called_by == CalledBy::Key && key.version != self.seen {
+            self.seen = key.version;
+            self.waits = false;
+            return (Poll::Ready(()), replaced);
+        }
+        if self.waits {
+            replaced.extend(key.forget(self.id));
+        }
+        self.waits = self.called_by == CalledBy::Key;
+        if self.waits {
+            key.wake_next_time(self.id, cx.waker());
+        }
+        (Poll::Pending, replaced)
+    }
+
+    fn has_changed(&self) -> bool {
+        let watched = lock(&self.hub.watched);
+        let is_called =
+            self.claim.and_then(|id| watched.claims.get(&id)).is_some_and(|it| it.is_called);
+        is_called || watched.keys.get(&self.key).is_some_and(|key| key.version != self.seen)
+    }
+
+    fn skip(&mut self) {
+        let mut watched = lock(&self.hub.watched);
+        if let Some(key) = watched.keys.get(&self.key) {
+            self.seen = key.version;
+        }
+        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+            called.is_called = false;
+        }
+    }
+
+    fn heed(&mut self, called_by: CalledBy) {
+        self.called_by = if self.claim.is_some() { called_by } else { CalledBy::Key };
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut watched = lock(&self.hub.watched);
+        let called = self.claim.and_then(|id| watched.claims.remove(&id));
+        let Some(key) = watched.keys.get_mut(&self.key) else {
+            return;
+        };
+        let needless = if self.waits { key.forget(self.id) } else { None };
+        key.watches -= 1;
+        if key.watches == 0 {
+            watched.keys.remove(&self.key);
+        }
+        drop(watched);
+        drop((called, needless));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::contract::backend::{Claim, KeyWatches, Lease, Patience};
+
+    fn key() -> LockKey {
+        LockKey::new("k").unwrap()
+    }
+
+    fn is_ready(watch: &mut KeyWatch) -> bool {
+        watch.poll_changed(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_change_is_reported_once_and_also_late() {
+        let watches = KeyWatches::default();
+        let mut watch = watches.watch(&key());
+        assert!(!is_ready(&mut watch));
+
+        watches.notify("k");
+        watches.notify("k");
+
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn news_of_one_key_leaves_others_alone() {
+        let watches = KeyWatches::default();
+        let mut watch = watches.watch(&key());
+
+        watches.notify("other");
+        assert!(!is_ready(&mut watch));
+
+        watches.notify_all();
+        assert!(is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_change_wakes_the_last_poller_of_each_watch() {
+        let watches = KeyWatches::default();
+        let mut all: Vec<KeyWatch> = (0..4).map(|_| watches.watch(&key())).collect();
+        let wakers: Vec<Arc<Woken>> = (0..5).map(|_| Arc::default()).collect();
+        let poll = |watch: &mut KeyWatch, woken: &Arc<Woken>| {
+            let waker = Waker::from(Arc::clone(woken));
+            assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+        };
+        all.iter_mut().zip(&wakers).for_each(|(watch, woken)| poll(watch, woken));
+        poll(&mut all[1], &wakers[4]);
+        drop(all.remove(0));
+
+        watches.notify("k");
+
+        let woken: Vec<usize> =
+            wakers.iter().map(|woken| woken.0.load(Ordering::Relaxed)).collect();
+        assert_eq!(woken, [0, 0, 1, 1, 1]);
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_skipped_is_not_heard() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+        watches.call(&claim.id().secret());
+
+        watch.skip();
+
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_claim_called_by_name_hears_no_other_news() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+        watch.heed(CalledBy::Name);
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+
+        watches.notify("k");
+        watches.call(&LeaseId::new().secret());
+        assert_eq!(woken.0.load(Ordering::Relaxed), 0);
+        assert!(!is_ready(&mut watch));
+
+        watches.call(&claim.id().secret());
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_call_before_the_claim_listens_is_kept() {
+        let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
+        let claim = Claim::new(lease).with_patience(Patience::Waits);
+        let mut watch = watches.watch_claim(&claim);
+
+        watches.call(&claim.id().secret());
+        watch.heed(CalledBy::Name);
+        assert!(is_ready(&mut watch));
+
+        watches.notify_all();
+        assert!(is_ready(&mut watch));
+    }
+
+    #[test]
+    fn watch_of_several_stores_reports_each_change_once() {
+        let stores = [KeyWatches::default(), KeyWatches::default()];
+        let mut watch = KeyWatch::any(stores.iter().map(|store| store.watch(&key())));
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
+
+        stores.iter().for_each(|store| store.notify("k"));
+        assert!(woken.0.load(Ordering::Relaxed) > 0);
+        assert!(is_ready(&mut watch));
+        assert!(!is_ready(&mut watch));
+
+        stores[1].notify("k");
+        assert!(is_ready(&mut watch));
+        drop(watch);
+        assert_eq!(stores.map(|store| store.watched_keys()), [0, 0]);
+    }
+
+    #[test]
+    fn watch_of_silent_stores_is_silent() {
+        assert!(KeyWatch::any([KeyWatch::silent(), KeyWatch::silent()]).is_silent());
+    }
+
+    #[test]
+    fn nothing_is_kept_for_unwatched_keys() {
+        let watches = KeyWatches::default();
+        let (first, second) = (watches.watch(&key()), watches.watch(&key()));
+
+        drop(first);
+        assert_eq!(watches.watched_keys(), 1);
+        drop(second);
+        assert_eq!(watches.watched_keys(), 0);
+    }
+}

@@ -1,0 +1,102 @@
+//! The description of a holder, as text.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use crate::contract::error::{Error, ErrorKind};
+
+/// The description of a holder: by default the host and the process id; in an [election](crate::election::Election),
+/// the text that its leader proclaims.
+///
+/// The store keeps it beside the lease id, and shows it to waiters and operators.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Description(Arc<str>);
+
+impl Description {
+    /// The longest description, in bytes.
+    pub const MAX_LEN: usize = 256;
+
+    /// Checks `text`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
+    /// control characters, which would reach the terminals of its readers.
+    pub fn new(text: impl Into<String>) -> Result<Self, Error> {
+        let text = text.into();
+        if text.is_empty() || text.len() > Self::MAX_LEN {
+            let message =
+                format!("a description must have 1 to {} bytes, not {}", Self::MAX_LEN, text.len());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if text.chars().any(char::is_control) {
+            let message = "a description must not have control characters";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// This process: `host/pid`, or `pid` where the host has no usable name.
+    pub fn of_this_process() -> Self {
+        static THIS_PROCESS: LazyLock<Description> = LazyLock::new(|| {
+            let pid = std::process::id();
+            host_name()
+                .and_then(|host| Description::new(format!("{host}/{pid}")).ok())
+                .unwrap_or_else(|| Description(format!("pid {pid}").into()))
+        });
+
+        THIS_PROCESS.clone()
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(unix)]
+fn host_name() -> Option<String> {
+    let name = rustix::system::uname().nodename().to_str().ok()?.to_owned();
+    (!name.is_empty()).then_some(name)
+}
+
+#[cfg(not(unix))]
+fn host_name() -> Option<String> {
+    None
+}
+
+impl From<&Self> for Description {
+    fn from(description: &Self) -> Self {
+        description.clone()
+    }
+}
+
+impl TryFrom<&str> for Description {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&String> for Description {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Description {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for Description {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

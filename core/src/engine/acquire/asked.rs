@@ -1,0 +1,92 @@
+//! A claim that is being sent, and its possible leases in the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Instant};
+use crate::contract::backend::{Claim, Grant, KeyWatch, Lease, LockBackend};
+use crate::engine::acquire::Owed;
+use crate::engine::deadline;
+use crate::engine::hold::Granted;
+use crate::engine::reaper::{Debt, Reaper, Unwanted};
+
+/// A claim, with the lease that the store may have granted. If it is dropped while in doubt, the reaper releases that
+/// lease.
+pub(super) struct Asked<'a> {
+    lease: &'a Lease,
+    debt: Debt,
+    /// News of the lease since before the last attempt.
+    watch: KeyWatch,
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(backend: &dyn LockBackend, claim: &'a Claim, reaper: &Arc<Reaper>) -> Self {
+        let lease = claim.lease();
+        let debt = Debt::new(Unwanted::new(lease.clone()), reaper);
+        Self { lease, debt, watch: backend.watch_lease(lease) }
+    }
+
+    /// Forgets the news up to now.
+    pub(super) fn skip_news(&mut self) {
+        self.watch.skip();
+    }
+
+    /// From now on the store may have the lease, or a place in its queue.
+    pub(super) fn incur(&mut self) {
+        self.debt.incur();
+    }
+
+    /// The store has nothing of it.
+    pub(super) fn forgive(&mut self) {
+        self.debt.forgive();
+    }
+
+    /// Releases the lease that the store may have, and the place in its queue; the reaper goes on after `give_up`.
+    pub(super) async fn leave(
+        self,
+        backend: &dyn LockBackend,
+        clock: &dyn Clock,
+        give_up: Instant,
+    ) {
+        // Most often the store has neither, so an error says nothing.
+        drop(self.debt.settle(backend, clock, give_up).await);
+    }
+
+    /// Until when its lease may be believed in, if it was granted so, or else as asked for.
+    pub(super) fn deadline(
+        &self,
+        grant: Option<&Grant>,
+        sent_at: Instant,
+        lock_delay: Duration,
+    ) -> Instant {
+        deadline::deadline(sent_at, self.believed(grant, lock_delay))
+    }
+
+    /// The lease is ours, perhaps after an attempt for it that got no answer.
+    pub(super) fn granted(
+        self,
+        grant: &Grant,
+        sent_at: Instant,
+        lock_delay: Duration,
+        is_unanswered: bool,
+    ) -> Owed {
+        let granted = Granted {
+            lease: self.lease.clone(),
+            token: grant.token(),
+            spare_tokens: grant.spare_tokens(),
+            sent_at,
+            ttl: self.believed(Some(grant), lock_delay),
+            unanswered: is_unanswered.then(|| self.believed(None, lock_delay)),
+            has_news: grant.has_news(),
+            watch: self.watch,
+        };
+        Owed { granted, debt: self.debt }
+    }
+
+    /// How much of a TTL in the store its holder believes in.
+    fn believed(&self, grant: Option<&Grant>, lock_delay: Duration) -> Duration {
+        let asked_for = self.lease.ttl();
+        let granted = grant.and_then(Grant::ttl).unwrap_or(asked_for);
+        granted.min(asked_for).saturating_sub(lock_delay)
+    }
+}

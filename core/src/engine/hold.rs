@@ -1,0 +1,602 @@
+//! One lease as this process sees it: Held, Unsure or Lost, and how many guards share it.
+
+mod alarm;
+mod renewing;
+mod state;
+mod taker;
+mod telling;
+
+pub(crate) use alarm::Alarm;
+pub(crate) use renewing::Renewing;
+pub(crate) use state::{BATCH, Term};
+
+use state::{Phase, Standing, State};
+
+use std::mem;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use crate::clock::{self, Clock, Instant};
+use crate::contract::backend::{KeyWatch, Lease, Operation, Replaced, Share, Tenure};
+use crate::contract::description::Description;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::holder::Holder;
+use crate::contract::loss::{LeaseState, LossReason};
+use crate::contract::owner::OwnerId;
+use crate::contract::token::FencingToken;
+use crate::engine::deadline;
+use crate::engine::queue::{Next, Turn, Waiter};
+use crate::engine::reaper::Unwanted;
+use crate::observe::{AskedKind, Events};
+use crate::options::{LockOptions, RenewalMode};
+use crate::sync::{Mutex, Notify, lock};
+
+/// How long a lease is passed on within this process before it goes back to the store, for the sake of other processes.
+const TIME_SHARE: Duration = Duration::from_millis(20);
+
+/// A lease that was granted, shared by its guards and the watchdog.
+///
+/// Whether it is lost is read from the clock whenever anybody asks, so no task that is late, hung
+/// or gone can keep it alive. Once seen as lost, it stays lost.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    lease: Lease,
+    /// That of the grant; each holder after the first has the next one.
+    token: u64,
+    /// How many more tokens there are.
+    spare_tokens: u32,
+    kind: AskedKind,
+    events: Events,
+    options: Arc<LockOptions>,
+    /// The deadline is never pushed past it.
+    max_until: Instant,
+    state: Mutex<State<Turn<Self>>>,
+    /// Notified of every change that a task may wait for.
+    changed: Notify,
+    alarm: Arc<Alarm<Self>>,
+    /// Where the watchdog has filed it; locked only while its schedule is.
+    filed: Mutex<Option<Place>>,
+    /// When it is of age, unless it is due before.
+    of_age: Instant,
+}
+
+/// A place in the watchdog's schedule: a bucket, and an index in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    Young(u32),
+    Due(Instant, u32),
+}
+
+/// When the watchdog is to look at a lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) at: Instant,
+    /// The TTL of the renewal that is due then, if the store keeps the lease alive together with others.
+    pub(crate) renews_with: Option<Duration>,
+}
+
+/// A lease as the store granted it.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    pub(crate) lease: Lease,
+    pub(crate) token: u64,
+    pub(crate) spare_tokens: u32,
+    /// The clock before the request was sent.
+    pub(crate) sent_at: Instant,
+    /// The TTL to believe in.
+    pub(crate) ttl: Duration,
+    /// The TTL that was asked for before without an answer, if any was.
+    pub(crate) unanswered: Option<Duration>,
+    /// Whether the store reports events on the lease already, and not only from its first renewal on.
+    pub(crate) has_news: bool,
+    /// News of the lease since before the grant.
+    pub(crate) watch: KeyWatch,
+}
+
+/// A lease on its way to another holder.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    /// The next holder.
+    pub(crate) waiter: Waiter<Next<Hold>>,
+    pub(crate) term: Term,
+    /// The owner before.
+    pub(crate) owner: Option<OwnerId>,
+    /// For how long.
+    pub(crate) held: Duration,
+    /// The watchdog is to look at it earlier than before, and has to file it anew.
+    pub(crate) is_due_earlier: bool,
+}
+
+/// How a guard left.
+#[derive(Debug)]
+pub(crate) enum Leave {
+    /// Other guards of the owner remain.
+    Inner(LeaseState),
+    /// It was the last one. The turn is for the next caller, once the store knows of the release.
+    Last(LeaseState, Option<Turn<Hold>>),
+}
+
+impl Hold {
+    pub(crate) fn new(
+        granted: Granted,
+        owner: Option<OwnerId>,
+        options: &Arc<LockOptions>,
+        turn: Option<Turn<Self>>,
+        alarm: Arc<Alarm<Self>>,
+        (events, kind): (&Events, AskedKind),
+    ) -> Arc<Self> {
+        let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
+            granted;
+        let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
+        let mut state = State {
+            phase: Phase::Held,
+            ttl: options.ttl,
+            in_force: ttl,
+            unanswered: unanswered.map(Box::new),
+            amended: None,
+            deadline: sent_at,
+            since: sent_at,
+            confirmed_at: sent_at,
+            has_news,
+            min_until: sent_at + options.min_hold.unwrap_or_default(),
+            capped: false,
+            due: sent_at,
+            term: Term::default(),
+            owner,
+            taker: OwnerId::current(),
+            depth: 1,
+            share_ends: Instant::FAR_FUTURE,
+            company: BATCH,
+            renewing: false,
+            attempt: 0,
+            news: false,
+            asks_for_news: false,
+            asked_back: false,
+            turn,
+            watch,
+        };
+        state.renewed(sent_at, ttl, max_until, options.renewal);
+        if !has_news {
+            state.ask_for_news(sent_at, options.renewal);
+        }
+        Arc::new(Self {
+            lease,
+            token,
+            spare_tokens: spare_tokens.min(options.spare_tokens()),
+            kind,
+            events: events.clone(),
+            options: Arc::clone(options),
+            max_until,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            alarm,
+            filed: Mutex::default(),
+            of_age: deadline::of_age(sent_at),
+        })
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// The token of one of its holders.
+    pub(crate) fn token(&self, term: Term) -> FencingToken {
+        FencingToken::new(self.lease.key(), self.number(term))
+    }
+
+    /// The number of that token.
+    pub(crate) fn number(&self, term: Term) -> u64 {
+        self.token + u64::from(term.0)
+    }
+
+    pub(crate) fn kind(&self) -> AskedKind {
+        self.kind
+    }
+
+    /// The owner.
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        lock(&self.state).owner
+    }
+
+    pub(crate) fn filed(&self) -> &Mutex<Option<Place>> {
+        &self.filed
+    }
+
+    pub(crate) fn loss_grace(&self) -> Duration {
+        self.options.loss_grace
+    }
+
+    pub(crate) fn lock_delay(&self) -> Duration {
+        self.options.lock_delay
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        lock(&self.state).deadline
+    }
+
+    /// When the watchdog takes charge of it: of a young lease nothing is due earlier.
+    pub(crate) fn of_age(&self) -> Instant {
+        self.of_age.min(lock(&self.state).due)
+    }
+
+    /// When the watchdog is to look at it next; never again if it is over.
+    ///
+    /// This does not notice a passed deadline: the values that a lost hold lets go of must not be dropped under a
+    /// lock.
+    pub(crate) fn due(&self) -> Option<Due> {
+        let state = lock(&self.state);
+        if state.is_over() {
+            return None;
+        }
+        let renews_next = state.phase == Phase::Held
+            && state.due < state.deadline
+            && !state.renewing
+            && !state.news
+            && self.wanted(&state).tenure() == Tenure::Kept;
+        Some(Due { at: state.due, renews_with: renews_next.then_some(state.ttl) })
+    }
+
+    /// How it stands. A deadline that has passed ends it here and now.
+    pub(crate) fn state(&self, now: Instant) -> LeaseState {
+        self.update(now, |state| state.as_seen())
+    }
+
+    /// The lease to end in the store once its last guard has gone.
+    pub(crate) fn unwanted(&self) -> Unwanted {
+        let state = lock(&self.state);
+        let kept = state.ttl + self.options.lock_delay;
+        let stored = self.wanted(&state).clone().with_ttl(kept);
+        Unwanted::new(stored).closed_until(state.min_until)
+    }
+
+    /// Lets the key be open as soon as it has ended.
+    pub(crate) fn waive_min_hold(&self) {
+        lock(&self.state).min_until = Instant::from_zero(Duration::ZERO);
+    }
+
+    /// Whether the store may still have it, and is to be told to end it, though it was lost for `reason`.
+    pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
+        match reason {
+            // The store does not have it, or it was given back already.
+            LossReason::Taken | LossReason::Vanished | LossReason::Shutdown => false,
+            // After a deadline that passed unanswered, the store may still have it: it goes now, unless the
+            // key is to stay closed for a while after a loss.
+            LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
+        }
+    }
+
+    /// Whether it was lost, and the store may have it for as long as others are renewed.
+    pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
+        let is_owed = self.loss(now).is_some_and(|reason| self.is_owed_after(reason));
+        is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
+    }
+
+    /// How much of the key it is.
+    pub(crate) fn share(&self) -> Share {
+        self.wanted(&lock(&self.state)).share()
+    }
+
+    /// The description of the lease, or the one that its next renewal will store.
+    pub(crate) fn description(&self) -> Option<Description> {
+        self.wanted(&lock(&self.state)).description().cloned()
+    }
+
+    /// Its holder, as others may see it.
+    pub(crate) fn holder(&self, now: Instant) -> Holder {
+        let state = lock(&self.state);
+        let lease = self.wanted(&state);
+        let remaining = state.deadline.since(now) + self.options.lock_delay;
+        Holder::new(lease.id().fingerprint())
+            .with_description(lease.description().cloned())
+            .with_remaining(Some(remaining))
+            .with_share(lease.share())
+            .with_token(Some(self.token + u64::from(state.term.0)))
+    }
+
+    /// Whether its holder of this term was asked to finish early.
+    pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
+        let state = lock(&self.state);
+        state.asked_back && state.term == term
+    }
+
+    /// Why it was lost, if it was.
+    pub(crate) fn loss(&self, now: Instant) -> Option<LossReason> {
+        self.update(now, |state| state.loss())
+    }
+
+    /// Why its holder of this term lost it, if he did.
+    pub(crate) fn loss_of(&self, term: Term, now: Instant) -> Option<LossReason> {
+        self.update(now, |state| if state.term == term { state.loss() } else { None })
+    }
+
+    /// Whether it is lost or released.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.update(now, |state| state.is_over())
+    }
+
+    /// Whether no guard of this term is left.
+    pub(crate) fn is_abandoned(&self, term: Term) -> bool {
+        let state = lock(&self.state);
+        state.depth == 0 || state.term != term
+    }
+
+    /// Ends it for `reason`, unless it is over already.
+    pub(crate) fn lose(&self, reason: LossReason, now: Instant) {
+        self.update(now, |state| {
+            if !state.is_over() {
+                state.phase = Phase::Lost(reason);
+            }
+        });
+    }
+
+    /// Adds a guard of the owner of this term; `false` if none is left to join.
+    ///
+    /// The lease must have at least the requested share: a reader cannot become a writer, since two readers that try
+    /// would wait for each other.
+    pub(crate) fn enter_again(
+        &self,
+        term: Term,
+        share: Share,
+        limit: u32,
+        now: Instant,
+    ) -> Result<bool, Error> {
+        self.update(now, |state| match state.phase {
+            _ if state.depth == 0 || state.term != term => Ok(false),
+            Phase::Lost(reason) => Err(Error::lost(reason)),
+            _ if share.is_whole() != self.wanted(state).share().is_whole() => {
+                let message = "its owner holds it as a lock of another kind";
+                Err(Error::new(ErrorKind::WrongType, message))
+            }
+            _ if share.units() > self.wanted(state).share().units() => {
+                let message = "its owner reads and cannot become a writer: two readers that try would \
+                               wait for each other; release the reading guard first";
+                Err(Error::new(ErrorKind::WouldDeadlock, message))
+            }
+            _ if state.depth >= limit => {
+                let message = format!("its owner holds it {limit} times already");
+                Err(Error::new(ErrorKind::ReentryLimit, message))
+            }
+            _ => {
+                state.depth += 1;
+                Ok(true)
+            }
+        })
+        .map_err(|error| error.with_operation(Operation::Acquire).with_key(self.lease.key()))
+    }
+
+    /// Gives up the local turn and all units but one: from now on others may come in beside it.
+    ///
+    /// The store learns of it by the next renewal. Refused if other guards count on the rest.
+    pub(crate) fn start_sharing(
+        &self,
+        share: Share,
+        now: Instant,
+    ) -> Result<Option<Turn<Self>>, Error> {
+        self.update(now, |state| match state.phase {
+            Phase::Lost(reason) => Err(Error::lost(reason)),
+            _ if state.depth > 1 => {
+                let message = "its owner has other guards that write: release them first";
+                Err(Error::new(ErrorKind::Invalid, message))
+            }
+            _ => {
+                let shared = self.wanted(state).clone().with_share(share);
+                state.amended = Some(Box::new(shared));
+                Ok(state.turn.take())
+            }
+        })
+    }
+
+    /// Passes it on to the next caller of this process that waits for it, if that may be.
+    ///
+    /// The lease must be as good as a new one, of this TTL and for a while without the store, and there must be no news of it. A store
+    /// that would not tell of its end must have confirmed it a moment ago, and the watchdog then looks at it soon.
+    pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
+        self.update(now, |state| {
+            let is_last = state.phase == Phase::Held && state.depth == 1;
+            if !is_last || state.term.0 == self.spare_tokens {
+                return None;
+            }
+            state.share_ends = state.share_ends.min(now + TIME_SHARE);
+            let in_time = now < state.share_ends;
+            let is_asking = state.renewing && state.asks_for_news;
+            let has_news = state.news || is_asking || state.watch.has_changed();
+            let is_contested = has_news || state.asked_back;
+            let looks_at = deadline::of_age(state.confirmed_at);
+            let is_known = state.is_watched() || now < looks_at;
+            let ttl = self.options.ttl;
+            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            if !in_time || is_contested || !is_known || !is_as_new {
+                return None;
+            }
+            let waiter = state.turn.as_mut()?.next_taker(&self.options)?;
+            state.term.0 += 1;
+            let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
+            let owner = mem::replace(&mut state.owner, waiter.owner());
+            let held = now.since(mem::replace(&mut state.since, now));
+            Some(Passed { waiter, term: state.term, owner, held, is_due_earlier })
+        })
+    }
+
+    /// Takes a guard away.
+    pub(crate) fn leave(&self, now: Instant) -> Leave {
+        self.update(now, |state| {
+            let seen = state.as_seen();
+            state.depth -= 1;
+            if state.depth > 0 {
+                return Leave::Inner(seen);
+            }
+            if !state.is_over() {
+                state.phase = Phase::Released;
+            }
+            Leave::Last(seen, state.turn.take())
+        })
+    }
+
+    /// Waits until its holder of this term loses it; `None` if its last guard goes before that.
+    pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let lost = self.loss_of(term, clock.now());
+            if lost.is_some() || self.is_abandoned(term) {
+                return lost;
+            }
+            clock::until(clock, self.next_moment(), changed).await;
+        }
+    }
+
+    /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
+    pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let asked = self.is_asked_back_from(term);
+            if asked || self.is_abandoned(term) {
+                return asked;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until it is unsure or lost.
+    pub(crate) async fn wait_unsure(&self, clock: &dyn Clock) -> LeaseState {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.state(clock.now()) {
+                LeaseState::Held => {}
+                state @ (LeaseState::Unsure | LeaseState::Lost(_)) => return state,
+            }
+            clock::until(clock, self.next_moment(), changed).await;
+        }
+    }
+
+    /// When time alone may change it next.
+    fn next_moment(&self) -> Instant {
+        let state = lock(&self.state);
+        // The due time of a renewal's repetition is never after the deadline.
+        if state.renewing { state.due } else { state.deadline }
+    }
+
+    /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
+    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
+        let mode = self.options.renewal;
+        let (attempt, company, wanted) = self.update(now, |state| {
+            // A capped lease is renewed only to find out whether it is still ours.
+            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
+            if state.is_over() || state.renewing || needless {
+                return None;
+            }
+            let attempt = state.start_renewal(now, mode);
+            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
+        })?;
+        let ttl = wanted.ttl().min(self.max_until.since(now));
+        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
+        Some((renewing.in_company_of(company), lease))
+    }
+
+    /// Begins a renewal that puts something else in force, after the one that is under way.
+    ///
+    /// From now on, all renewals ask for that. If it is a shorter TTL, the deadline moves before anything
+    /// is sent: the store may act on it and the reply be lost.
+    pub(crate) async fn start_change(
+        self: &Arc<Self>,
+        change: impl Fn(Lease) -> Lease,
+        clock: &dyn Clock,
+    ) -> Result<(Renewing, Lease), Error> {
+        let mode = self.options.renewal;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let now = clock.now();
+            let started = self.update(now, |state| match state.phase {
+                Phase::Lost(reason) => Err(Error::lost(reason)),
+                _ if state.renewing => Ok(None),
+                _ => {
+                    let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
+                    let ttl = wanted.ttl().min(self.max_until.since(now));
+                    state.ttl = wanted.ttl();
+                    state.amended = Some(Box::new(wanted.clone()));
+                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
+                    Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
+                }
+            })?;
+            if let Some((attempt, wanted, ttl)) = started {
+                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
+            }
+            clock::until(clock, self.next_moment(), changed).await;
+        }
+    }
+
+    /// The lease that renewals ask for, apart from the TTL.
+    fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
+        state.amended.as_deref().unwrap_or(&self.lease)
+    }
+
+    /// Asks for news of the key, now and from now on; the watchdog hears of it through the alarm.
+    pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
+        if self.options.renewal == RenewalMode::Off {
+            // The only way to look again is to renew, which was not asked for.
+            return;
+        }
+        let waker = Waker::from(Arc::clone(self));
+        let mut cx = Context::from_waker(&waker);
+        // Declared before the lock, to be dropped after it.
+        let mut _replaced = Replaced::new();
+        let mut state = lock(&self.state);
+        while !state.is_over() {
+            let polled;
+            (polled, _replaced) = state.watch.poll_under_lock(&mut cx);
+            if polled.is_pending() {
+                break;
+            }
+            state.news = true;
+        }
+        if state.news && !state.renewing {
+            state.hurry(now);
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        lock(&self.state).standing()
+    }
+
+    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State<Turn<Self>>) -> R) -> R {
+        self.update_after(None, now, change)
+    }
+
+    /// The only way to end the lease or push its deadline. It notices first an end by time alone, and drops the parts that a lease
+    /// which is over no longer needs. An `error` may be the reason.
+    fn update_after<R>(
+        &self,
+        error: Option<&Error>,
+        now: Instant,
+        change: impl FnOnce(&mut State<Turn<Self>>) -> R,
+    ) -> R {
+        let mut state = lock(&self.state);
+        let before = (state.phase, state.renewing, state.term, state.depth == 0);
+        state.expire(now);
+        let result = change(&mut state);
+        let after = (state.phase, state.renewing, state.term, state.depth == 0);
+        let (at, needless) = (state.standing(), state.is_over().then(|| state.let_go()));
+        drop(state);
+        drop(needless);
+        if before != after {
+            self.changed.notify_waiters();
+        }
+        if before.0 != at.phase {
+            self.tell(at, error, now);
+        }
+        result
+    }
+}
+
+/// Wakes the watchdog when there is news of the key.
+impl Wake for Hold {
+    fn wake(self: Arc<Self>) {
+        let alarm = Arc::clone(&self.alarm);
+        alarm.ring(self);
+    }
+}

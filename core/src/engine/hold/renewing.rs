@@ -1,0 +1,136 @@
+//! A renewal on its way to the store and back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Hold;
+use super::state::{Attempt, Phase};
+use crate::clock::Instant;
+use crate::contract::backend::{Lease, Renewal, Tenure};
+use crate::contract::error::Error;
+use crate::contract::loss::LossReason;
+use crate::engine::deadline;
+use crate::options::RenewalMode;
+
+/// A renewal under way. Dropped before it is settled, its outcome is unknown.
+#[derive(Debug)]
+pub(crate) struct Renewing {
+    hold: Arc<Hold>,
+    attempt: Attempt,
+    /// The TTL to believe in: the lease's without [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
+    ttl: Duration,
+    sent_at: Instant,
+    /// How many leases share the request, itself included, or may share it.
+    company: usize,
+    settled: bool,
+}
+
+impl Renewing {
+    /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
+    pub(super) fn new(
+        hold: &Arc<Hold>,
+        attempt: Attempt,
+        sent_at: Instant,
+        lease: Lease,
+        ttl: Duration,
+    ) -> (Self, Lease) {
+        // A lease that cannot be renewed in full will not be renewed again.
+        let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
+        let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
+        (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
+    }
+
+    /// Says how many leases share the request, or may share it.
+    pub(crate) fn in_company_of(mut self, company: usize) -> Self {
+        self.company = company;
+        self
+    }
+
+    /// How many leases may share the request.
+    pub(crate) fn company(&self) -> usize {
+        self.company
+    }
+
+    /// The class of its time limit: renewals of one class wait for a reply for about as long.
+    pub(crate) fn class(&self) -> u32 {
+        deadline::attempt_class(self.attempt.pace)
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// When there is no use in waiting for the reply any longer, since the watchdog would rather try again.
+    pub(crate) fn attempt_end(&self) -> Instant {
+        match self.hold.options.renewal {
+            RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),
+            RenewalMode::Off => Instant::FAR_FUTURE,
+        }
+    }
+
+    /// Takes note of the reply, if there was one in time. After the lease is over, nothing revives it.
+    ///
+    /// A reply that comes after another renewal has begun can end the lease, and does not prolong it.
+    pub(crate) fn settle(&mut self, reply: Option<&Result<Renewal, Error>>, now: Instant) {
+        self.settled = true;
+        let silence;
+        let error = match reply {
+            Some(reply) => reply.as_ref().err(),
+            None => {
+                silence = Error::no_reply();
+                Some(&silence)
+            }
+        };
+        if let Some(error) = error {
+            self.hold.tell_renewal_failed(error, now);
+        }
+        let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
+        let mut renewed = None;
+        self.hold.update_after(error, now, |state| {
+            let is_last = state.end_renewal(self.attempt);
+            if state.is_over() {
+                return;
+            }
+            match reply {
+                Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
+                Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
+                _ if !is_last => {}
+                Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
+                    renewed = Some((state.lag(now), state.confirmed_at));
+                    state.renewed(self.sent_at, self.ttl, max_until, mode);
+                    state.has_news = true;
+                    state.asked_back |= *outcome == Renewal::RevocationRequested;
+                }
+                Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),
+                unanswered => {
+                    if unanswered.is_none() {
+                        state.split_company(self.company);
+                    }
+                    state.note_unanswered(self.ttl);
+                    state.not_renewed(now, mode);
+                }
+            }
+        });
+        if let Some((lag, before)) = renewed {
+            self.hold.tell_renewed(lag, before, self.sent_at, now);
+        }
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        if self.settled {
+            return;
+        }
+        let renewal = self.hold.options.renewal;
+        self.hold.update(self.sent_at, |state| {
+            if state.end_renewal(self.attempt) && !state.is_over() {
+                state.note_unanswered(self.ttl);
+                state.not_renewed(self.sent_at, renewal);
+                // However often a caller begins a renewal and abandons it, the watchdog's own is no later.
+                state.due = state.due.min(self.attempt.due_before);
+            }
+        });
+        self.hold.alarm.ring(Arc::clone(&self.hold));
+    }
+}

@@ -1,0 +1,66 @@
+//! Reports of a hold on itself.
+
+use std::time::Duration;
+
+use super::Hold;
+use super::state::{Phase, Standing, Term};
+use crate::clock::Instant;
+use crate::contract::error::Error;
+use crate::observe::{
+    AskedKind, Event, HandedOver, LongHold, Lost, Released, RenewalFailed, Renewed, Subject, Unsure,
+};
+
+impl Hold {
+    /// Tells that another phase has begun.
+    pub(super) fn tell(&self, at: Standing, error: Option<&Error>, now: Instant) {
+        let (lock, token, held) = (self.subject(), self.number(at.term), now.since(at.since));
+        self.events.emit(match at.phase {
+            Phase::Lost(reason) => {
+                let lease = self.lease().id().fingerprint();
+                Event::Lost(Lost { lock, token, lease, reason, held })
+            }
+            Phase::Released => Event::Released(Released { lock, token, held }),
+            Phase::Unsure => {
+                let remaining = at.deadline.since(now);
+                Event::Unsure(Unsure { lock, token, error, remaining })
+            }
+            // A renewal is told of by itself.
+            Phase::Held => return,
+        });
+    }
+
+    /// Tells of a renewal sent at `sent_at`, and the one before it at `before`.
+    pub(super) fn tell_renewed(
+        &self,
+        lag: Duration,
+        before: Instant,
+        sent_at: Instant,
+        now: Instant,
+    ) {
+        let (lock, at) = (self.subject(), self.standing());
+        let (token, remaining) = (self.number(at.term), at.deadline.since(now));
+        self.events.emit(Event::Renewed(Renewed { lock, token, lag, remaining }));
+        let (long, held) = (self.events.long_hold(), sent_at.since(at.since));
+        // A leader holds for as long as it can.
+        if self.kind != AskedKind::Election && before.since(at.since) < long && held >= long {
+            self.events.emit(Event::LongHold(LongHold { lock, token, held }));
+        }
+    }
+
+    pub(super) fn tell_renewal_failed(&self, error: &Error, now: Instant) {
+        let (lock, at) = (self.subject(), self.standing());
+        let (token, remaining) = (self.number(at.term), at.deadline.since(now));
+        self.events.emit(Event::RenewalFailed(RenewalFailed { lock, token, error, remaining }));
+    }
+
+    /// Tells that the holder before `term` has passed the lease on, after so long.
+    pub(crate) fn tell_handed_over(&self, term: Term, held: Duration) {
+        let (lock, next_token) = (self.subject(), self.number(term));
+        let token = next_token - 1;
+        self.events.emit(Event::HandedOver(HandedOver { lock, token, next_token, held }));
+    }
+
+    fn subject(&self) -> Subject<'_> {
+        self.events.subject(self.lease().key(), self.kind)
+    }
+}

@@ -1,0 +1,20 @@
+//! The one path of all locks: the pipeline, its stages in call order, and the upkeep of leases after the call.
+
+pub(crate) mod pipeline;
+pub(crate) mod wait;
+
+pub(crate) mod reentrancy;
+
+pub(crate) mod queue;
+pub(crate) mod tries;
+
+pub(crate) mod acquire;
+
+pub(crate) mod watchdog;
+
+pub(crate) mod deadline;
+pub(crate) mod hold;
+pub(crate) mod reaper;
+pub(crate) mod runs;
+mod stand_in;
+pub(crate) mod upkeep;

@@ -1,0 +1,169 @@
+//! Stage 2: how a caller comes to ask the store, among the callers of this process.
+//!
+//! Callers that want one key stand in line here, first come, first served, so that a process sends one contender to the
+//! store, however many of its tasks want the key. The caller with the *turn* asks on behalf of all and reports the store's
+//! answers to the [`Line`], so that the callers behind it share a refusal, an outage and the end of both. A holder may leave
+//! the next caller its lease along with the turn.
+
+mod asker;
+mod line;
+mod lines;
+mod waiting;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub(crate) use self::asker::{Asker, Next, Turn};
+use self::asker::{Beside, Lines};
+pub(crate) use self::line::{Held, Return, Waiter, Wish};
+use self::line::{Joined, Line, Stand, Ticket};
+use self::lines::OfAll;
+use self::waiting::Waiting;
+use crate::clock::{Clock, Instant};
+use crate::contract::backend::Operation;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::engine::tries::Tries;
+use crate::engine::wait::Wait;
+
+/// The callers of this process, in a line for each key.
+#[derive(Debug)]
+pub(crate) struct LocalQueue<H: Held> {
+    lines: Arc<Lines<H>>,
+    max_waiters: usize,
+}
+
+/// The outcome of coming for a key.
+enum Joining<'a, H: Held> {
+    Done(Next<H>),
+    Line(Waiting<'a, H>),
+}
+
+impl<H: Held> LocalQueue<H> {
+    pub(crate) fn new(max_waiters: usize) -> Self {
+        Self { lines: Arc::default(), max_waiters }
+    }
+
+    /// Waits until the caller may ask the store, is handed a lease, or knows that others hold the key, at the end of its wait or its
+    /// attempts.
+    ///
+    /// A call that makes one attempt never waits here. It is answered at once if the key is known to be held, by this process or
+    /// by the store's last answer to the caller with the turn. Otherwise it asks the store itself: as long as that answer is
+    /// outstanding, or was a failure, no other way tells a held key from an outage.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::TooManyWaiters`] at once. An outage's error, if the store has not answered the caller with the turn for
+    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller came, or when `wait` ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the place in line is lost, and a turn or lease that was just given is passed on.
+    pub(crate) async fn turn(
+        &self,
+        key: &LockKey,
+        wish: &Wish,
+        back: Option<Return>,
+        wait: Wait,
+        tries: &mut Tries,
+        clock: &dyn Clock,
+    ) -> Result<Next<H>, Error> {
+        if wait.is_once() && !wish.share.is_whole() {
+            // Beside a caller that waits for many units there may be some for a smaller request: the store knows.
+            return Ok(Next::Ask(Asker::Alone));
+        }
+        match self.join(key, wish, back, wait, clock)? {
+            Joining::Done(next) => Ok(next),
+            Joining::Line(waiting) => {
+                waiting.wait(wish.options.outage_wait, wait, tries, clock).await
+            }
+        }
+    }
+
+    /// Takes a place in line, unless the caller need not wait for the answer.
+    fn join<'a>(
+        &'a self,
+        key: &'a LockKey,
+        wish: &Wish,
+        back: Option<Return>,
+        wait: Wait,
+        clock: &dyn Clock,
+    ) -> Result<Joining<'a, H>, Error> {
+        let max = self.max_waiters;
+        let join = |line: &mut Line<H, Next<H>>, all: &mut OfAll| {
+            let ticket = back.map_or(all.next_ticket, |back| back.ticket.0);
+            all.next_ticket += u64::from(back.is_none());
+            let joined = if all.is_closed {
+                Joined::Closed
+            } else {
+                line.join(wish, ticket, back, wait, max)
+            };
+            (ticket, joined)
+        };
+        let is_in_line =
+            |(_, joined): &(u64, Joined<H, Next<H>>)| matches!(joined, Joined::Line(..));
+        let ((ticket, joined), line) = self.lines.at_shared(key, join, is_in_line);
+        let beside =
+            |once| Asker::Beside(Beside { lines: Arc::clone(&self.lines), key: key.clone(), once });
+        let asker = match joined {
+            Joined::Held(known) => {
+                return Ok(Joining::Done(Next::Held(known.holder(clock.now()))));
+            }
+            Joined::Line(next, outage) => {
+                let line = line.expect("a caller in line shares it");
+                return Ok(Joining::Line(Waiting {
+                    line,
+                    key,
+                    ticket,
+                    next,
+                    outage,
+                    has_left: false,
+                }));
+            }
+            Joined::Closed => return Err(Error::closed()),
+            Joined::TooMany => {
+                let message = format!("{max} callers of this process ask or wait for it already");
+                return Err(Error::new(ErrorKind::TooManyWaiters, message)
+                    .with_operation(Operation::Acquire)
+                    .with_key(key));
+            }
+            Joined::Turn => Asker::Turn(Turn::new(Arc::clone(&self.lines), key.clone())),
+            Joined::Once => beside(Some(Ticket(ticket))),
+            Joined::Beside => beside(None),
+            Joined::Alone => Asker::Alone,
+        };
+        Ok(Joining::Done(Next::Ask(asker)))
+    }
+
+    /// Ends all waits in line, and lets no further caller in.
+    pub(crate) fn close(&self) {
+        // That wakes them.
+        drop(self.lines.close());
+    }
+
+    /// The holder of `key`, as far as the caller with the turn knows.
+    ///
+    /// # Errors
+    ///
+    /// That of the store that does not answer the caller with the turn, if there is such a caller.
+    pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
+        let known = self.lines.at(key, |line| match &line.stand {
+            Stand::Out(outage) => Err(outage.error.repeated()),
+            _ => Ok(line.known()),
+        })?;
+        Ok(known.holder(now))
+    }
+
+    /// Whether the caller's own task took the lock that is in the way.
+    pub(crate) fn is_taken_by_caller(&self, key: &LockKey) -> bool {
+        self.lines.at(key, |line| line.known()).was_taken_by_caller()
+    }
+
+    #[cfg(any(test, feature = "_simulation"))]
+    pub(crate) fn len(&self) -> usize {
+        self.lines.len()
+    }
+}

@@ -1,0 +1,336 @@
+//! The line for one key: the caller with the turn, and the callers behind it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::oneshot;
+
+use crate::clock::Instant;
+use crate::contract::backend::Share;
+use crate::contract::error::Error;
+use crate::contract::holder::Holder;
+use crate::contract::owner::OwnerId;
+use crate::engine::wait::Wait;
+use crate::options::LockOptions;
+use crate::sync::Notify;
+
+/// A lease that a caller of this process holds, as the callers behind it see it.
+pub(crate) trait Held: Debug + Send + Sync + 'static {
+    /// The lease in the hand of one of its holders.
+    type Guard: Debug + Send;
+
+    /// The holder at `now`.
+    fn holder(&self, now: Instant) -> Holder;
+
+    /// Whether the caller's own task took it.
+    fn was_taken_by_caller(&self) -> bool;
+}
+
+/// The callers of this process that want one key, or hold it. Each waits for an `N`, and they hold it by an `H`.
+///
+/// It serves callers of one kind, those that want the whole key or those that want units. A caller of the other kind asks the
+/// store by itself, which tells the kinds apart.
+#[derive(Debug)]
+pub(super) struct Line<H, N> {
+    pub(super) stand: Stand<H>,
+    /// How much of the key the caller with the turn asks for, or holds.
+    share: Share,
+    /// How many callers ask the store without the turn, and wait.
+    pub(super) beside: usize,
+    /// The callers without a right to ask, by their tickets.
+    pub(super) waiters: BTreeMap<u64, Waiter<N>>,
+    /// Waiters with smaller tickets were here when the key was last known to be held.
+    seen_held: u64,
+    /// Notified when an outage begins; made for the first waiter.
+    outage: Option<Arc<Notify>>,
+}
+
+/// The latest that the caller with the turn knows of the key.
+#[derive(Debug)]
+pub(super) enum Stand<H> {
+    /// No caller has the turn.
+    Free,
+    /// The store has not answered yet.
+    Asking,
+    /// Others hold it, and the caller with the turn waits for them.
+    Refused(Option<Box<Told>>),
+    /// The store does not answer.
+    Out(Box<Outage>),
+    /// The caller with the turn holds it, alone.
+    Held(Weak<H>),
+}
+
+/// The holder that the store named in a refusal.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) holder: Holder,
+    pub(super) at: Instant,
+}
+
+/// The holder of a key, as far as this process knows.
+#[derive(Debug)]
+pub(super) enum Known<H> {
+    Nothing,
+    Here(Weak<H>),
+    There(Box<Told>),
+}
+
+/// A store that does not answer.
+#[derive(Debug)]
+pub(super) struct Outage {
+    since: Instant,
+    /// The failure of the last attempt.
+    pub(super) error: Error,
+}
+
+/// A caller's place in the order of arrival.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticket(pub(super) u64);
+
+/// A caller that asked [once](super::Asker::once) and comes back for its place in line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Return {
+    pub(crate) ticket: Ticket,
+    /// The store said that others hold the key.
+    pub(crate) refused: bool,
+}
+
+/// A caller in line.
+#[derive(Debug)]
+pub(crate) struct Waiter<N> {
+    wish: Wish,
+    pub(super) sender: oneshot::Sender<N>,
+}
+
+/// The wish of a caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) share: Share,
+    pub(crate) owner: Option<OwnerId>,
+    pub(crate) options: Arc<LockOptions>,
+}
+
+/// How a caller joins a line.
+#[derive(Debug)]
+pub(super) enum Joined<H, N> {
+    Turn,
+    /// Beside the caller with the turn, once.
+    Once,
+    Beside,
+    Alone,
+    Held(Known<H>),
+    /// It waits, and hears when an outage begins.
+    Line(oneshot::Receiver<N>, Arc<Notify>),
+    TooMany,
+    /// The client was shut down.
+    Closed,
+}
+
+/// The waiters, with their tickets, that may ask beside the caller with the turn.
+pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
+
+impl<H, N> Line<H, N> {
+    /// That of a caller that holds the whole key.
+    pub(super) fn held(hold: Weak<H>) -> Self {
+        Self { stand: Stand::Held(hold), ..Self::default() }
+    }
+
+    /// The lease, if it is the line of a caller that holds the whole key, and of no other.
+    pub(super) fn held_alone(&self) -> Option<&Weak<H>> {
+        match &self.stand {
+            Stand::Held(hold) if self.share.is_whole() && self.is_deserted() => Some(hold),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        matches!(self.stand, Stand::Free) && self.is_deserted()
+    }
+
+    fn is_deserted(&self) -> bool {
+        self.beside == 0 && self.waiters.is_empty()
+    }
+
+    pub(super) fn join(
+        &mut self,
+        wish: &Wish,
+        ticket: u64,
+        back: Option<Return>,
+        wait: Wait,
+        max: usize,
+    ) -> Joined<H, N> {
+        let is_other_kind = self.is_taken() && self.share.is_whole() != wish.share.is_whole();
+        if wait.is_once() {
+            return match self.stand {
+                Stand::Free => self.give_turn(wish.share),
+                Stand::Held(_) | Stand::Refused(_) if !is_other_kind => Joined::Held(self.known()),
+                _ => Joined::Alone,
+            };
+        }
+        if back.is_none() && self.callers() >= max {
+            return Joined::TooMany;
+        }
+        if back.is_some_and(|back| back.refused) {
+            self.seen_held = self.seen_held.max(ticket + 1);
+        }
+        if wish.options.fair || is_other_kind {
+            self.beside += 1;
+            return Joined::Beside;
+        }
+        if !self.is_taken() {
+            return self.give_turn(wish.share);
+        }
+        if back.is_none() && self.waiters.is_empty() && self.may_ask_beside(wish) {
+            self.beside += 1;
+            return Joined::Once;
+        }
+        self.stand_in_line(wish, ticket)
+    }
+
+    fn give_turn(&mut self, share: Share) -> Joined<H, N> {
+        (self.stand, self.share) = (Stand::Asking, share);
+        Joined::Turn
+    }
+
+    fn stand_in_line(&mut self, wish: &Wish, ticket: u64) -> Joined<H, N> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.insert(ticket, Waiter { wish: wish.clone(), sender });
+        Joined::Line(receiver, Arc::clone(self.outage.get_or_insert_default()))
+    }
+
+    fn is_taken(&self) -> bool {
+        !matches!(self.stand, Stand::Free)
+    }
+
+    /// How many callers ask for the key, or wait.
+    fn callers(&self) -> usize {
+        let asks = matches!(self.stand, Stand::Asking | Stand::Refused(_) | Stand::Out(_));
+        usize::from(asks) + self.beside + self.waiters.len()
+    }
+
+    /// Whether a refusal of the caller with the turn would be one of this caller too, and a grant leaves room: so neither passes
+    /// the other by asking at the same time.
+    fn may_ask_beside(&self, wish: &Wish) -> bool {
+        let is_asking = matches!(self.stand, Stand::Asking);
+        is_asking && wish.share == self.share && !self.share.is_exclusive()
+    }
+
+    /// Takes the turn from the caller that has it, for the first in line.
+    pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
+        if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
+            self.seen_held = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.stand = Stand::Asking;
+        }
+        let Some((_, next)) = self.waiters.pop_first() else {
+            self.stand = Stand::Free;
+            return None;
+        };
+        self.share = next.wish.share;
+        Some(next)
+    }
+
+    /// Takes waiters out of the line, up to so many, that may ask beside the caller with the turn.
+    pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
+        let mut let_in = LetIn::new();
+        while let_in.len() < count
+            && let Some(first) = self.waiters.first_entry()
+            && matches!(self.stand, Stand::Asking)
+        {
+            if first.get().wish.share != self.share || self.share.is_exclusive() {
+                break;
+            }
+            self.beside += 1;
+            let_in.push(first.remove_entry());
+        }
+        let_in
+    }
+
+    pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
+        let next = self.waiters.first_entry()?;
+        let fits = next.get().takes_over(options);
+        fits.then(|| next.remove())
+    }
+
+    /// Notes that an attempt failed; gives back since when the store does not answer, and the waiters to be told if that is news.
+    pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Option<Arc<Notify>>) {
+        let before = self.outage_since();
+        let since = before.map_or(since, |before| before.min(since));
+        self.stand = Stand::Out(Box::new(Outage { since, error: error.repeated() }));
+        (since, if before.is_none() { self.outage.clone() } else { None })
+    }
+
+    pub(super) fn outage_since(&self) -> Option<Instant> {
+        match &self.stand {
+            Stand::Out(outage) => Some(outage.since),
+            Stand::Free | Stand::Asking | Stand::Refused(_) | Stand::Held(_) => None,
+        }
+    }
+
+    /// The holder, as far as the caller with the turn knows.
+    pub(super) fn known(&self) -> Known<H> {
+        match &self.stand {
+            Stand::Held(hold) => Known::Here(Weak::clone(hold)),
+            Stand::Refused(Some(told)) => Known::There(told.clone()),
+            Stand::Free | Stand::Asking | Stand::Refused(None) | Stand::Out(_) => Known::Nothing,
+        }
+    }
+
+    /// Whether the key was held at some time while this waiter was in line, and is for all that is known.
+    pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
+        match self.stand {
+            Stand::Held(_) | Stand::Refused(_) => true,
+            Stand::Free | Stand::Asking => ticket < self.seen_held,
+            Stand::Out(_) => false,
+        }
+    }
+}
+
+impl<H, N> Default for Line<H, N> {
+    fn default() -> Self {
+        Self {
+            stand: Stand::Free,
+            share: Share::Whole,
+            beside: 0,
+            waiters: BTreeMap::new(),
+            seen_held: 0,
+            outage: None,
+        }
+    }
+}
+
+impl<H: Held> Known<H> {
+    /// Whether the caller's own task took it. Not to be called while the lines are locked, either.
+    pub(super) fn was_taken_by_caller(&self) -> bool {
+        match self {
+            Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
+            Self::Nothing | Self::There(_) => false,
+        }
+    }
+
+    /// The holder at `now`. Not to be called while the lines are locked, since it looks into the hold.
+    pub(super) fn holder(self, now: Instant) -> Option<Holder> {
+        match self {
+            Self::Nothing => None,
+            Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
+            Self::There(told) => {
+                let Told { holder, at } = *told;
+                let remaining = holder.remaining().map(|time| time.saturating_sub(now.since(at)));
+                Some(holder.with_remaining(remaining))
+            }
+        }
+    }
+}
+
+impl<N> Waiter<N> {
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        self.wish.owner
+    }
+
+    /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.
+    fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
+        let wanted = &self.wish.options;
+        let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
+        self.wish.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
+    }
+}

@@ -1,0 +1,138 @@
+//! The lines of all keys.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::sync::{Arc, Weak};
+
+use super::line::{Line, Waiter};
+use crate::contract::key::LockKey;
+use crate::sync::{Mutex, get_mut, lock};
+
+/// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
+///
+/// One mutex serves all keys. An acquisition and its release lock it three times and take 0.33 µs of it in all (release build, one
+/// core), which is enough for three million a second; it is never locked while a waker runs. A line with waiters has a mutex of its own, and a
+/// hand-over goes there directly.
+#[derive(Debug)]
+pub(super) struct Lines<H, N>(Mutex<All<H, N>>);
+
+#[derive(Debug)]
+struct All<H, N> {
+    by_key: HashMap<LockKey, Slot<H, N>>,
+    of_all: OfAll,
+}
+
+/// The part that all lines have in common.
+#[derive(Debug, Default)]
+pub(super) struct OfAll {
+    pub(super) next_ticket: u64,
+    pub(super) is_closed: bool,
+}
+
+/// The line of one key.
+#[derive(Debug)]
+enum Slot<H, N> {
+    /// One caller holds the whole key and no other wants it: the only line that most keys have for longer than a round trip.
+    HeldAlone(Weak<H>),
+    /// It stays here for as long as a caller shares it.
+    Line(SharedLine<H, N>),
+}
+
+/// A line, with the callers that come to it without the map.
+pub(super) type SharedLine<H, N> = Arc<Mutex<Line<H, N>>>;
+
+impl<H, N> Lines<H, N> {
+    /// Does something with the line of `key`; all that wakes a task comes after.
+    pub(super) fn at<R>(&self, key: &LockKey, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
+        self.at_shared(key, |line, _| work(line), |_| false).0
+    }
+
+    /// The same, and shares the line with the caller if the result `shares` it.
+    pub(super) fn at_shared<R>(
+        &self,
+        key: &LockKey,
+        work: impl FnOnce(&mut Line<H, N>, &mut OfAll) -> R,
+        shares: impl FnOnce(&R) -> bool,
+    ) -> (R, Option<SharedLine<H, N>>) {
+        let mut lines = lock(&self.0);
+        let All { by_key, of_all } = &mut *lines;
+        match by_key.entry(key.clone()) {
+            Entry::Vacant(place) => {
+                let mut line = Line::default();
+                let result = work(&mut line, of_all);
+                if !line.is_unused() {
+                    place.insert(Slot::Line(Arc::new(Mutex::new(line))));
+                }
+                (result, None)
+            }
+            Entry::Occupied(mut place) => {
+                let shared = place.get_mut().as_line();
+                let (result, is_unused, alone) = with_line(shared, |line| {
+                    (work(line, of_all), line.is_unused(), line.held_alone().cloned())
+                });
+                let share = shares(&result).then(|| Arc::clone(shared));
+                // Callers come to share a line only while the map is locked.
+                let is_shared = Arc::strong_count(shared) > 1;
+                if is_unused {
+                    place.remove();
+                } else if let Some(hold) = alone
+                    && !is_shared
+                {
+                    *place.get_mut() = Slot::HeldAlone(hold);
+                }
+                (result, share)
+            }
+        }
+    }
+
+    /// The line of `key`, unless a caller holds the key and no other wants it.
+    pub(super) fn shared(&self, key: &LockKey) -> Option<SharedLine<H, N>> {
+        match lock(&self.0).by_key.get(key)? {
+            Slot::Line(line) => Some(Arc::clone(line)),
+            Slot::HeldAlone(_) => None,
+        }
+    }
+
+    /// Lets no further caller in, and takes the waiters out of all lines.
+    pub(super) fn close(&self) -> Vec<BTreeMap<u64, Waiter<N>>> {
+        let mut lines = lock(&self.0);
+        lines.of_all.is_closed = true;
+        let in_line = lines.by_key.values_mut().filter_map(|slot| match slot {
+            Slot::Line(line) => Some(mem::take(&mut lock(line).waiters)),
+            Slot::HeldAlone(_) => None,
+        });
+        in_line.collect()
+    }
+
+    #[cfg(any(test, feature = "_simulation"))]
+    pub(super) fn len(&self) -> usize {
+        lock(&self.0).by_key.len()
+    }
+}
+
+impl<H, N> Default for Lines<H, N> {
+    fn default() -> Self {
+        Self(Mutex::new(All { by_key: HashMap::new(), of_all: OfAll::default() }))
+    }
+}
+
+impl<H, N> Slot<H, N> {
+    fn as_line(&mut self) -> &mut SharedLine<H, N> {
+        if let Self::HeldAlone(hold) = self {
+            *self = Self::Line(Arc::new(Mutex::new(Line::held(mem::take(hold)))));
+        }
+        match self {
+            Self::Line(line) => line,
+            Self::HeldAlone(_) => unreachable!("it was made a line just now"),
+        }
+    }
+}
+
+/// Does something with a line. One that no caller shares needs no look at its mutex.
+fn with_line<H, N, R>(shared: &mut SharedLine<H, N>, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
+    if let Some(line) = Arc::get_mut(shared) {
+        return work(get_mut(line));
+    }
+    work(&mut lock(shared))
+}

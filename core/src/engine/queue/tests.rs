@@ -1,0 +1,346 @@
+//! The line of one key, from the side of its callers.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::*;
+use crate::clock::TokioClock;
+use crate::contract::backend::{Fingerprint, KeyWatch, Lease, Share};
+use crate::engine::hold::{Granted, Hold};
+use crate::observe::{AskedKind, Events};
+use crate::options::LockOptions;
+use crate::retry::Retry;
+
+const ZERO: Instant = Instant::from_zero(Duration::ZERO);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn queue(max_waiters: usize) -> (Arc<LocalQueue<Hold>>, LockKey) {
+    (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
+}
+
+fn for_ever() -> Wait {
+    Wait::lasting(None, ZERO)
+}
+
+fn wish(share: Share) -> Wish {
+    Wish { share, owner: None, options: Arc::default() }
+}
+
+fn outage() -> Error {
+    Error::new(ErrorKind::Unavailable, "no route")
+}
+
+async fn next(
+    queue: &Arc<LocalQueue<Hold>>,
+    key: &LockKey,
+    share: Share,
+    wait: Wait,
+    clock: &dyn Clock,
+) -> Result<Next<Hold>, Error> {
+    queue.turn(key, &wish(share), None, wait, &mut tries(), clock).await
+}
+
+fn tries() -> Tries {
+    Tries::new(&Retry::default(), ZERO)
+}
+
+/// Waits for the turn to ask for the whole key.
+async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
+    match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
+        Next::Ask(asker @ Asker::Turn(_)) => asker,
+        other => panic!("not the turn: {other:?}"),
+    }
+}
+
+fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
+    match answer {
+        Ok(Next::Held(Some(holder))) => holder,
+        other => panic!("no holder: {other:?}"),
+    }
+}
+
+/// Puts a lease in force that lasts for as long as clients have them by default.
+fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
+    let ttl = LockOptions::DEFAULT_TTL;
+    let granted = Granted {
+        lease: Lease::new(&LockKey::new("k").unwrap(), ttl).with_share(share),
+        token: 1,
+        spare_tokens: 0,
+        sent_at: clock.now(),
+        ttl,
+        unanswered: None,
+        has_news: true,
+        watch: KeyWatch::silent(),
+    };
+    let options = Arc::default();
+    let told = (&Events::default(), AskedKind::Mutex);
+    asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_come_in_the_order_of_asking() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let first = turn(&queue, &key, &clock).await;
+    let mut second = Box::pin(turn(&queue, &key, &clock));
+    let mut third = Box::pin(turn(&queue, &key, &clock));
+    assert!((&mut second).now_or_never().is_none());
+    assert!((&mut third).now_or_never().is_none());
+
+    drop(first);
+
+    assert!((&mut third).now_or_never().is_none());
+    let second = second.await;
+    assert!((&mut third).now_or_never().is_none());
+    drop(second);
+    third.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_is_passed_over_even_with_the_turn_in_hand() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let first = turn(&queue, &key, &clock).await;
+    let mut second = Box::pin(turn(&queue, &key, &clock));
+    let mut third = Box::pin(turn(&queue, &key, &clock));
+    let mut fourth = Box::pin(turn(&queue, &key, &clock));
+    for waiter in [&mut second, &mut third, &mut fourth] {
+        assert!(waiter.now_or_never().is_none());
+    }
+
+    drop(second);
+    drop(first);
+    drop(third);
+
+    fourth.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_told_held_when_its_wait_ends_behind_a_holder() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let first = turn(&queue, &key, &clock).await;
+    let hold = granted(first, Share::Whole, &clock);
+
+    let at_once = next(&queue, &key, Share::Whole, Wait::once(clock.now()), &clock).await;
+    assert_eq!(holder(at_once), hold.holder(ZERO));
+    let wait = Wait::lasting(Some(SECOND), clock.now());
+    let later = next(&queue, &key, Share::Whole, wait, &clock).await;
+    assert_eq!(holder(later), hold.holder(ZERO + SECOND));
+    assert_eq!(clock.now(), wait.end());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_holder_to_all_callers_behind() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let asking = turn(&queue, &key, &clock).await;
+    let other = Holder::new(Fingerprint::of(b"other")).with_remaining(Some(SECOND * 9));
+    asking.refused(Some(&other), ZERO);
+
+    let wait = Wait::lasting(Some(SECOND), clock.now());
+    let later = next(&queue, &key, Share::Whole, wait, &clock).await;
+
+    let left = other.clone().with_remaining(Some(SECOND * 8));
+    assert_eq!(holder(later), left);
+    assert_eq!(queue.last_known(&key, clock.now()).unwrap(), Some(left));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_saw_no_holder_is_not_told_held() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let wait = || Wait::lasting(Some(SECOND), clock.now());
+    let asking = turn(&queue, &key, &clock).await;
+    let before = next(&queue, &key, Share::Whole, wait(), &clock).await;
+    assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
+
+    // Only a waiter that met the holder knows of a holder that has left.
+    let holds = granted(asking, Share::Whole, &clock);
+    let mut heir = Box::pin(turn(&queue, &key, &clock));
+    assert!((&mut heir).now_or_never().is_none());
+    let mut met = Box::pin(next(&queue, &key, Share::Whole, wait(), &clock));
+    assert!((&mut met).now_or_never().is_none());
+    drop(holds);
+    let _asking = heir.await;
+    let late = next(&queue, &key, Share::Whole, wait(), &clock);
+    let (met, late) = tokio::join!(met, late);
+
+    assert!(matches!(met, Ok(Next::Held(_))));
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiters_share_an_outage_each_with_its_own_patience() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let outage_wait = wish(Share::Whole).options.outage_wait;
+    let asking = turn(&queue, &key, &clock).await;
+    let wait = |end| Wait::lasting(end, clock.now());
+    let early = next(&queue, &key, Share::Whole, wait(None), &clock);
+    let timed = next(&queue, &key, Share::Whole, wait(Some(SECOND)), &clock);
+    let fails = async {
+        clock.sleep_until(ZERO + SECOND / 2).await;
+        asking.failed(ZERO, &outage());
+        clock.sleep_until(ZERO + SECOND * 3).await;
+        asking.failed(ZERO, &outage());
+        let late = next(&queue, &key, Share::Whole, wait(None), &clock).await;
+        (late.unwrap_err().kind(), clock.now())
+    };
+    let told = async |next: BoxFuture<'_, Result<Next<Hold>, Error>>| {
+        (next.await.unwrap_err().kind(), clock.now())
+    };
+
+    let (early, timed, late) = tokio::join!(told(early.boxed()), told(timed.boxed()), fails);
+
+    assert_eq!(early, (ErrorKind::Unavailable, ZERO + outage_wait));
+    assert_eq!(timed, (ErrorKind::Unavailable, ZERO + SECOND));
+    assert_eq!(late, (ErrorKind::Unavailable, ZERO + SECOND * 3 + outage_wait));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ends_is_told_to_none() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let asking = turn(&queue, &key, &clock).await;
+    let mut waits = Box::pin(turn(&queue, &key, &clock));
+    assert!((&mut waits).now_or_never().is_none());
+    asking.failed(ZERO, &outage());
+    assert!((&mut waits).now_or_never().is_none());
+
+    asking.refused(None, ZERO);
+
+    clock.sleep_until(ZERO + SECOND * 100).await;
+    assert!((&mut waits).now_or_never().is_none());
+    drop(asking);
+    waits.await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let asks = async || {
+        let once = Wait::once(clock.now());
+        match next(&queue, &key, Share::Whole, once, &clock).await.unwrap() {
+            Next::Ask(Asker::Alone) => true,
+            Next::Held(_) => false,
+            other => panic!("{other:?}"),
+        }
+    };
+    let asking = turn(&queue, &key, &clock).await;
+
+    assert!(asks().await);
+    asking.failed(ZERO, &outage());
+    assert!(asks().await);
+    asking.refused(None, ZERO);
+    assert!(!asks().await);
+    let _held = granted(asking, Share::Whole, &clock);
+    assert!(!asks().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_of_another_kind_asks_the_store() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let _held = granted(turn(&queue, &key, &clock).await, Share::Whole, &clock);
+
+    for wait in [for_ever(), Wait::once(ZERO)] {
+        let other = next(&queue, &key, Share::READER, wait, &clock).await.unwrap();
+        assert!(matches!(other, Next::Ask(Asker::Alone | Asker::Beside(_))), "{other:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let reader = || next(&queue, &key, Share::READER, for_ever(), &clock);
+    let Next::Ask(first) = reader().await.unwrap() else { panic!() };
+    let Next::Ask(second) = reader().await.unwrap() else { panic!() };
+    assert!(first.once().is_none() && second.once().is_some());
+    let mut writer = Box::pin(next(&queue, &key, Share::WRITER, for_ever(), &clock));
+    assert!((&mut writer).now_or_never().is_none());
+    let mut third = Box::pin(reader());
+    assert!((&mut third).now_or_never().is_none(), "it passes a writer");
+    drop(writer);
+
+    // Its grant lets another ask, and its refusal does not.
+    granted(second, Share::READER, &clock);
+    let Next::Ask(third) = third.await.unwrap() else { panic!() };
+    first.refused(None, ZERO);
+    let mut fourth = Box::pin(reader());
+    assert!((&mut fourth).now_or_never().is_none());
+    granted(third, Share::READER, &clock);
+    assert!((&mut fourth).now_or_never().is_none());
+    granted(first, Share::READER, &clock);
+    assert!(matches!(fourth.await.unwrap(), Next::Ask(Asker::Turn(_))));
+    assert_eq!(queue.len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_was_refused_has_its_place_again() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let reader = |back| {
+        let (queue, key, clock) = (&queue, &key, &clock);
+        async move { queue.turn(key, &wish(Share::READER), back, for_ever(), &mut tries(), clock).await }
+    };
+    let Next::Ask(first) = reader(None).await.unwrap() else { panic!() };
+    let Next::Ask(second) = reader(None).await.unwrap() else { panic!() };
+    let ticket = second.once().unwrap();
+    first.refused(None, ZERO);
+    let mut third = Box::pin(reader(None));
+    assert!((&mut third).now_or_never().is_none());
+
+    drop(second);
+    let mut second = Box::pin(reader(Some(Return { ticket, refused: true })));
+    assert!((&mut second).now_or_never().is_none());
+    drop(first);
+
+    assert!((&mut third).now_or_never().is_none());
+    assert!(matches!(second.await.unwrap(), Next::Ask(Asker::Turn(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
+    let (queue, key) = queue(3);
+    let clock = TokioClock::new();
+    let fair = Wish { options: Arc::new(LockOptions::new().fair(true)), ..wish(Share::Whole) };
+    let asking = turn(&queue, &key, &clock).await;
+    let alone = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    let mut waits = Box::pin(turn(&queue, &key, &clock));
+    assert!((&mut waits).now_or_never().is_none());
+
+    for wish in [&wish(Share::Whole), &fair] {
+        let refused =
+            queue.turn(&key, wish, None, for_ever(), &mut tries(), &clock).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
+        assert!(refused.to_string().contains("3 callers"), "{refused}");
+    }
+
+    drop(waits);
+    let mut waits = Box::pin(turn(&queue, &key, &clock));
+    assert!((&mut waits).now_or_never().is_none());
+    drop(alone);
+    let again = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    // A holder does not wait.
+    let _held = granted(asking, Share::Whole, &clock);
+    let more = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    drop((again, more));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_for_unwanted_keys() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let first = turn(&queue, &key, &clock).await;
+    assert!(turn(&queue, &key, &clock).now_or_never().is_none());
+    assert_eq!(queue.len(), 1);
+
+    drop(first);
+
+    assert_eq!(queue.len(), 0);
+}

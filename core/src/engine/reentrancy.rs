@@ -1,0 +1,219 @@
+//! Stage 1: an owner that holds the key already enters again, with the same lease and token.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use crate::clock::{self, Clock};
+use crate::contract::backend::Share;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::owner::OwnerId;
+use crate::engine::hold::{Hold, Term};
+use crate::engine::wait::Wait;
+use crate::sync::{Mutex, lock};
+
+/// The holds of each owner on each key. The table has no entry for an owner without holds.
+#[derive(Debug, Default)]
+pub(crate) struct HoldTable {
+    slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
+}
+
+/// The hold of one owner on one key. Locked for as long as the owner acquires, so that a second
+/// call of the same owner meanwhile (joined futures) waits for the outcome of the first, not for
+/// itself.
+type Slot = Arc<AsyncMutex<Entered>>;
+
+/// A lease, and in which of its terms it is the owner's.
+type Entered = (Weak<Hold>, Term);
+
+/// The outcome of an owner's call.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// It held the key already, and now once more.
+    Again(Arc<Hold>, Term),
+    /// It must acquire.
+    First(Entering),
+}
+
+/// An owner on its way to hold a key. Dropping it gives the attempt up.
+#[derive(Debug)]
+pub(crate) struct Entering {
+    slot: Option<OwnedMutexGuard<Entered>>,
+    table: Arc<HoldTable>,
+    key: LockKey,
+    owner: OwnerId,
+}
+
+impl HoldTable {
+    /// Enters `key` for `owner`; `None` if another call of the same owner is still acquiring it at the end of `wait`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the owner held the key and lost it: a
+    /// new lease would hide the loss from the code around this call.
+    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if it holds the key `limit` times,
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if it holds a smaller share of it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: nothing was entered.
+    pub(crate) async fn enter(
+        self: &Arc<Self>,
+        key: &LockKey,
+        owner: OwnerId,
+        share: Share,
+        limit: u32,
+        wait: Wait,
+        clock: &dyn Clock,
+    ) -> Result<Option<Entry>, Error> {
+        let slot = Arc::clone(lock(&self.slots).entry((key.clone(), owner)).or_default());
+        let mut entering =
+            Entering { slot: None, table: Arc::clone(self), key: key.clone(), owner };
+        // Not by a future that may pend: tokio makes it do so if the task has used up its budget, though the slot is free.
+        let free = Arc::clone(&slot).try_lock_owned().ok();
+        let slot = match free {
+            Some(slot) => slot,
+            None if wait.is_once() => return Ok(None),
+            None => match clock::until(clock, wait.end(), slot.lock_owned()).await {
+                Some(slot) => slot,
+                None => return Ok(None),
+            },
+        };
+        let (hold, term) = &*slot;
+        if let Some(hold) = hold.upgrade()
+            && hold.enter_again(*term, share, limit, clock.now())?
+        {
+            return Ok(Some(Entry::Again(hold, *term)));
+        }
+        entering.slot = Some(slot);
+        Ok(Some(Entry::First(entering)))
+    }
+
+    /// Forgets a slot that is empty, and that no call is about to enter.
+    pub(crate) fn tidy(&self, key: &LockKey, owner: OwnerId) {
+        let mut slots = lock(&self.slots);
+        let place = (key.clone(), owner);
+        let unused = slots.get(&place).is_some_and(|slot| {
+            // Only the table knows it, so no call can lock it before the table is unlocked.
+            Arc::strong_count(slot) == 1
+                && slot
+                    .try_lock()
+                    .is_ok_and(|slot| slot.0.upgrade().is_none_or(|hold| hold.is_abandoned(slot.1)))
+        });
+        if unused {
+            slots.remove(&place);
+        }
+    }
+
+    #[cfg(any(test, feature = "_simulation"))]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.slots).len()
+    }
+}
+
+impl Entering {
+    /// Makes `hold` the one that the owner enters from now on.
+    pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
+        if let Some(mut slot) = self.slot.take() {
+            *slot = (Arc::downgrade(hold), term);
+        }
+    }
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        drop(self.slot.take());
+        self.table.tidy(&self.key, self.owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::clock::{Instant, TokioClock};
+    use crate::contract::backend::{KeyWatch, Lease};
+    use crate::engine::hold::Granted;
+    use crate::observe::{AskedKind, Events};
+    use crate::options::LockOptions;
+
+    const ZERO: Instant = Instant::from_zero(Duration::ZERO);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_call_of_one_owner_waits_for_the_outcome_of_the_first() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let clock = TokioClock::new();
+        let enter = |wait| table.enter(&key, owner, Share::Whole, 9, wait, &clock);
+        let Some(Entry::First(entering)) = enter(Wait::lasting(None, ZERO)).await.unwrap() else {
+            panic!()
+        };
+
+        assert!(enter(Wait::once(ZERO)).await.unwrap().is_none());
+        let mut second = Box::pin(enter(Wait::lasting(None, ZERO)));
+        assert!((&mut second).now_or_never().is_none());
+
+        drop(entering);
+        assert!(matches!(second.await.unwrap(), Some(Entry::First(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_owners_whose_last_guard_has_gone() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let (clock, ttl) = (TokioClock::new(), Duration::from_secs(30));
+        let entered = table
+            .enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock)
+            .await
+            .unwrap();
+        let Some(Entry::First(entering)) = entered else { panic!() };
+        let granted = Granted {
+            lease: Lease::new(&key, ttl),
+            token: 1,
+            spare_tokens: 0,
+            sent_at: clock.now(),
+            ttl,
+            unanswered: None,
+            has_news: true,
+            watch: KeyWatch::silent(),
+        };
+        let options = Arc::new(LockOptions::new());
+        let hold = Hold::new(
+            granted,
+            Some(owner),
+            &options,
+            None,
+            Arc::default(),
+            (&Events::default(), AskedKind::Mutex),
+        );
+        entering.publish(&hold, Term::default());
+        table.tidy(&key, owner);
+        assert_eq!(table.len(), 1, "it is held");
+
+        let _last = hold.leave(clock.now());
+        table.tidy(&key, owner);
+
+        assert_eq!(table.len(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_kept_for_owners_that_hold_nothing() {
+        let table = Arc::new(HoldTable::default());
+        let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
+        let clock = TokioClock::new();
+        let enter = || table.enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock);
+        let first = enter().await.unwrap();
+        let waiting = enter().now_or_never();
+        assert!(waiting.is_none());
+        assert_eq!(table.len(), 1);
+
+        drop(first);
+
+        assert_eq!(table.len(), 0);
+    }
+}

@@ -1,0 +1,68 @@
+//! The locks under which the code that runs here runs: to wait for one of them is to wait for oneself.
+
+use std::sync::Arc;
+
+use crate::contract::backend::Share;
+use crate::contract::key::LockKey;
+use crate::contract::owner::OwnerId;
+use crate::engine::hold::Hold;
+use crate::engine::upkeep::Upkeep;
+
+/// A lock that is released when the work under it has ended, and not before.
+#[derive(Clone, Debug)]
+struct Run {
+    /// Where its client is.
+    client: usize,
+    hold: Arc<Hold>,
+}
+
+tokio::task_local! {
+    /// From the outermost to the innermost.
+    static RUNS: Vec<Run>;
+}
+
+/// Runs `work` under the lock that `hold` is the lease of.
+pub(crate) async fn within<F: Future>(
+    upkeep: &Arc<Upkeep>,
+    hold: &Arc<Hold>,
+    work: F,
+) -> F::Output {
+    let mut runs = RUNS.try_with(Clone::clone).unwrap_or_default();
+    runs.push(Run { client: identity(upkeep), hold: Arc::clone(hold) });
+    RUNS.scope(runs, work).await
+}
+
+/// Whether the caller runs under a lock of this client that leaves no room for `share` of `key`: it would wait for its own end.
+pub(crate) fn keep_out(
+    upkeep: &Arc<Upkeep>,
+    key: &LockKey,
+    share: Share,
+    owner: Option<OwnerId>,
+) -> bool {
+    let client = identity(upkeep);
+    let keeps_out = |run: &Run| {
+        let (held, by) = (run.hold.share(), run.hold.owner());
+        run.client == client
+            && run.hold.lease().key() == key
+            && is_full(held, share)
+            // An owner enters its own locks again.
+            && (by.is_none() || by != owner)
+            && !run.hold.is_over(upkeep.now())
+    };
+    RUNS.try_with(|runs| runs.iter().any(keeps_out)).unwrap_or_default()
+}
+
+/// Whether there is no room for `wanted` beside `held`. Locks of two kinds do not wait for each other.
+fn is_full(held: Share, wanted: Share) -> bool {
+    match (held, wanted) {
+        (Share::Whole, Share::Whole) => true,
+        (Share::Units { units: held, .. }, Share::Units { units, limit }) => {
+            u64::from(held) + u64::from(units) > u64::from(limit)
+        }
+        (Share::Whole, Share::Units { .. }) | (Share::Units { .. }, Share::Whole) => false,
+    }
+}
+
+fn identity(upkeep: &Arc<Upkeep>) -> usize {
+    Arc::as_ptr(upkeep).addr()
+}

@@ -1,0 +1,115 @@
+//! Releases for which no runtime is left: a thread sends them, and the drops that leave them behind wait for it a little.
+//!
+//! A program that ends drops its guards in its last moments, and then its runtime, with the tasks that would have released them. The
+//! end of the last task therefore waits for the releases that it leaves behind. So does each drop that comes after it, of guards that
+//! other tasks of the same runtime held.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use crate::contract::backend::LockBackend;
+use crate::engine::reaper::Reaper;
+use crate::sync::atomic::Ordering;
+use crate::sync::lock;
+
+/// How long the thread stays when nothing is left: longer than a runtime takes to drop its tasks one after the other.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A task that sends releases, for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Attendance(Arc<Reaper>);
+
+impl Reaper {
+    /// Counts a task that is going to [run](Self::run).
+    pub(crate) fn attend(self: &Arc<Self>, backend: &Arc<dyn LockBackend>) -> Attendance {
+        self.tasks.backend.get_or_init(|| Arc::clone(backend));
+        self.tasks.alive.fetch_add(1, Ordering::SeqCst);
+        Attendance(Arc::clone(self))
+    }
+
+    /// Has a thread send the remaining releases, if no task is there to do it, and waits a little until none is left.
+    pub(super) fn stand_in(self: &Arc<Self>) {
+        if self.tasks.alive.load(Ordering::SeqCst) > 0 || !self.clock.is_real_time() {
+            return;
+        }
+        let Some(backend) = self.tasks.backend.get() else { return };
+        let mut queue = lock(&self.queue);
+        if queue.is_empty() {
+            return;
+        }
+        let starts = !queue.stand_in.works;
+        queue.stand_in.works = true;
+        drop(queue);
+        if starts {
+            self.start(Arc::clone(backend));
+        }
+        self.wait_until_empty();
+    }
+
+    /// Blocks until nothing is left, unless drops have waited for that long enough.
+    pub(crate) fn wait_until_empty(&self) {
+        let mut queue = lock(&self.queue);
+        if queue.is_empty() || !self.clock.is_real_time() {
+            return;
+        }
+        let wait = queue.stand_in.wait();
+        drop(queue);
+        if let Some((nothing_is_left, ends)) = wait {
+            let left = ends.saturating_duration_since(Instant::now());
+            let _nothing = nothing_is_left.recv_timeout(left);
+        }
+    }
+
+    fn start(self: &Arc<Self>, backend: Arc<dyn LockBackend>) {
+        let this = Arc::clone(self);
+        let thread = thread::Builder::new().name("leasehold-release".to_owned());
+        if let Err(error) = thread.spawn(move || this.work_alone(&*backend)) {
+            tracing::warn!(%error, "no thread for releases, the TTLs free the keys");
+            self.stop_standing_in();
+        }
+    }
+
+    /// The thread.
+    fn work_alone(&self, backend: &dyn LockBackend) {
+        // A runtime that has ended drives its connections no more.
+        backend.disconnect();
+        match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(self.run_until_idle(backend)),
+            Err(error) => {
+                tracing::warn!(%error, "no runtime for releases, the TTLs free the keys");
+                self.stop_standing_in();
+            }
+        }
+        backend.disconnect();
+    }
+
+    async fn run_until_idle(&self, backend: &dyn LockBackend) {
+        let mut run = pin!(self.run(backend));
+        loop {
+            let has_ended = timeout(IDLE, run.as_mut()).await.is_ok();
+            let mut queue = lock(&self.queue);
+            if has_ended || queue.is_empty() {
+                queue.stand_in.works = false;
+                return;
+            }
+        }
+    }
+
+    fn stop_standing_in(&self) {
+        let mut queue = lock(&self.queue);
+        queue.stand_in.works = false;
+        queue.stand_in.waiting.clear();
+    }
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        self.0.tasks.alive.fetch_sub(1, Ordering::SeqCst);
+        self.0.stand_in();
+    }
+}

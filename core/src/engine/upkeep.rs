@@ -1,0 +1,133 @@
+//! The upkeep of leases after the call that took them: a task on each runtime that locks, with watchdog and reaper.
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, Instant};
+use crate::contract::backend::LockBackend;
+use crate::contract::error::{Error, ErrorKind};
+use crate::engine::hold::Hold;
+use crate::engine::reaper::Reaper;
+use crate::engine::reentrancy::HoldTable;
+use crate::engine::watchdog::Watchdog;
+use crate::observe::Events;
+use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
+
+/// The state that a client, its clones and its guards share. When the last of them goes, the tasks end.
+#[derive(Debug)]
+pub(crate) struct Upkeep {
+    backend: Arc<dyn LockBackend>,
+    clock: Arc<dyn Clock>,
+    holds: Arc<HoldTable>,
+    watchdog: Arc<Watchdog>,
+    reaper: Arc<Reaper>,
+    events: Events,
+    /// They share all work, so that none depends on a runtime that has ended or that nothing drives. A list, since a process has few runtimes.
+    tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
+}
+
+impl Upkeep {
+    pub(crate) fn new(
+        backend: Arc<dyn LockBackend>,
+        clock: Arc<dyn Clock>,
+        events: Events,
+    ) -> Self {
+        let watchdog = Watchdog::new(Arc::clone(&clock), &backend.capabilities(), events.clone());
+        Self {
+            backend,
+            holds: Arc::default(),
+            watchdog: Arc::new(watchdog),
+            reaper: Arc::new(Reaper::new(Arc::clone(&clock), events.clone())),
+            clock,
+            events,
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Makes sure that a task runs on this runtime.
+    ///
+    /// The first call that locks starts it, so that a client can be made anywhere. Outside of all runtimes, a task on any is enough.
+    pub(crate) fn ensure_running(&self) -> Result<(), Error> {
+        let runtime = Handle::try_current();
+        let mut tasks = lock(&self.tasks);
+        let runs = match &runtime {
+            Ok(runtime) => {
+                let id = runtime.id();
+                tasks.iter().any(|(of, task)| *of == id && !task.is_finished())
+            }
+            Err(_) => tasks.iter().any(|(_, task)| !task.is_finished()),
+        };
+        if runs {
+            return Ok(());
+        }
+        let runtime = runtime.map_err(|error| {
+            let message = "locks need a tokio runtime: call from inside one";
+            Error::new(ErrorKind::Unsupported, message).with_source(error)
+        })?;
+        tasks.retain(|(_, task)| !task.is_finished());
+        tasks.push((runtime.id(), runtime.spawn(self.task())));
+        Ok(())
+    }
+
+    fn task(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (watchdog, reaper) = (Arc::clone(&self.watchdog), Arc::clone(&self.reaper));
+        let backend = Arc::clone(&self.backend);
+        let attendance = reaper.attend(&backend);
+        async move {
+            // Dropped after all that is under way, which goes back to the reaper before.
+            let _attendance = attendance;
+            // Both are polled whenever one of them is woken, in this order.
+            tokio::select! {
+                biased;
+                () = watchdog.run(&*backend, &reaper) => {}
+                () = reaper.run(&*backend) => {}
+            }
+        }
+    }
+
+    /// Forgets a hold whose last guard has gone.
+    pub(crate) fn forget(&self, hold: &Hold) {
+        self.watchdog.remove(hold);
+        if let Some(owner) = hold.owner() {
+            self.holds.tidy(hold.lease().key(), owner);
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn LockBackend {
+        &*self.backend
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// A clock for parts that do not keep the client going.
+    pub(crate) fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(crate) fn holds(&self) -> &Arc<HoldTable> {
+        &self.holds
+    }
+
+    pub(crate) fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
+    }
+
+    pub(crate) fn reaper(&self) -> &Arc<Reaper> {
+        &self.reaper
+    }
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        self.reaper.finish();
+    }
+}

@@ -1,0 +1,13 @@
+//! The locks that callers hold: each kind is a thin face over the engine.
+
+pub(crate) mod face;
+
+pub mod election;
+pub(crate) mod multi_lock;
+pub(crate) mod mutex;
+pub(crate) mod reentrant_mutex;
+pub(crate) mod rw_lock;
+pub(crate) mod semaphore;
+pub(crate) mod striped;
+
+pub(crate) mod guard;

@@ -1,0 +1,333 @@
+//! One leader at a time, which proclaims a value to all others.
+
+mod leader;
+mod observer;
+
+pub use leader::Leader;
+pub use observer::Observer;
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::contract::backend::{Operation, Share};
+use crate::contract::busy::Busy;
+use crate::contract::description::Description;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::engine::pipeline::Engine;
+use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::guard::{self, LockGuard};
+use crate::options::LockOptions;
+
+/// An election: candidates campaign, one of them leads, and every client may see the leader and its proclamation.
+///
+/// A leader holds a lease like that of any lock, so its leadership ends at a deadline unless it is renewed: a
+/// leader that dies is succeeded after its TTL, and one that is cut off knows of it before that. It
+/// *proclaims* a short text such as its address, a [`Description`] of 1 to [`Description::MAX_LEN`] bytes
+/// without control characters. The store keeps the text with the lease, from the moment of the election on,
+/// in the place of [`LockOptions::description`].
+///
+/// Candidates stand in the store's queue, and are elected in the order of asking. Candidates of one
+/// process that campaign at the same time send one of them to that queue, in their own order; with
+/// [`LockOptions::fair`] each stands there itself.
+///
+/// There is one leader among the processes that keep to their deadlines. If one does not, the
+/// [token](LockGuard::token) keeps data right, as with any lock: it grows from leader to leader.
+///
+/// A key is for elections or for something else: while another kind of lock has it, candidates get
+/// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let election = client.election("scheduler")?;
+/// assert!(election.leader().await?.is_none());
+///
+/// let term = election.campaign("10.0.0.1:7000").await?;
+/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_err());
+/// term.proclaim("10.0.0.1:7001").await?;
+/// let leader = election.leader().await?.expect("the candidate leads");
+/// assert_eq!(leader.value().as_str(), "10.0.0.1:7001");
+///
+/// term.resign().await?;
+/// assert!(election.try_campaign("10.0.0.2:7000").await?.is_ok());
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election(Face);
+
+/// The only unit of the key. A store compares a lease of the whole key with the whole stored value, so
+/// the description of such a lease could never change.
+const LEADER: Ask = Ask::of(Share::Units { units: 1, limit: 1 });
+
+impl Election {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: Arc<LockOptions>,
+    ) -> Result<Self, Error> {
+        Face::new(engine, key, options, Kind::Election).map(Self)
+    }
+
+    /// The same election with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        self.0.with_options(options).map(Self)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.0.key()
+    }
+
+    /// Waits to be elected, for as long as [`LockOptions::wait`] says, and proclaims `value` from then on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) at once if `value` is empty, too long or has control characters.
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if another kind of lock has the key. Else as
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock): the candidate no longer stands.
+    pub async fn campaign<V>(&self, value: V) -> Result<Leadership, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        self.candidate(value)?.lock(LEADER).await.map(Leadership)
+    }
+
+    /// Makes one attempt; [`Busy`] if another candidate leads or waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`; the store's silence is not waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn try_campaign<V>(&self, value: V) -> Result<Result<Leadership, Busy>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        Ok(self.candidate(value)?.try_lock(LEADER).await?.map(Leadership))
+    }
+
+    /// Waits to be elected for at most `wait`; [`Busy`] if others led throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn try_campaign_for<V>(
+        &self,
+        value: V,
+        wait: Duration,
+    ) -> Result<Result<Leadership, Busy>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        Ok(self.candidate(value)?.try_lock_for(LEADER, wait).await?.map(Leadership))
+    }
+
+    /// Waits to be elected until `instant`; [`Busy`] if others led throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`campaign`](Self::campaign).
+    pub async fn try_campaign_until<V>(
+        &self,
+        value: V,
+        instant: Instant,
+    ) -> Result<Result<Leadership, Busy>, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        Ok(self.candidate(value)?.try_lock_until(LEADER, instant).await?.map(Leadership))
+    }
+
+    /// Campaigns, does `work` while leading, and resigns; drops `work` unfinished if the leadership is lost.
+    ///
+    /// A candidate that is to lead again after a loss campaigns again:
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{Error, ErrorKind, LockClient};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let election = client.election("scheduler")?;
+    /// let admin = client.admin();
+    /// let mut terms = 0;
+    ///
+    /// let report = loop {
+    ///     let led = election.run_leader("host-1", async |term| {
+    ///         terms += 1;
+    ///         if terms == 1 {
+    ///             admin.force_release("scheduler", "another host shall lead").await?;
+    ///             std::future::pending::<()>().await;
+    ///         }
+    ///         Ok::<_, Error>(format!("done with token {}", term.token()))
+    ///     });
+    ///     match led.await {
+    ///         Ok(done) => break done?,
+    ///         Err(error) if error.kind() == ErrorKind::LeaseLost || error.is_retryable() => continue,
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// };
+    /// assert_eq!(terms, 2);
+    /// # let _ = report;
+    /// # Ok::<(), Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`campaign`](Self::campaign), before `work` is called, and those of
+    /// [`Mutex::run`](crate::Mutex::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the leader resigns in the background.
+    pub async fn run_leader<V, T>(
+        &self,
+        value: V,
+        work: impl AsyncFnOnce(&Leadership) -> T,
+    ) -> Result<T, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let term = self.campaign(value).await?;
+        let output = term.while_held(work(&term)).await?;
+        guard::done(output, term.0.release().await)
+    }
+
+    /// Asks the store for the leader, which may have changed by the time you read it.
+    ///
+    /// A leader that died is shown until its lease ends in the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the store shows that another kind of lock has the key;
+    /// else the error of the store.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn leader(&self) -> Result<Option<Leader>, Error> {
+        Leader::of(&self.0).await
+    }
+
+    /// Begins to observe the leader and its proclamations, without I/O yet.
+    pub fn observe(&self) -> Observer {
+        Observer::new(self.0.clone())
+    }
+
+    /// The lock of a candidate that would proclaim `value`.
+    fn candidate<V>(&self, value: V) -> Result<Face, Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        Ok(self.0.described(checked(value, Operation::Acquire, self.key())?))
+    }
+}
+
+/// The proof of a leader's lease: a [`LockGuard`] that says something to everybody.
+///
+/// Dropping it resigns in the background.
+#[must_use = "dropping a leadership resigns"]
+pub struct Leadership(LockGuard);
+
+impl Leadership {
+    /// Proclaims another `value`: now and, if the store does not answer now, by the next renewal.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) at once if `value` is empty, too long or has control characters.
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the leadership is lost.
+    /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) or
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the store did not answer; renewals
+    /// carry the value from now on. Without [renewal](crate::RenewalMode::Off) there is none that would. A
+    /// request that was given up may still arrive after a later one, and its value then stands until the next renewal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The value may then be proclaimed or not; [`value`](Self::value) says which one renewals carry.
+    pub async fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let value = checked(value, Operation::Renew, self.key())?;
+        self.0.amend(|lease| lease.with_description(Some(value.clone()))).await
+    }
+
+    /// The proclaimed value, or the one that the next renewal will proclaim.
+    pub fn value(&self) -> Description {
+        self.0.description().expect("no candidate is without a value, and no leader takes it back")
+    }
+
+    /// Resigns, and waits until the store has confirmed it: the next candidate is elected at once.
+    ///
+    /// With [`LockOptions::min_hold`] no candidate is elected for the rest of that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn resign(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.0).finish()
+    }
+}
+
+fn checked<V>(value: V, operation: Operation, key: &LockKey) -> Result<Description, Error>
+where
+    V: TryInto<Description>,
+    Error: From<V::Error>,
+{
+    let refused = |error| Error::from(error).with_operation(operation).with_key(key);
+    value.try_into().map_err(refused)
+}

@@ -1,0 +1,192 @@
+//! The part that all kinds of lock share: a key, options, and the ways to ask.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admin::Inspection;
+use crate::clock::Instant;
+use crate::contract::backend::{Capabilities, Feature, Share};
+use crate::contract::busy::Busy;
+use crate::contract::description::Description;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::owner::OwnerId;
+use crate::engine::pipeline::{Engine, Locked, Request};
+use crate::engine::wait::Wait;
+use crate::locks::guard::LockGuard;
+use crate::observe::AskedKind;
+use crate::options::{self, LockOptions};
+
+/// A lock as its face sees it. Holds no lease.
+#[derive(Clone)]
+pub(crate) struct Face {
+    engine: Arc<Engine>,
+    key: LockKey,
+    options: Arc<LockOptions>,
+    kind: Kind,
+}
+
+/// A kind of lock, by the share of the key that it asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// The whole key.
+    Mutex,
+    /// One unit, or all.
+    RwLock,
+    /// Some units.
+    Semaphore,
+    /// The only unit, so that its description may change.
+    Election,
+}
+
+/// The request of one call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// The owner that may enter again, if one may.
+    pub(crate) owner: Option<OwnerId>,
+    pub(crate) share: Share,
+}
+
+impl Ask {
+    /// The whole key, for no owner in particular.
+    pub(crate) const WHOLE: Self = Self::of(Share::Whole);
+
+    pub(crate) const fn of(share: Share) -> Self {
+        Self { owner: None, share }
+    }
+}
+
+impl Kind {
+    fn check(self, store: &Capabilities) -> Result<(), Error> {
+        match self {
+            Self::Mutex => Ok(()),
+            Self::RwLock => {
+                options::check_feature(Feature::Units, "reader-writer locks", store)?;
+                options::check_feature(Feature::Queue, "reader-writer locks", store)
+            }
+            Self::Semaphore => options::check_feature(Feature::Units, "semaphores", store),
+            Self::Election => {
+                let needed = [Feature::Units, Feature::Queue, Feature::Inspect];
+                needed.into_iter().try_for_each(|f| options::check_feature(f, "elections", store))
+            }
+        }
+    }
+
+    /// Whether waiters stand in the store's queue in any case.
+    ///
+    /// Otherwise a stream of readers would keep a writer out for ever, and a leader that resigns and campaigns
+    /// again would be elected before candidates that have waited for long.
+    fn queues(self) -> bool {
+        matches!(self, Self::RwLock | Self::Election)
+    }
+
+    fn named(self, share: Share) -> AskedKind {
+        match self {
+            Self::Mutex => AskedKind::Mutex,
+            Self::RwLock => AskedKind::of_rw_lock(share),
+            Self::Semaphore => AskedKind::Permits,
+            Self::Election => AskedKind::Election,
+        }
+    }
+}
+
+impl Face {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: Arc<LockOptions>,
+        kind: Kind,
+    ) -> Result<Self, Error> {
+        let store = engine.backend().capabilities();
+        let possible = kind.check(&store).and_then(|()| options.validate(&store));
+        possible.map_err(|error| error.with_key(&key))?;
+        Ok(Self { engine, key, options, kind })
+    }
+
+    pub(crate) fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        let options = options.on(&self.engine.backend().capabilities());
+        self.sharing(Arc::new(options))
+    }
+
+    /// The same lock, with options that others share and that were made for this store.
+    pub(crate) fn sharing(self, options: Arc<LockOptions>) -> Result<Self, Error> {
+        Self::new(self.engine, self.key, options, self.kind)
+    }
+
+    /// The same lock, with leases that say this.
+    pub(crate) fn described(&self, description: Description) -> Self {
+        let options = LockOptions::clone(&self.options).description(description);
+        Self { options: Arc::new(options), ..self.clone() }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// The same kind of lock, with the same options, of another key.
+    pub(crate) fn at(&self, key: &LockKey) -> Self {
+        Self { key: key.clone(), ..self.clone() }
+    }
+
+    pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {
+        let asked_at = self.engine.now();
+        let wait = Wait::lasting(self.options.wait, asked_at);
+        self.request(ask, wait).await?.in_time(&self.engine, asked_at)
+    }
+
+    pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Result<LockGuard, Busy>, Error> {
+        self.request(ask, Wait::once(self.engine.now())).await.map(Locked::or_busy)
+    }
+
+    pub(crate) async fn try_lock_for(
+        &self,
+        ask: Ask,
+        wait: Duration,
+    ) -> Result<Result<LockGuard, Busy>, Error> {
+        let wait = Wait::lasting(Some(wait), self.engine.now());
+        self.request(ask, wait).await.map(Locked::or_busy)
+    }
+
+    pub(crate) async fn try_lock_until(
+        &self,
+        ask: Ask,
+        instant: Instant,
+    ) -> Result<Result<LockGuard, Busy>, Error> {
+        self.try_lock_for(ask, instant.since(self.engine.now())).await
+    }
+
+    pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
+        Ok(self.inspect().await?.is_held())
+    }
+
+    pub(crate) async fn inspect(&self) -> Result<Inspection, Error> {
+        self.engine.backend().inspect(&self.key).await
+    }
+
+    /// Takes the lock within a wait that other requests may share.
+    pub(crate) async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
+        self.engine.lock(self.asking(ask, wait)).await
+    }
+
+    /// The request that the stages take.
+    pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
+        let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
+        let Ask { owner, share } = ask;
+        Request { key, options, share, kind: self.kind.named(share), queues, owner, wait }
+    }
+}
+
+impl fmt::Debug for Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.key, f)
+    }
+}

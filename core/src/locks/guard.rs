@@ -1,0 +1,653 @@
+//! Stage 5: the proof of a lease.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::{Instrument, Span};
+
+use crate::clock::{self, Instant};
+use crate::contract::backend::{Lease, Operation, Share};
+use crate::contract::description::Description;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::holder::Holder;
+use crate::contract::key::LockKey;
+use crate::contract::loss::{LeaseState, LossReason};
+use crate::contract::token::FencingToken;
+use crate::engine::hold::{Hold, Leave, Passed, Term};
+use crate::engine::queue::{Held, Turn};
+use crate::engine::reaper::Debt;
+use crate::engine::runs;
+use crate::engine::upkeep::Upkeep;
+use crate::observe::{self, AskedKind};
+use crate::options;
+
+/// The proof of a lease on a key.
+///
+/// While it lives, the watchdog renews the lease (unless that is [off](crate::RenewalMode::Off)).
+/// The lease ends by [`release`](Self::release), by dropping the guard, or by being lost. A lost
+/// lease is never taken up again: [`is_held`](Self::is_held) stays false.
+///
+/// A guard keeps well-behaved processes out of each other's way. A process that was paused may not
+/// know yet that its lease has ended; the [token](Self::token), checked by the resource, keeps data
+/// right then.
+///
+/// All that a guard tells is known here, without I/O:
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{LeaseState, LockClient};
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let guard = client.mutex("invoice:42")?.lock().await?;
+/// assert_eq!(guard.key().as_str(), "invoice:42");
+/// assert_eq!((guard.units(), guard.state()), (1, LeaseState::Held));
+/// assert!(guard.is_held() && !guard.is_revocation_requested());
+/// assert!(guard.deadline() > client.now() && !guard.remaining().is_zero());
+/// println!("UPDATE … WHERE fence <= {}", guard.token().as_i64());
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Dropping a guard hands the release to a background task: it does not block, and it never panics. Only where the last runtime that
+/// locked has ended, or is just ending, does a drop wait: a thread of the client's own sends the release, and drops wait for it, all
+/// together for two seconds at most. So a program may end with a guard in hand:
+///
+/// ```no_run
+/// # use leasehold_core::LockClient;
+/// # use leasehold_core::memory::MemoryBackend;
+/// #[tokio::main]
+/// async fn main() -> Result<(), leasehold_core::Error> {
+///     let client = LockClient::new(MemoryBackend::new()); // or any other store
+///     let _guard = client.mutex("nightly-report")?.lock().await?;
+///     // … the report …
+///     Ok(()) // the key is free when the process is gone
+/// }
+/// ```
+#[must_use = "dropping a guard releases its lock"]
+pub struct LockGuard {
+    hold: Arc<Hold>,
+    upkeep: Arc<Upkeep>,
+    term: Term,
+    token: FencingToken,
+    gone: bool,
+}
+
+impl LockGuard {
+    /// Creates the guard of a holder of the lease in its present `term`.
+    pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
+        let token = hold.token(term);
+        Self { hold, upkeep, term, token, gone: false }
+    }
+
+    /// The lease that it guards, and the term since which it does.
+    pub(crate) fn held(&self) -> (&Arc<Hold>, Term) {
+        (&self.hold, self.term)
+    }
+
+    /// The key that is held.
+    pub fn key(&self) -> &LockKey {
+        self.hold.lease().key()
+    }
+
+    /// The lease, for helpers of a backend. Its id is a secret.
+    pub fn lease(&self) -> &Lease {
+        self.hold.lease()
+    }
+
+    /// The fencing token, to be sent along with every write to the protected resource.
+    ///
+    /// Guards of one owner that share a [`ReentrantMutex`](crate::ReentrantMutex) share a token.
+    pub fn token(&self) -> &FencingToken {
+        &self.token
+    }
+
+    /// How many units of the key are held: 1 for a mutex or a reader.
+    pub fn units(&self) -> u32 {
+        self.hold.share().units()
+    }
+
+    /// The instant, on the client's [clock](crate::clock::Clock), from which the lease counts as
+    /// lost unless it is renewed before.
+    ///
+    /// It is counted from before the request was sent, less the allowance for clock drift (1 % of
+    /// the TTL and 2 ms).
+    pub fn deadline(&self) -> Instant {
+        self.hold.deadline()
+    }
+
+    /// How long until the [deadline](Self::deadline); zero once the lease is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.upkeep.now();
+        if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
+    }
+
+    /// The state of the lease, by local knowledge and without I/O.
+    pub fn state(&self) -> LeaseState {
+        self.hold.state(self.upkeep.now())
+    }
+
+    /// Whether the lease is in force, by local knowledge and without I/O.
+    ///
+    /// True is a belief that may end while it is being acted on; false is final.
+    pub fn is_held(&self) -> bool {
+        !matches!(self.state(), LeaseState::Lost(_))
+    }
+
+    /// Makes sure that the lease is in force for at least `min_left`, if nothing happens to the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// guard.ensure_held(Duration::from_secs(1))?; // before a step that takes a second
+    /// assert!(guard.ensure_held(Duration::from_secs(3_600)).is_err(), "the TTL is 30 s");
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if it is lost, or too little is left of it.
+    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
+        if let LeaseState::Lost(reason) = self.state() {
+            return Err(self.lost_error(reason, Operation::Run));
+        }
+        let left = self.remaining();
+        if left < min_left {
+            let message =
+                format!("only {left:.1?} of the lease are left, {min_left:.1?} are needed");
+            return Err(Error::new(ErrorKind::LeaseLost, message).with_key(self.key()));
+        }
+        Ok(())
+    }
+
+    /// Waits until the lease is lost, and tells why; `None` if the guard is released or dropped instead.
+    ///
+    /// The future ends at the latest when the deadline has passed, even if the store, the network and the watchdog hang, and
+    /// also if it is polled long after. Where several guards share a lease, it ends with the last of them. It does not borrow
+    /// the guard, so that other tasks may wait for it, and keeps nothing alive: neither lease nor client.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LossReason};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// client.admin().force_release("invoice:42", "an example").await?;
+    /// tokio::select! {
+    ///     reason = guard.lost() => assert_eq!(reason, Some(LossReason::Vanished)),
+    ///     () = std::future::pending() => {} // the work
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a loss is never withdrawn, and the next call tells of it again.
+    pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
+        let (hold, term) = (Arc::clone(&self.hold), self.term);
+        let clock = self.upkeep.shared_clock();
+        async move {
+            let mut wait = pin!(hold.wait_lost(term, &*clock));
+            // The clock is read at every poll: a runtime that was stalled may run us before its timers.
+            poll_fn(|cx| match hold.loss_of(term, clock.now()) {
+                lost @ Some(_) => Poll::Ready(lost),
+                None => wait.as_mut().poll(cx),
+            })
+            .await
+        }
+    }
+
+    /// Waits until the lease is [unsure](LeaseState::Unsure) or lost: time to finish early. [`lost`](Self::lost) has an example of such a wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop.
+    pub async fn unsure(&self) -> LeaseState {
+        self.hold.wait_unsure(self.upkeep.clock()).await
+    }
+
+    /// Waits until the holders of the key are [asked](crate::LockClient::request_revocation) to finish early: `true`; `false` if
+    /// the guard is released or dropped before that.
+    ///
+    /// Nothing else happens: the lease goes on until it is released. The holder learns of the request by a renewal, which a store
+    /// with news brings about at once, so without [renewal](crate::RenewalMode::Off) it never does. Where several guards share a
+    /// lease, the wait ends with the last of them. It does not borrow the guard, so that other tasks may wait for it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("batch")?.lock().await?;
+    /// client.request_revocation("batch").await?;
+    /// if guard.revocation_requested().await {
+    ///     guard.release().await?; // after the row at hand
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: a request is never withdrawn, and the next call tells of it again.
+    pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
+        let (hold, term) = (Arc::clone(&self.hold), self.term);
+        async move { hold.wait_asked_back(term).await }
+    }
+
+    /// Whether the holders of the key were asked to finish early.
+    pub fn is_revocation_requested(&self) -> bool {
+        self.hold.is_asked_back_from(self.term)
+    }
+
+    /// Renews the lease now, with another TTL from now on.
+    ///
+    /// A shorter TTL moves the [deadline](Self::deadline) before the request is sent. A longer one
+    /// moves it when the store has confirmed; not beyond a shorter one that was asked for before without an
+    /// answer, since that request may still arrive. [`max_hold`](crate::LockOptions::max_hold) still limits it.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("import")?.lock().await?;
+    /// guard.extend(Duration::from_secs(300)).await?; // a pause of the process is ahead
+    /// assert!(guard.remaining() > Duration::from_secs(200));
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if the TTL is not possible on this store.
+    /// [`ErrorKind::LeaseLost`] if the lease is lost, or the store no longer has it.
+    /// [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer; the
+    /// watchdog goes on trying until the deadline.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The store may have renewed; the deadline is never later than the store allows.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let store = self.upkeep.backend().capabilities();
+        options::check_ttl("ttl", ttl, &store)?;
+        options::check_kept(ttl, self.hold.lock_delay(), &store)?;
+        self.amend(|lease| lease.with_ttl(ttl)).await
+    }
+
+    /// The description of the lease, or the one that its next renewal will store.
+    pub(crate) fn description(&self) -> Option<Description> {
+        self.hold.description()
+    }
+
+    /// Puts a changed lease in force, now and at all later renewals.
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the next renewal stores the change.
+    pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
+        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
+        let (mut renewing, lease) = self
+            .hold
+            .start_change(change, clock)
+            .await
+            .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
+        self.upkeep.watchdog().file([&self.hold]);
+        let give_up = renewing.attempt_end().min(self.deadline());
+        let renew = backend.renew(&lease).instrument(observe::renew_span(1));
+        let reply = clock::until(clock, give_up, renew).await;
+        renewing.settle(reply.as_ref(), clock.now());
+        self.upkeep.events().heard(Operation::Renew, reply.as_ref(), clock);
+        self.upkeep.watchdog().file([&self.hold]);
+        if let Some(reason) = self.hold.loss(clock.now()) {
+            return Err(self.lost_error(reason, Operation::Renew));
+        }
+        match reply {
+            Some(reply) => reply.map(|_renewed| ()),
+            None => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
+                .with_operation(Operation::Renew)
+                .with_key(self.key())),
+        }
+    }
+
+    /// Runs `future` for as long as the lease is in force, and drops it unfinished if that is lost. The guard is kept.
+    ///
+    /// With [`loss_grace`](crate::LockOptions::loss_grace), `future` is told by [`ending`](Self::ending) and dropped that much
+    /// later, at the [deadline](Self::deadline) at the latest.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("invoice:42")?.lock().await?;
+    /// let total = guard.while_held(async { 40 + 2 }).await?;
+    /// assert!(guard.is_held());
+    /// # let _ = total;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`] if the lease was lost before `future` had finished.
+    ///
+    /// # Cancel safety
+    ///
+    /// As `future`; the guard is kept.
+    pub async fn while_held<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        tokio::select! {
+            biased;
+            Some(reason) = self.lost_for_good() => Err(self.lost_error(reason, Operation::Run)),
+            output = future.instrument(self.span(None)) => match self.loss() {
+                Some(reason) => Err(self.lost_error(reason, Operation::Run)),
+                None => Ok(output),
+            },
+        }
+    }
+
+    /// The span of work that is done under the lock.
+    pub(crate) fn span(&self, parent: Option<&Span>) -> Span {
+        observe::hold_span(parent, &self.token, self.kind())
+    }
+
+    pub(crate) fn kind(&self) -> AskedKind {
+        self.hold.kind()
+    }
+
+    /// Waits until work under the lock has to come to an end: the lease is lost, or no more than
+    /// [`loss_grace`](crate::LockOptions::loss_grace) is left of it, since renewals fail or may not go on.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use std::time::Duration;
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{ErrorKind, LockClient, LockOptions};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let graceful = LockOptions::new().loss_grace(Duration::from_secs(1));
+    /// let job = client.mutex("job")?.with_options(graceful)?;
+    /// let ran = job.run(async |guard| {
+    ///     client.admin().force_release("job", "an example").await?;
+    ///     tokio::select! {
+    ///         () = std::future::pending() => {} // the work
+    ///         () = guard.ending() => println!("there is a second to clean up"),
+    ///     }
+    ///     Ok::<(), leasehold_core::Error>(())
+    /// });
+    /// assert_eq!(ran.await.unwrap_err().kind(), ErrorKind::LeaseLost);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the next call tells of it again.
+    pub async fn ending(&self) {
+        let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
+        loop {
+            // Renewals push it meanwhile.
+            let ends = self.deadline() - grace;
+            let lost = clock::until(clock, ends, self.lost()).await;
+            if lost.is_some() || clock.now() >= self.deadline() - grace {
+                return;
+            }
+        }
+    }
+
+    /// Why the lease was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.hold.loss_of(self.term, self.upkeep.now())
+    }
+
+    /// Waits until the lease is lost and the grace for its work is over; `None` if the guard is gone before that.
+    pub(crate) async fn lost_for_good(&self) -> Option<LossReason> {
+        let reason = self.lost().await?;
+        let clock = self.upkeep.clock();
+        let ends = (clock.now() + self.hold.loss_grace()).min(self.deadline());
+        clock.sleep_until(ends).await;
+        Some(reason)
+    }
+
+    /// Gives back some of the permits that it holds, and keeps the others; callers that wait for them may come in.
+    ///
+    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then it keeps them closed.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let connections = LockClient::new(MemoryBackend::new()).semaphore("connections", 3)?;
+    /// let guard = connections.acquire(3).await?;
+    /// guard.give_back(2).await?;
+    /// assert_eq!((guard.units(), connections.available().await?), (1, 2));
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] unless it holds permits of a [`Semaphore`](crate::Semaphore), and more than so many: the last ones are given
+    /// back by [`release`](Self::release). [`ErrorKind::LeaseLost`] if the lease is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the permits are given back by the next renewal.
+    pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
+        let share = match self.hold.share() {
+            Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
+                Share::Units { units: units - permits, limit }
+            }
+            share => {
+                let message = format!("{permits} of {} units cannot be given back", share.units());
+                return Err(Error::new(ErrorKind::Invalid, message).with_key(self.key()));
+            }
+        };
+        self.reduce_to(share).await
+    }
+
+    /// Ends the lease and waits until the store has confirmed it; or passes it on to the next caller of this process that
+    /// waits for it, see [`LockOptions::hand_over`](crate::LockOptions::hand_over).
+    ///
+    /// If other guards of the owner remain, it only gives this one up. With
+    /// [`min_hold`](crate::LockOptions::min_hold) the key stays closed for the rest of that time.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let invoice = client.mutex("invoice:42")?;
+    /// let guard = invoice.lock().await?;
+    /// guard.release().await?;
+    /// assert!(!invoice.is_locked().await?);
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`], at once if the client knows it, if the lease was lost before, so that the work under it may not have
+    /// been alone. [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer within five seconds, or by
+    /// the [deadline](Self::deadline) if that is earlier; the release goes on in the background until the TTL has freed the key. After
+    /// any error the guard is gone just the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop: the release goes on in the background.
+    pub async fn release(mut self) -> Result<(), Error> {
+        let (state, last) = self.leave();
+        // Declared before the debt, so that a dropped future hands the release over first.
+        let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
+        if let LeaseState::Lost(reason) = state {
+            return Err(self.lost_error(reason, Operation::Release));
+        }
+        let Some(debt) = debt else { return Ok(()) };
+        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
+        let settle = debt.settle(backend, clock, self.deadline());
+        let settled = settle.instrument(observe::release_span(self.key())).await;
+        settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
+    }
+
+    /// Turns a writer's lease into a reader's; other readers may enter at once.
+    pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
+        self.reduce_to(Share::READER).await
+    }
+
+    /// Keeps only this much of the key; others may come in beside it at once.
+    async fn reduce_to(&self, share: Share) -> Result<(), Error> {
+        let sharing = self.hold.start_sharing(share, self.upkeep.now());
+        drop(sharing.map_err(|error| error.with_key(self.key()))?);
+        match self.amend(|lease| lease).await {
+            // Renewals ask for it from now on.
+            Err(error) if error.is_retryable() => Ok(()),
+            amended => amended,
+        }
+    }
+
+    /// Runs `work`, then releases.
+    pub(crate) async fn run_and_release<T>(
+        self,
+        work: impl AsyncFnOnce(&Self) -> T,
+    ) -> Result<T, Error> {
+        let work = runs::within(&self.upkeep, &self.hold, work(&self));
+        let output = self.while_held(work).await?;
+        done(output, self.release().await)
+    }
+
+    /// Opens the key as soon as the lease has ended, since its caller made no use of it.
+    pub(crate) fn waive_min_hold(&self) {
+        self.hold.waive_min_hold();
+    }
+
+    fn lost_error(&self, reason: LossReason, operation: Operation) -> Error {
+        Error::lost(reason).with_operation(operation).with_key(self.key())
+    }
+
+    /// Passes the lease on to the next caller of this process that waits for it, if that may be.
+    fn hand_over(&self, now: Instant) -> bool {
+        while let Some(passed) = self.hold.pass_on(now) {
+            let Passed { waiter, term, owner, held, is_due_earlier } = passed;
+            self.hold.tell_handed_over(term, held);
+            if is_due_earlier {
+                self.upkeep.watchdog().file([&self.hold]);
+            }
+            if let Some(owner) = owner {
+                self.upkeep.holds().tidy(self.key(), owner);
+            }
+            match waiter.give(Self::new(Arc::clone(&self.hold), term, Arc::clone(&self.upkeep))) {
+                Ok(()) => return true,
+                // It has gone meanwhile, so the lease is ours still.
+                Err(mut refused) => refused.gone = true,
+            }
+        }
+        false
+    }
+
+    /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
+    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn<Hold>>, Debt)>) {
+        self.gone = true;
+        let now = self.upkeep.now();
+        if self.hand_over(now) {
+            return (LeaseState::Held, None);
+        }
+        let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
+        debt.incur();
+        let (state, turn) = match self.hold.leave(now) {
+            Leave::Inner(state) => {
+                debt.forgive();
+                return (state, None);
+            }
+            Leave::Last(state, turn) => (state, turn),
+        };
+        self.upkeep.forget(&self.hold);
+        if let LeaseState::Lost(reason) = state
+            && !self.hold.is_owed_after(reason)
+        {
+            debt.forgive();
+        }
+        (state, Some((turn, debt)))
+    }
+}
+
+/// The result of work under a lock: a release without an answer does not take the result away.
+pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
+    match released {
+        Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
+        // The background goes on with it, and the reaper has told of it.
+        Err(_) | Ok(()) => Ok(output),
+    }
+}
+
+impl Held for Hold {
+    type Guard = LockGuard;
+
+    fn holder(&self, now: Instant) -> Holder {
+        self.holder(now)
+    }
+
+    fn was_taken_by_caller(&self) -> bool {
+        self.was_taken_by_caller()
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.gone {
+            drop(self.leave());
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("token", self.token())
+            .field("lease", &self.hold.lease().id())
+            .field("state", &self.state())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockGuard;
+
+    const fn assert_send_sync<T: Send + Sync>() {}
+
+    #[test]
+    fn a_guard_may_be_moved_and_shared() {
+        assert_send_sync::<LockGuard>();
+    }
+}

@@ -1,0 +1,170 @@
+//! One owner at a time, which may enter again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::contract::backend::Share;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::owner::OwnerId;
+use crate::engine::pipeline::Engine;
+use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::guard::LockGuard;
+use crate::options::LockOptions;
+
+/// A lock that one owner has at a time, and that the same owner may enter again while holding it.
+///
+/// [`OwnerId`] tells the owner: a scope, else the tokio task, else the thread. Entering again costs
+/// no round trip and gives a guard of the same lease with the same token; the lease ends with the
+/// last guard, and its loss is the loss of all. Guards may be moved to other tasks and released
+/// there. Owners are known within one [`LockClient`](crate::LockClient) and its clones.
+///
+/// To all others, it is the [`Mutex`](crate::Mutex) of the same key.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let mutex = client.reentrant_mutex("invoice:42")?;
+///
+/// let outer = mutex.lock().await?;
+/// let inner = mutex.lock().await?;
+/// assert_eq!(outer.token(), inner.token());
+/// inner.release().await?;
+/// assert!(outer.is_held());
+/// outer.release().await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ReentrantMutex(Face);
+
+impl ReentrantMutex {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: Arc<LockOptions>,
+    ) -> Result<Self, Error> {
+        Face::new(engine, key, options, Kind::Mutex).map(Self)
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        self.0.with_options(options).map(Self)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.0.key()
+    }
+
+    /// Enters again, or waits for the lock, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) at once if the owner holds it as
+    /// often as it may. If the owner held it and lost it, entering again is
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) until its guards are gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn lock(&self) -> Result<LockGuard, Error> {
+        self.0.lock(here()).await
+    }
+
+    /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
+        self.0.try_lock(here()).await
+    }
+
+    /// Enters again, or waits for at most `wait`; [`Busy`] if another owner held the lock throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
+        self.0.try_lock_for(here(), wait).await
+    }
+
+    /// Enters again, or waits until `instant`; [`Busy`] if another owner held the lock throughout.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
+        self.0.try_lock_until(here(), instant).await
+    }
+
+    /// Runs `work` under the lock, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](crate::Mutex::run), and those of [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` under the lock if that is granted; [`Busy`] if another owner holds it, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the background releases the granted lease.
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    /// Asks the store whether anybody holds the lock, the caller included.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.0.is_locked().await
+    }
+}
+
+/// The whole key, for the owner that calls.
+fn here() -> Ask {
+    Ask { owner: Some(OwnerId::current()), share: Share::Whole }
+}

@@ -1,0 +1,353 @@
+//! Many readers or one writer at a time.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Instant;
+use crate::contract::backend::Share;
+use crate::contract::busy::Busy;
+use crate::contract::error::Error;
+use crate::contract::key::LockKey;
+use crate::contract::owner::OwnerId;
+use crate::engine::pipeline::Engine;
+use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::guard::LockGuard;
+use crate::options::LockOptions;
+
+/// A lock that many readers share, or that one writer has alone.
+///
+/// Each waiter stands in the store's queue, readers and writers in one line. So neither starves: a
+/// caller waits only for earlier claims, of any process, and readers with no writer between them enter
+/// together. Callers of one process that wait at the same time send one of them to that queue, in their
+/// own order; with [`LockOptions::fair`] each stands there itself.
+///
+/// Each reader has a lease of its own. One that dies keeps the writers out until its own TTL ends,
+/// even after all other readers have left.
+///
+/// As a rule, a caller that holds the lock and asks for it again waits for itself. A
+/// [reentrant](Self::reentrant) one lets its owner in again. No reader ever becomes a writer: two that
+/// try would wait for each other. A writer becomes a reader by [`WriteGuard::downgrade`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let lock = client.rw_lock("catalogue")?;
+///
+/// let (one, other) = (lock.read().await?, lock.read().await?);
+/// assert!(lock.try_write().await?.is_err());
+/// one.release().await?;
+/// other.release().await?;
+///
+/// let writer = lock.write().await?;
+/// assert!(lock.try_read().await?.is_err());
+/// let reader = writer.downgrade().await?;
+/// assert!(lock.try_read().await?.is_ok());
+/// # drop(reader);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    face: Face,
+    reentrant: bool,
+}
+
+impl RwLock {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: Arc<LockOptions>,
+    ) -> Result<Self, Error> {
+        let face = Face::new(engine, key, options, Kind::RwLock)?;
+        Ok(Self { face, reentrant: false })
+    }
+
+    /// The same lock with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { face: self.face.with_options(options)?, ..self })
+    }
+
+    /// The same lock, which its [owner](OwnerId) may enter again: a reader as a reader, a writer as both.
+    ///
+    /// All guards of an owner share one lease and one token, as with a
+    /// [`ReentrantMutex`](crate::ReentrantMutex). A reader that asks to write gets
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once.
+    #[must_use]
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// The key.
+    pub fn key(&self) -> &LockKey {
+        self.face.key()
+    }
+
+    /// Waits to read, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType) if the key is held as a mutex; if
+    /// [reentrant](Self::reentrant), as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock) too.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub async fn read(&self) -> Result<LockGuard, Error> {
+        self.face.lock(self.ask(Share::READER)).await
+    }
+
+    /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Result<LockGuard, Busy>, Error> {
+        self.face.try_lock(self.ask(Share::READER)).await
+    }
+
+    /// Waits to read for at most `wait`; [`Busy`] if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
+        self.face.try_lock_for(self.ask(Share::READER), wait).await
+    }
+
+    /// Waits to read until `instant`; [`Busy`] if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_read_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
+        self.face.try_lock_until(self.ask(Share::READER), instant).await
+    }
+
+    /// Waits to write, for as long as [`LockOptions::wait`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at
+    /// once if the lock is [reentrant](Self::reentrant) and its owner reads.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn write(&self) -> Result<WriteGuard, Error> {
+        self.face.lock(self.ask(Share::WRITER)).await.map(WriteGuard)
+    }
+
+    /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
+        Ok(self.face.try_lock(self.ask(Share::WRITER)).await?.map(WriteGuard))
+    }
+
+    /// Waits to write for at most `wait`; [`Busy`] if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
+        Ok(self.face.try_lock_for(self.ask(Share::WRITER), wait).await?.map(WriteGuard))
+    }
+
+    /// Waits to write until `instant`; [`Busy`] if there was no way in.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), without `Timeout`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`read`](Self::read).
+    pub async fn try_write_until(
+        &self,
+        instant: Instant,
+    ) -> Result<Result<WriteGuard, Busy>, Error> {
+        Ok(self.face.try_lock_until(self.ask(Share::WRITER), instant).await?.map(WriteGuard))
+    }
+
+    /// Runs `work` as a reader, and drops it unfinished if the lease is lost.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::LockClient;
+    /// use leasehold_core::memory::MemoryBackend;
+    ///
+    /// let lock = LockClient::new(MemoryBackend::new()).rw_lock("catalogue")?;
+    /// let entries = lock.run_read(async |_guard| 3).await?;
+    /// lock.run_write(async |guard| println!("entry {entries} under token {}", guard.token())).await?;
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`read`](Self::read), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run_read<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.read().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` as a reader if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`try_read`](Self::try_read), before `work` is called, and the errors of [`run_read`](Self::run_read).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_read`](Self::run_read).
+    pub async fn try_run_read<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_read().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    /// Runs `work` as the writer, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`write`](Self::write), before `work` is called, and the errors of [`Mutex::run`](crate::Mutex::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the lock is released in the background.
+    pub async fn run_write<T>(&self, work: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, Error> {
+        self.write().await?.0.run_and_release(work).await
+    }
+
+    /// Makes one attempt, and runs `work` as the writer if that is granted; [`Busy`] if there is no way in, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`try_write`](Self::try_write), before `work` is called, and the errors of [`run_write`](Self::run_write).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run_write`](Self::run_write).
+    pub async fn try_run_write<T>(
+        &self,
+        work: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_write().await? {
+            Ok(guard) => guard.0.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot tell.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.face.is_locked().await
+    }
+
+    fn ask(&self, share: Share) -> Ask {
+        Ask { owner: self.reentrant.then(OwnerId::current), share }
+    }
+}
+
+/// The proof of a writer's lease: a [`LockGuard`] that can become a reader's.
+#[must_use = "dropping a guard releases its lock"]
+pub struct WriteGuard(LockGuard);
+
+impl WriteGuard {
+    /// Becomes a reader: other readers may enter, and no writer enters in between.
+    ///
+    /// The lease and the token stay. If the store does not answer now, the next renewal tells it, and until then the store
+    /// lets no other reader in: without [renewal](crate::RenewalMode::Off), for as long as the lease lasts.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::LeaseLost`](crate::ErrorKind::LeaseLost) if the lease is lost.
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the lock is
+    /// [reentrant](RwLock::reentrant) and its owner has other guards. The guard is gone then, as after
+    /// [`release`](LockGuard::release).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped early, the lease is released in the background.
+    pub async fn downgrade(self) -> Result<LockGuard, Error> {
+        self.0.share_with_readers().await?;
+        Ok(self.0)
+    }
+
+    /// Ends the lease, as [`LockGuard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+
+    /// Forgets that it can become a reader's.
+    pub fn into_guard(self) -> LockGuard {
+        self.0
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.0
+    }
+}
+
+impl fmt::Debug for WriteGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}

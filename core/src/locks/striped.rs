@@ -1,0 +1,413 @@
+//! A resource in segments, of which callers take any one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::clock::{self, Instant};
+use crate::contract::backend::Operation;
+use crate::contract::busy::Busy;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::LockKey;
+use crate::engine::pipeline::{Engine, Locked};
+use crate::engine::wait::Wait;
+use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::guard::{LockGuard, done};
+use crate::options::LockOptions;
+use crate::retry::{Pauses, Retry};
+
+/// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
+///
+/// A stock of 10,000 pieces that is sold by one counter in the store sells one piece at a time. Split into ten
+/// segments of 1,000 pieces each, it sells ten at a time: the holder of segment 3 sells from the third counter.
+/// The caller gives the segments their meaning, and all callers must agree on their number.
+///
+/// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the fencing token of
+/// that key. Tokens of different segments have no order.
+///
+/// A caller looks at one segment after the other, from a random one on, and takes the first that is free. If none
+/// is, and it may wait, it waits for all at once and takes the first that becomes free. So with many segments
+/// a caller that finds them all held makes many requests: take no more of them than callers that are to hold one at a time.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new());
+/// let stock = client.striped("stock:umbrellas", 2)?;
+///
+/// let (one, other) = (stock.lock().await?, stock.lock().await?);
+/// assert_ne!(one.segment(), other.segment());
+/// assert!(stock.try_lock().await?.is_err());
+/// other.release().await?;
+///
+/// let sold = stock.run(async |guard| format!("from counter {}", guard.segment())).await?;
+/// # let _ = sold;
+/// # drop(one);
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Striped {
+    face: Face,
+    segments: Arc<[LockKey]>,
+}
+
+impl Striped {
+    /// The most segments: more callers at once than one store serves anyway, and each that waits makes so
+    /// many requests.
+    pub const MAX_SEGMENTS: u32 = 1_024;
+
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        key: LockKey,
+        options: Arc<LockOptions>,
+        segments: u32,
+    ) -> Result<Self, Error> {
+        if segments == 0 || segments > Self::MAX_SEGMENTS {
+            let max = Self::MAX_SEGMENTS;
+            let message = format!("a resource has 1 to {max} segments, not {segments}");
+            return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
+        }
+        let segments = (0..segments).map(|index| key.segment(index)).collect::<Result<_, _>>()?;
+        Ok(Self { face: Face::new(engine, key, options, Kind::Mutex)?, segments })
+    }
+
+    /// The same segments with other options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::with_options`](crate::Mutex::with_options).
+    pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
+        Ok(Self { face: self.face.with_options(options)?, ..self })
+    }
+
+    /// The key of the whole, which is never locked itself.
+    pub fn key(&self) -> &LockKey {
+        self.face.key()
+    }
+
+    /// The keys of the segments, by index.
+    pub fn segments(&self) -> &[LockKey] {
+        &self.segments
+    }
+
+    /// Waits for any segment, for as long as [`LockOptions::wait`] says.
+    ///
+    /// Callers of one process are served in the order in which they began to wait for all.
+    /// [`Retry::attempts`](crate::retry::Retry::attempts) counts for each segment, and only from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the
+    /// segment is asked for again meanwhile; it is reported, instead of `Timeout`, if none of them was to be had.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Mutex::lock`](crate::Mutex::lock), for all segments.
+    pub async fn lock(&self) -> Result<StripedGuard, Error> {
+        let engine = self.face.engine();
+        let asked_at = engine.now();
+        let wait = Wait::lasting(self.face.options().wait, asked_at);
+        self.take(wait).await?.in_time(engine, asked_at)
+    }
+
+    /// Makes one attempt for each segment, until one is free; [`Busy`] if all are held.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`; the store's silence is not waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Result<StripedGuard, Busy>, Error> {
+        self.take(Wait::once(self.face.engine().now())).await.map(Locked::or_busy)
+    }
+
+    /// Waits for any segment for at most `wait`; [`Busy`] if none was to be had in that time.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), without `Timeout`: a store that has answered for no segment is an error, not `Busy`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<StripedGuard, Busy>, Error> {
+        let wait = Wait::lasting(Some(wait), self.face.engine().now());
+        self.take(wait).await.map(Locked::or_busy)
+    }
+
+    /// Waits for any segment until `instant`; [`Busy`] if none was to be had by then.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_lock_for`](Self::try_lock_for).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    pub async fn try_lock_until(
+        &self,
+        instant: Instant,
+    ) -> Result<Result<StripedGuard, Busy>, Error> {
+        self.try_lock_for(instant.since(self.face.engine().now())).await
+    }
+
+    /// Runs `work` with any segment, and drops it unfinished if the lease is lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mutex::run`](crate::Mutex::run), and those of [`lock`](Self::lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the segment is released in the background.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(&StripedGuard) -> T) -> Result<T, Error> {
+        self.lock().await?.run_and_release(work).await
+    }
+
+    /// Makes one attempt for each segment, and runs `work` with the first that is free; [`Busy`] if all are held, and `work` is not called.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`try_lock`](Self::try_lock), before `work` is called, and the errors of [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As `work`; the background releases the granted lease.
+    pub async fn try_run<T>(
+        &self,
+        work: impl AsyncFnOnce(&StripedGuard) -> T,
+    ) -> Result<Result<T, Busy>, Error> {
+        match self.try_lock().await? {
+            Ok(guard) => guard.run_and_release(work).await.map(Ok),
+            Err(busy) => Ok(Err(busy)),
+        }
+    }
+
+    async fn take(&self, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
+        let count = u32::try_from(self.segments.len()).expect("there are at most MAX_SEGMENTS");
+        let start = fastrand::u32(..count);
+        let order = (start..count).chain(0..start);
+        let engine = self.face.engine();
+
+        // One after the other, so that no more than one is taken where several are free.
+        let mut refusals = Refusals::default();
+        let round = self.round(order.clone(), &mut refusals);
+        let granted = clock::until(engine.clock(), wait.reply_end(), round).await.flatten();
+        if let Some(guard) = granted {
+            return Ok(Locked::Guard(guard));
+        }
+        if wait.is_over(engine.now()) {
+            return refusals.outcome(self.key());
+        }
+
+        // All at once: the first that is granted is ours, and the other requests are dropped.
+        let mut refusals = Refusals::default();
+        match self.wait_for_any(order, wait, &mut refusals).await {
+            Some(guard) => Ok(Locked::Guard(guard)),
+            None => refusals.outcome(self.key()),
+        }
+    }
+
+    /// Makes one attempt after the other, until one is granted.
+    async fn round(
+        &self,
+        order: impl Iterator<Item = u32>,
+        refusals: &mut Refusals,
+    ) -> Option<StripedGuard> {
+        for segment in order {
+            let once = Wait::once(self.face.engine().now());
+            match self.request(segment, None, once).await.1 {
+                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+                Ok(Locked::Held(busy)) => refusals.refuse(busy),
+                Err(error) => {
+                    refusals.fail(segment, error);
+                }
+            }
+        }
+        None
+    }
+
+    /// Waits for all segments at once, until one is granted, or none is waited for any more.
+    ///
+    /// A segment whose request fails is asked for again for as long as others are waited for, and waited for itself as soon as the
+    /// store answers: an outage that this caller survives must not cost it the segment.
+    async fn wait_for_any(
+        &self,
+        order: impl Iterator<Item = u32>,
+        wait: Wait,
+        refusals: &mut Refusals,
+    ) -> Option<StripedGuard> {
+        let clock = self.face.engine().clock();
+        let mut requests: FuturesUnordered<_> =
+            order.map(|segment| self.request(segment, None, wait)).collect();
+        let mut waited_for = requests.len();
+        while waited_for > 0
+            && let Some((segment, answer)) = requests.next().await
+        {
+            let has_failed = refusals.has_failed(segment);
+            waited_for -= usize::from(!has_failed);
+            match answer {
+                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+                Ok(Locked::Held(_)) if has_failed && clock.now() < wait.end() => {
+                    refusals.forget(segment);
+                    waited_for += 1;
+                    requests.push(self.request(segment, None, wait));
+                }
+                Ok(Locked::Held(busy)) => {
+                    refusals.forget(segment);
+                    refusals.refuse(busy);
+                }
+                Err(error) => {
+                    // Others may take a while to leave their places after the end of the wait.
+                    let again = error.is_retryable() && clock.now() < wait.end();
+                    let pause = refusals.fail(segment, error);
+                    if again {
+                        let at = clock.now() + pause;
+                        requests.push(self.request(segment, Some(at), wait.but_once()));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks for a segment, now or at this instant.
+    async fn request(
+        &self,
+        segment: u32,
+        at: Option<Instant>,
+        wait: Wait,
+    ) -> (u32, Result<Locked, Error>) {
+        if let Some(at) = at {
+            self.face.engine().clock().sleep_until(at.min(wait.end())).await;
+        }
+        let face = self.face.at(&self.segments[segment as usize]);
+        (segment, face.request(Ask::WHOLE, wait).await)
+    }
+}
+
+impl fmt::Debug for Striped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.segments.len();
+        f.debug_struct("Striped").field("key", self.key()).field("segments", &count).finish()
+    }
+}
+
+/// The answers of segments that gave no lock.
+#[derive(Default)]
+struct Refusals {
+    /// The refusal by the holder whose lease ends first.
+    soonest: Option<Busy>,
+    failed: BTreeMap<u32, Failed>,
+}
+
+/// A segment whose request failed.
+struct Failed {
+    error: Error,
+    /// Until it is asked for again.
+    pauses: Pauses,
+}
+
+impl Refusals {
+    /// Notes that a request for `segment` failed; gives back the pause before the next.
+    fn fail(&mut self, segment: u32, error: Error) -> Duration {
+        let pauses = match self.failed.remove(&segment) {
+            Some(Failed { pauses, .. }) => pauses,
+            None => Retry::default().pauses(),
+        };
+        let failed = self.failed.entry(segment).or_insert(Failed { error, pauses });
+        failed.pauses.next().unwrap_or_default()
+    }
+
+    /// Notes that others hold a segment.
+    fn refuse(&mut self, busy: Busy) {
+        let ends = |busy: &Busy| busy.remaining().unwrap_or(Duration::MAX);
+        if self.soonest.as_ref().is_none_or(|soonest| ends(&busy) < ends(soonest)) {
+            self.soonest = Some(busy);
+        }
+    }
+
+    fn has_failed(&self, segment: u32) -> bool {
+        self.failed.contains_key(&segment)
+    }
+
+    /// Notes that the store answers for `segment` again.
+    fn forget(&mut self, segment: u32) {
+        self.failed.remove(&segment);
+    }
+
+    /// The outcome for the caller. A segment that failed may have been free, so its error counts more than the refusals of the others.
+    fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
+        match (self.failed.into_values().next(), self.soonest) {
+            (Some(failed), _) => Err(failed.error),
+            (None, Some(soonest)) => Ok(Locked::Held(soonest.of(key))),
+            (None, None) => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
+                .with_operation(Operation::Acquire)
+                .with_key(key)),
+        }
+    }
+}
+
+/// The proof of a lease on one segment: a [`LockGuard`] that knows which.
+#[must_use = "dropping a guard releases its lock"]
+pub struct StripedGuard {
+    guard: LockGuard,
+    segment: u32,
+}
+
+impl StripedGuard {
+    /// The index of the segment that is held, from 0.
+    pub fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    async fn run_and_release<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
+        let output = self.while_held(work(&self)).await?;
+        done(output, self.release().await)
+    }
+
+    /// Forgets which segment it is of.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+
+    /// Ends the lease, as [`LockGuard::release`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for StripedGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for StripedGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StripedGuard")
+            .field("segment", &self.segment)
+            .field("guard", &self.guard)
+            .finish()
+    }
+}
