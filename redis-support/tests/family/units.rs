@@ -241,6 +241,20 @@ async fn a_deleted_record_of_holders_counts_as_full() {
 }
 
 #[tokio::test]
+async fn a_release_after_the_end_of_a_lease_is_none_while_others_hold() {
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let backend = backend(&redis).await;
+    let (ended, held) = (permits(1, 3).with_ttl(SHORT), permits(1, 3));
+    grant(&backend, &ended).await;
+    grant(&backend, &held).await;
+
+    redis.clock().advance(SHORT);
+
+    assert_eq!(backend.release(&ended).await.unwrap(), Release::NotHeld);
+    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
 async fn a_clock_that_goes_back_lets_no_claim_pass() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
