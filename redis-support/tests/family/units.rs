@@ -255,6 +255,23 @@ async fn a_release_after_the_end_of_a_lease_is_none_while_others_hold() {
 }
 
 #[tokio::test]
+async fn a_dead_waiter_delays_the_next_by_its_patience_only_once_a_holder_has_died() {
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let backend = backend(&redis).await;
+    let [dead, next] = [(); 2].map(|()| Claim::new(permits(1, 1)).with_patience(Patience::Waits));
+    grant(&backend, &permits(1, 1).with_ttl(Patience::RESERVATION)).await;
+    assert!(!is_granted(&backend, &dead).await);
+    assert!(!is_granted(&backend, &next).await);
+
+    // No release has called up the first.
+    redis.clock().advance(Patience::RESERVATION);
+    assert!(!is_granted(&backend, &next).await, "the first came before");
+    redis.clock().advance(Patience::RESERVATION);
+
+    assert!(is_granted(&backend, &next).await);
+}
+
+#[tokio::test]
 async fn a_clock_that_goes_back_lets_no_claim_pass() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
