@@ -9,7 +9,7 @@ use leasehold_testbed::{CuratorEvent, ZooKeeper, ZooKeeperOptions, patiently};
 use leasehold_zookeeper::ZooKeeperBackend;
 use tokio::time::timeout;
 
-use jobs::{Jobs, Kind};
+use self::jobs::{Jobs, Kind};
 
 /// Longer than an election on a busy machine.
 const LONG: Duration = Duration::from_secs(30);

@@ -28,7 +28,29 @@ impl Admin {
         Self { engine }
     }
 
-    /// Tells the holders of `key`.
+    /// Tells the holders of `key`, its queue and its last token.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use leasehold_core::memory::MemoryBackend;
+    /// use leasehold_core::{LockClient, LockKind};
+    ///
+    /// let client = LockClient::new(MemoryBackend::new());
+    /// let guard = client.mutex("job")?.lock().await?;
+    ///
+    /// let job = client.admin().inspect("job").await?;
+    /// for holder in job.holders() {
+    ///     println!("held by {holder}");
+    ///     assert_eq!(holder.kind(), Some(LockKind::Mutex));
+    ///     assert_eq!(holder.token(), Some(guard.token().number()));
+    /// }
+    /// for waiter in job.queue() {
+    ///     println!("{waiter} waits");
+    /// }
+    /// # Ok::<(), leasehold_core::Error>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

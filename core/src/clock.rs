@@ -9,6 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// A point in a [`Clock`]'s time. Instants of different clocks have nothing to do with each other.
+///
+/// See the example of [`TokioClock`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Instant {
     /// Since the clock's zero: enough for 584 years.
@@ -61,12 +63,16 @@ impl Sub<Duration> for Instant {
 }
 
 /// A future that ends when a clock has reached an instant.
+///
+/// See the example of [`TokioClock`].
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The source of deadlines and of timed waits; a trait so that tests can drive time.
 ///
 /// It must never go back, must count the time that the machine is suspended, and must run at the
 /// rate of real time to well within 1 %, which is the drift that deadlines allow for.
+///
+/// See the example of [`TokioClock`].
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Instant;
@@ -100,6 +106,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// Elsewhere it is [`std::time::Instant`], which on some systems stands still during a suspension;
 /// there a lease may seem held for as long as the machine slept.
+///
+/// See the example of [`TokioClock`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -58,6 +58,8 @@ pub(crate) enum TtlChoice {
 }
 
 /// Whether leases are renewed while their guards live.
+///
+/// See the example of [`LockOptions`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum RenewalMode {
     /// The watchdog renews every third of the TTL, or up to 1 % earlier, so that many renewals share a round trip. Where leases

@@ -61,6 +61,8 @@ pub trait RetryPolicy: Debug + Send + Sync + 'static {
 }
 
 /// The attempts of a call so far.
+///
+/// See the example of [`Retry`].
 #[derive(Clone, Copy, Debug)]
 pub struct Tried {
     attempts: u32,

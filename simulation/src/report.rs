@@ -88,6 +88,6 @@ impl fmt::Display for Report {
         }
         let without: Vec<_> = self.without.iter().map(ToString::to_string).collect();
         write!(f, "replay: SIMULATION_SEED={seed} SIMULATION_WITHOUT={} ", without.join(","))?;
-        write!(f, "cargo test -p leasehold-simulation --test seeds replay -- --nocapture")
+        write!(f, "cargo test -p leasehold-simulation --test integration replay -- --nocapture")
     }
 }

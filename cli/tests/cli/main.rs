@@ -7,6 +7,7 @@ mod keys;
 mod more_verbs;
 mod operator;
 mod output;
+mod pages;
 mod redis;
 mod redlock;
 mod support;

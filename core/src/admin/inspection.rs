@@ -8,6 +8,8 @@ use crate::contract::error::Error;
 use crate::contract::holder::{Holder, LockKind};
 
 /// The state of a key in the store: its holders, its queue and its last token.
+///
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Inspection {
     holders: Vec<Holder>,
@@ -19,6 +21,8 @@ pub struct Inspection {
 }
 
 /// A claim that stands in the store's queue for a key.
+///
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Waiter {
     fingerprint: Fingerprint,
@@ -78,6 +82,8 @@ impl fmt::Display for Waiter {
 }
 
 /// The view of a key that one member of a quorum has.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,

@@ -11,6 +11,8 @@ use crate::engine::pipeline::Engine;
 /// The keys in use whose names begin alike, page by page: made by [`Admin::list`](crate::admin::Admin::list).
 ///
 /// It holds no page but the one that it gives away, however many keys there are.
+///
+/// See the example of [`Admin::list`](crate::admin::Admin::list).
 pub struct KeyList {
     engine: Arc<Engine>,
     prefix: String,

@@ -3,6 +3,8 @@
 use crate::contract::holder::Holder;
 
 /// The outcome of a request to revoke.
+///
+/// See the example of [`LockGuard::revocation_requested`](crate::LockGuard::revocation_requested).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Revocation {
     /// The key has no holder.
@@ -12,6 +14,8 @@ pub enum Revocation {
 }
 
 /// The outcome of an operator's forced release.
+///
+/// See the example of [`Admin::force_release`](crate::admin::Admin::force_release).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ForcedRelease {
     ended: Vec<Holder>,

@@ -48,6 +48,8 @@ pub struct FaultBackend<B> {
 }
 
 /// The switches of a [`FaultBackend`]. Clones share them.
+///
+/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Switches>);
 
@@ -65,6 +67,8 @@ struct Switches {
 type Calls = (Operation, Option<LockKey>);
 
 /// A fault that a call suffers.
+///
+/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -88,6 +92,8 @@ pub enum Fault {
 }
 
 /// The news that watches of a [`FaultBackend`] report.
+///
+/// See the example of [`FaultBackend`](crate::fault::FaultBackend).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum News {
     /// The news of the store.

@@ -8,6 +8,8 @@ use crate::contract::key::{IntoKey, LockKey};
 /// The operator's handle: the [`Admin`](crate::admin::Admin) of code without a runtime.
 ///
 /// Its calls block until the store has answered.
+///
+/// See the example of the async [`Admin`](crate::admin::Admin).
 #[derive(Debug)]
 pub struct Admin {
     admin: crate::admin::Admin,
@@ -50,6 +52,8 @@ impl Admin {
 }
 
 /// The keys in use whose names begin alike, page by page: the [`KeyList`](crate::admin::KeyList) of code without a runtime.
+///
+/// See the example of [`Admin::list`](crate::admin::Admin::list).
 #[derive(Debug)]
 pub struct KeyList {
     list: crate::admin::KeyList,

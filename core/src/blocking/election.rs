@@ -167,6 +167,8 @@ impl Election {
 }
 
 /// The proof of leading: the [`Leadership`](crate::election::Leadership) of code without a runtime.
+///
+/// See the example of [`Election`].
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     // Dropped first, so that the background waits for its release.
@@ -244,6 +246,8 @@ impl fmt::Debug for Leadership {
 }
 
 /// Observes the leader of an [`Election`]: the [`Observer`](crate::election::Observer) of code without a runtime.
+///
+/// See the example of [`Election`].
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::locks::election::Observer,

@@ -17,6 +17,8 @@ use crate::locks::guard::LockGuard;
 /// While it lives, the lease is renewed in the background. Dropping it is a [release](Self::release) whose errors go to the log: it
 /// blocks until the store has confirmed it, for two seconds at most. In async code it does not block, and the background thread goes
 /// on with it.
+///
+/// See the example of [`Mutex`](super::Mutex).
 #[must_use = "dropping a guard releases its lock"]
 pub struct Guard {
     // Dropped first, so that the background waits for its release.

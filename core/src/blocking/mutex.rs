@@ -13,6 +13,23 @@ use crate::options::LockOptions;
 /// A lock that one holder has at a time: the [`Mutex`](crate::Mutex) of code without a runtime.
 ///
 /// A thread that holds it and locks it again waits for itself.
+///
+/// ```
+/// # fn main() -> Result<(), leasehold_core::Error> {
+/// use leasehold_core::blocking::LockClient;
+/// use leasehold_core::memory::MemoryBackend;
+///
+/// let client = LockClient::new(MemoryBackend::new())?;
+/// let invoice = client.mutex("invoice:42")?;
+///
+/// let guard = invoice.lock()?;
+/// assert!(invoice.try_lock()?.is_err(), "another caller is refused");
+/// guard.release()?;
+///
+/// invoice.run(|guard| println!("paid under token {}", guard.token()))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
     mutex: crate::Mutex,

@@ -129,6 +129,8 @@ impl Striped {
 }
 
 /// The proof of a lease on one segment: a [`Guard`] that knows which.
+///
+/// See the example of [`Striped`].
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: Guard,

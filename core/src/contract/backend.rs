@@ -80,7 +80,49 @@ use crate::contract::key::LockKey;
 ///
 /// # Example
 ///
-/// `examples/custom_backend.rs` is a complete backend that runs the suite.
+/// A backend that shows the steps of another. `examples/custom_backend.rs` has a store of its own, and runs the suite.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use leasehold_core::backend::{
+///     Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal,
+/// };
+/// use leasehold_core::memory::MemoryBackend;
+/// use leasehold_core::{Error, LockClient};
+///
+/// #[derive(Debug)]
+/// struct Shown(MemoryBackend);
+///
+/// #[async_trait::async_trait]
+/// impl LockBackend for Shown {
+///     fn capabilities(&self) -> Capabilities {
+///         Capabilities::new("shown", Fencing::Strict)
+///     }
+///
+///     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+///         let attempt = self.0.try_acquire(claim).await?;
+///         match &attempt {
+///             Attempt::Granted(grant) => println!("{}: token {}", claim.key(), grant.token()),
+///             Attempt::Held(contention) => println!("{}: {:?}", claim.key(), contention.holder()),
+///         }
+///         Ok(attempt)
+///     }
+///
+///     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+///         self.0.renew(lease).await
+///     }
+///
+///     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+///         self.0.release(lease).await
+///     }
+/// }
+///
+/// let client = LockClient::new(Shown(MemoryBackend::new()));
+/// client.mutex("k")?.run(async |guard| println!("{:?} is left", guard.remaining())).await?;
+/// # Ok::<(), leasehold_core::Error>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[async_trait]
 pub trait LockBackend: Debug + Send + Sync + 'static {
     /// The features of this store, and the promise of its tokens.

@@ -9,6 +9,13 @@ use crate::contract::error::{Error, ErrorKind};
 /// the text that its leader proclaims.
 ///
 /// The store keeps it beside the lease id, and shows it to waiters and operators.
+///
+/// ```
+/// use leasehold_core::{Description, LockOptions};
+///
+/// let options = LockOptions::new().description(Description::new("web-1, nightly report")?);
+/// # Ok::<(), leasehold_core::Error>(())
+/// ```
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Description(Arc<str>);
 

@@ -35,6 +35,8 @@ struct Inner {
 }
 
 /// The kind of an [`Error`].
+///
+/// See the example of [`Error`](crate::Error).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -69,6 +71,8 @@ pub enum ErrorKind {
 }
 
 /// The operation in which an [`Error`] arose.
+///
+/// See the example of [`Error`](crate::Error).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Operation {

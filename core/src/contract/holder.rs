@@ -7,6 +7,8 @@ use crate::contract::backend::{Fingerprint, Share};
 use crate::contract::description::Description;
 
 /// A lease in force, as anybody may see it.
+///
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Holder {
     fingerprint: Fingerprint,
@@ -19,6 +21,8 @@ pub struct Holder {
 }
 
 /// The kind of lock that a lease is of, as a store tells it.
+///
+/// See the example of [`Admin::inspect`](crate::admin::Admin::inspect).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LockKind {

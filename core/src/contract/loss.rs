@@ -3,6 +3,18 @@
 use std::fmt;
 
 /// How a lease stands, as far as its holder knows. There is no fourth way.
+///
+/// ```
+/// use leasehold_core::{LeaseState, LockGuard};
+///
+/// fn says(guard: &LockGuard) -> String {
+///     match guard.state() {
+///         LeaseState::Held => format!("ours for {:?} at least", guard.remaining()),
+///         LeaseState::Unsure => format!("not renewed; ours for {:?}", guard.remaining()),
+///         LeaseState::Lost(reason) => format!("lost: {reason}"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
     /// In force, and the last renewal that was due succeeded.
@@ -14,6 +26,8 @@ pub enum LeaseState {
 }
 
 /// Why a lease ended before its holder released it.
+///
+/// See the example of [`LockGuard::lost`](crate::LockGuard::lost).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -261,6 +261,8 @@ impl Election {
 /// The proof of a leader's lease: a [`LockGuard`] that says something to everybody.
 ///
 /// Dropping it resigns in the background.
+///
+/// See the example of [`Election`].
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership(LockGuard);
 

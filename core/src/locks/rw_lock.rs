@@ -295,6 +295,8 @@ impl RwLock {
 }
 
 /// The proof of a writer's lease: a [`LockGuard`] that can become a reader's.
+///
+/// See the example of [`RwLock`].
 #[must_use = "dropping a guard releases its lock"]
 pub struct WriteGuard(LockGuard);
 

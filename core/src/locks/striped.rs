@@ -359,6 +359,8 @@ impl Refusals {
 }
 
 /// The proof of a lease on one segment: a [`LockGuard`] that knows which.
+///
+/// See the example of [`Striped`].
 #[must_use = "dropping a guard releases its lock"]
 pub struct StripedGuard {
     guard: LockGuard,

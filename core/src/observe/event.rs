@@ -10,6 +10,8 @@ use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 
 /// The lock that an event is about.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Subject<'a> {
@@ -24,6 +26,8 @@ pub struct Subject<'a> {
 /// The kind of a lock, as its caller asked for it. A writer that becomes a reader stays `Writer`.
 ///
 /// Unlike the [`LockKind`](crate::LockKind) that a store tells, it sets elections apart.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum AskedKind {
@@ -41,6 +45,8 @@ pub enum AskedKind {
 }
 
 /// A call has to wait.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Waiting<'a> {
@@ -51,6 +57,8 @@ pub struct Waiting<'a> {
 }
 
 /// A call has waited for long.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongWait<'a> {
@@ -66,6 +74,8 @@ pub struct LongWait<'a> {
 }
 
 /// A waiting call asks the store again.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Woken<'a> {
@@ -76,6 +86,8 @@ pub struct Woken<'a> {
 }
 
 /// The reason why a waiting call asks the store again.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum WakeUp {
@@ -86,6 +98,8 @@ pub enum WakeUp {
 }
 
 /// A call has its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
@@ -102,6 +116,8 @@ pub struct Acquired<'a> {
 }
 
 /// The source of a call's lease.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Path {
@@ -114,6 +130,8 @@ pub enum Path {
 }
 
 /// A call ends without its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refused<'a> {
@@ -130,6 +148,8 @@ pub struct Refused<'a> {
 }
 
 /// The reason why a call ends without its lock.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Refusal<'a> {
@@ -144,6 +164,8 @@ pub enum Refusal<'a> {
 }
 
 /// A holder has passed its lease on within the process.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct HandedOver<'a> {
@@ -158,6 +180,8 @@ pub struct HandedOver<'a> {
 }
 
 /// A lock has been held for long.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct LongHold<'a> {
@@ -170,6 +194,8 @@ pub struct LongHold<'a> {
 }
 
 /// The store has confirmed a renewal.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Renewed<'a> {
@@ -184,6 +210,8 @@ pub struct Renewed<'a> {
 }
 
 /// A renewal failed or was not answered.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RenewalFailed<'a> {
@@ -198,6 +226,8 @@ pub struct RenewalFailed<'a> {
 }
 
 /// A lease has become unsure.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Unsure<'a> {
@@ -212,6 +242,8 @@ pub struct Unsure<'a> {
 }
 
 /// A lease was lost.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Lost<'a> {
@@ -228,6 +260,8 @@ pub struct Lost<'a> {
 }
 
 /// A holder has given its lease back.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Released<'a> {
@@ -240,6 +274,8 @@ pub struct Released<'a> {
 }
 
 /// The store did not confirm a release.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ReleaseFailed<'a> {
@@ -254,6 +290,8 @@ pub struct ReleaseFailed<'a> {
 }
 
 /// An operator has ended a lease.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Forced<'a> {
@@ -268,6 +306,8 @@ pub struct Forced<'a> {
 }
 
 /// A request to the store failed.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct StoreError<'a> {
@@ -280,6 +320,8 @@ pub struct StoreError<'a> {
 }
 
 /// The store answers, or does not.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Store<'a> {
@@ -290,6 +332,8 @@ pub struct Store<'a> {
 }
 
 /// A change of the store, as this client sees it.
+///
+/// See the example of [`Observer`](crate::observe::Observer).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum StoreChange<'a> {

@@ -36,6 +36,8 @@ pub struct Metrics {
 }
 
 /// One metric.
+///
+/// See the example of [`Metrics`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct MetricSpec {
@@ -52,6 +54,8 @@ pub struct MetricSpec {
 }
 
 /// How a metric is counted.
+///
+/// See the example of [`Metrics`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum MetricKind {

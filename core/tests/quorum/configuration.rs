@@ -6,7 +6,7 @@ use leasehold_core::ErrorKind;
 use leasehold_core::backend::{Claim, Enlistment, Lease, LockBackend, Share, StoreId};
 use leasehold_core::quorum::Quorum;
 
-use crate::servers::{MAX_TTL, Member, Servers, State, TTL, client_of, key, lock_once};
+use crate::quorum::servers::{MAX_TTL, Member, Servers, State, TTL, client_of, key, lock_once};
 
 #[test]
 fn even_number_of_members_is_refused() {

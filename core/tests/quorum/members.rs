@@ -12,7 +12,9 @@ use leasehold_core::quorum::Quorum;
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::time::{Instant, sleep};
 
-use crate::servers::{MAX_TTL, Member, Server, Servers, State, TTL, client_of, key, lock_once};
+use crate::quorum::servers::{
+    MAX_TTL, Member, Server, Servers, State, TTL, client_of, key, lock_once,
+};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

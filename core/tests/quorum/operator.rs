@@ -3,7 +3,7 @@
 use leasehold_core::ErrorKind;
 use leasehold_core::backend::LockBackend;
 
-use crate::servers::{Servers, State, client_of, key};
+use crate::quorum::servers::{Servers, State, client_of, key};
 
 #[tokio::test(start_paused = true)]
 async fn inspection_has_the_view_of_each_member() {

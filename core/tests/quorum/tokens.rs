@@ -7,7 +7,7 @@ use leasehold_core::quorum::Quorum;
 use leasehold_core::{LockKey, RenewalMode};
 use tokio::time::sleep;
 
-use crate::servers::{MAX_TTL, Member, Server, Servers, State, TTL, key, lock_once};
+use crate::quorum::servers::{MAX_TTL, Member, Server, Servers, State, TTL, key, lock_once};
 
 /// A member that lost its data is kept out for so long.
 const QUARANTINE: Duration = Duration::from_millis(20_500);

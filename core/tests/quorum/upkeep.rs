@@ -6,7 +6,7 @@ use leasehold_core::ErrorKind;
 use leasehold_core::backend::{Claim, Lease, LockBackend, Release, Renewal};
 use tokio::time::sleep;
 
-use crate::servers::{MAX_TTL, Servers, State, TTL, key, lock_once};
+use crate::quorum::servers::{MAX_TTL, Servers, State, TTL, key, lock_once};
 
 #[tokio::test(start_paused = true)]
 async fn lock_outlives_a_rolling_restart_of_all_members() {

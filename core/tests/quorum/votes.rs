@@ -7,8 +7,8 @@ use leasehold_core::quorum::Quorum;
 use leasehold_core::{ErrorKind, LockKey, LockOptions};
 use tokio::time::{Instant, sleep};
 
-use crate::clocks::Jumping;
-use crate::servers::{Member, Server, Servers, State, TTL, client_of, key, lock_once};
+use crate::quorum::clocks::Jumping;
+use crate::quorum::servers::{Member, Server, Servers, State, TTL, client_of, key, lock_once};
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 

@@ -59,6 +59,8 @@ struct Counts {
 }
 
 /// An operation on the store.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
     /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist)
@@ -89,6 +91,8 @@ pub enum Op<'a> {
 }
 
 /// The outcome of an operation.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// For [`Op::TryAcquire`].

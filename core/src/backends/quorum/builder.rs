@@ -13,6 +13,8 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::sync::atomic::AtomicBool;
 
 /// Makes a [`Quorum`] with options of its own.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 pub struct QuorumBuilder<B> {
     members: Vec<(String, B)>,
     max_ttl: Duration,

@@ -4,6 +4,8 @@ use crate::contract::backend::{Contention, Grant};
 use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
@@ -13,6 +15,8 @@ pub enum Attempt {
 }
 
 /// The outcome of an attempt to acquire several keys at once.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AttemptAll {
     /// All leases are in force: one grant per claim, in their order.
@@ -27,6 +31,8 @@ pub enum AttemptAll {
 }
 
 /// The outcome of a renewal.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Renewal {
     /// The TTL is in force from when the store received the request.
@@ -40,6 +46,8 @@ pub enum Renewal {
 }
 
 /// The outcome of a release.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Release {
     /// This lease was not in force.

@@ -30,6 +30,8 @@ pub struct Capabilities {
 }
 
 /// How far the fencing tokens of a store can be relied on, weakest first.
+///
+/// See the example of [`Capabilities`](crate::backend::Capabilities).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Fencing {
@@ -42,6 +44,8 @@ pub enum Fencing {
 }
 
 /// Something that not every store can do.
+///
+/// See the example of [`Capabilities`](crate::backend::Capabilities).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {

@@ -10,6 +10,8 @@ use crate::contract::key::LockKey;
 ///
 /// All attempts of one acquisition carry the same claim, so that an attempt whose reply was lost
 /// can be repeated: the store knows the claim again by its [`LeaseId`].
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claim {
     lease: Lease,
@@ -20,6 +22,8 @@ pub struct Claim {
 }
 
 /// Whether the caller of a [`Claim`] will wait if the key is held.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Patience {

@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// A lease that the store has put in force.
+///
+/// See the example of [`LockBackend`](crate::backend::LockBackend).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     token: NonZeroU64,

@@ -18,6 +18,8 @@ use crate::contract::key::LockKey;
 ///
 /// It is a bearer secret, since a process that knows it can renew and release the lease. `Debug` and
 /// `Display` show only its [`Fingerprint`]; [`LeaseId::secret`] is for backends.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
     random: Uuid,
@@ -74,6 +76,8 @@ impl fmt::Debug for LeaseId {
 }
 
 /// Eight hexadecimal digits that name a lease without giving it away.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct Fingerprint(u32);
 
@@ -113,6 +117,8 @@ impl FromStr for Fingerprint {
 }
 
 /// Whether the holder of a lease goes on renewing it.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Tenure {
     /// The lease ends after its TTL by the store's own clock unless it is renewed, even if its holder lives on.
@@ -126,6 +132,8 @@ pub enum Tenure {
 }
 
 /// One grant, in the form in which a backend renews or releases it: the key, the id, and the stored fields.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
     key: LockKey,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 /// The identity of a store's data. A store that loses its data loses the identity, too.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StoreId(Uuid);
 
@@ -37,6 +39,8 @@ impl fmt::Display for StoreId {
 /// The agreement that all clients and members of a quorum share: the names of the members, and the longest TTL of a lease.
 ///
 /// Members keep the charter as text and compare it as a whole, so clients that differ in a name or in the TTL refuse each other.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Charter(Arc<str>);
 
@@ -66,6 +70,8 @@ impl fmt::Display for Charter {
 }
 
 /// A store's knowledge of itself as a member of a quorum.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Standing {
     store: StoreId,
@@ -123,6 +129,8 @@ impl Standing {
 }
 
 /// A request that a store become or stay a member of a quorum.
+///
+/// See the example of [`Quorum`](crate::quorum::Quorum).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Enlistment {
     store: StoreId,

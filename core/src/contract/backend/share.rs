@@ -8,6 +8,8 @@
 /// Two claims never hold a key at once unless both ask for units, and all the units held then fit into the
 /// limit of each claim at the moment it is granted. So clients that name different limits do no
 /// harm: each is as careful as its own limit says.
+///
+/// See the example of [`Machine`](crate::memory::Machine).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Share {
     /// The key, alone.

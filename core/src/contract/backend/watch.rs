@@ -16,6 +16,8 @@ use crate::sync::lock;
 ///
 /// It is level-triggered: a change between two calls of [`KeyWatch::changed`] is not missed. It may
 /// fire for nothing, and it may miss a change, so every waiter also polls.
+///
+/// See the example of [`KeyWatches`](crate::backend::KeyWatches).
 pub struct KeyWatch {
     sources: Sources,
     /// The attachment, which lives as long as the watch.

@@ -10,6 +10,8 @@ use crate::contract::holder::Holder;
 use crate::locks::face::Face;
 
 /// The leader of an [`Election`](crate::election::Election), as anybody may see it.
+///
+/// See the example of [`Election`](super::Election).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
     fingerprint: Fingerprint,

@@ -16,8 +16,8 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason};
 
-use super::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
 use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, options, three, wait_out};
+use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
 
 const ALL: &str = "+a+b+c";
 

@@ -4,6 +4,8 @@
 //! Items of private modules stand in the nearest public one, sorted by name, so that a record tells of paths and not of files.
 //! `LEASEHOLD_BLESS=1 cargo test --test api` writes the files anew.
 
+mod examples;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,9 +43,20 @@ fn the_public_api_is_the_recorded_one() {
         }
         let expected = fs::read_to_string(&recorded).unwrap_or_default();
         for (line, (new, old)) in api.lines().zip(expected.lines()).enumerate() {
-            assert_eq!(new, old, "line {} of {}: see tests/api.rs", line + 1, recorded.display());
+            assert_eq!(
+                new,
+                old,
+                "line {} of {}: see tests/api/main.rs",
+                line + 1,
+                recorded.display()
+            );
         }
-        assert_eq!(api.len(), expected.len(), "{} is stale: see tests/api.rs", recorded.display());
+        assert_eq!(
+            api.len(),
+            expected.len(),
+            "{} is stale: see tests/api/main.rs",
+            recorded.display()
+        );
     }
 }
 

@@ -5,8 +5,6 @@ mod guard;
 mod loss;
 mod order;
 mod parts;
-#[path = "../scene/mod.rs"]
-mod scene;
 mod together;
 mod wait;
 
@@ -26,7 +24,7 @@ use leasehold_core::{
     Error, ErrorKind, LockClient, LockOptions, LossReason, MultiGuard, MultiLock, RenewalMode,
 };
 
-use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 

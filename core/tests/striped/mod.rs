@@ -3,8 +3,6 @@
 mod any_that_is_free;
 mod guard;
 mod one_that_failed;
-#[path = "../scene/mod.rs"]
-mod scene;
 mod segments;
 mod waiting;
 
@@ -23,7 +21,7 @@ use leasehold_core::{
     StripedGuard,
 };
 
-use self::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
 
 fn options() -> LockOptions {
     LockOptions::new().ttl(TTL)

@@ -1,0 +1,12 @@
+//! Tests of etcd that the suite does not have, in one binary: each file or folder is a subject.
+
+mod access;
+mod failures;
+mod fair;
+mod interop;
+mod owner;
+mod requests;
+mod runtimes;
+mod sessions;
+mod versions;
+mod waiting;

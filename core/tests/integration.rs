@@ -1,0 +1,23 @@
+//! The behaviour of the layers on stores in memory, in one binary: each file or folder is a subject.
+
+mod attempts;
+mod batches;
+#[cfg(feature = "blocking")]
+mod blocking;
+#[cfg(feature = "_simulation")]
+mod bounded;
+mod client;
+mod election;
+mod hand_over;
+mod multi_lock;
+mod news;
+mod observe;
+mod outages;
+mod queue;
+mod quorum;
+mod runtimes;
+mod scene;
+mod sessions;
+mod striped;
+mod time;
+mod under_the_lock;
