@@ -476,14 +476,8 @@ impl Hold {
     /// When time alone may change it next.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        if state.is_over() {
-            Instant::FAR_FUTURE
-        } else if state.renewing {
-            // The due time of a renewal's repetition, which is never after the deadline.
-            state.due
-        } else {
-            state.deadline
-        }
+        // The due time of a renewal's repetition is never after the deadline.
+        if state.renewing { state.due } else { state.deadline }
     }
 
     /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.

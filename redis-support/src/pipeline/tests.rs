@@ -453,3 +453,29 @@ fn a_runtime_that_ends_tells_those_that_wait() {
         assert_eq!(next.await.unwrap(), granted(7));
     });
 }
+
+#[test]
+fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &Layout::default());
+    let (ends, other) = (runtime(), runtime());
+    let mut sent = ends.block_on(async {
+        pipeline.line.connect().await.unwrap();
+        let sent = pipeline.acquired(&["sent/0"]);
+        tokio::time::sleep(SLOW / 10).await;
+        sent
+    });
+    let waits = other.block_on(async {
+        for n in 1..LANES {
+            sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
+            tokio::time::sleep(SLOW / 10).await;
+        }
+        pipeline.acquired(&["waits"]).remove(0)
+    });
+
+    drop(ends);
+
+    assert_eq!(other.block_on(waits).unwrap(), granted(7));
+}
