@@ -99,11 +99,6 @@ pub struct Quorum<B> {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Begins a quorum of these members, each with the name by which all clients know it.
-    pub fn builder<N: Into<String>>(members: impl IntoIterator<Item = (N, B)>) -> QuorumBuilder<B> {
-        QuorumBuilder::new(members.into_iter().map(|(name, store)| (name.into(), store)))
-    }
-
     /// Returns once a majority of the members has a vote, as the first lock does: founds a new quorum, which needs all members.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! The description of a holder, as text.
 
+mod text;
+
 use std::fmt;
 use std::sync::{Arc, LazyLock};
-
-use crate::contract::error::{Error, ErrorKind};
 
 /// The description of a holder: by default the host and the process id; in an [election](crate::election::Election),
 /// the text that its leader proclaims.
@@ -22,26 +22,6 @@ pub struct Description(Arc<str>);
 impl Description {
     /// The longest description, in bytes.
     pub const MAX_LEN: usize = 256;
-
-    /// Checks `text`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
-    /// control characters, which would reach the terminals of its readers.
-    pub fn new(text: impl Into<String>) -> Result<Self, Error> {
-        let text = text.into();
-        if text.is_empty() || text.len() > Self::MAX_LEN {
-            let message =
-                format!("a description must have 1 to {} bytes, not {}", Self::MAX_LEN, text.len());
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        if text.chars().any(char::is_control) {
-            let message = "a description must not have control characters";
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        Ok(Self(text.into()))
-    }
 
     /// This process: `host/pid`, or `pid` where the host has no usable name.
     pub fn of_this_process() -> Self {
@@ -75,30 +55,6 @@ fn host_name() -> Option<String> {
 impl From<&Self> for Description {
     fn from(description: &Self) -> Self {
         description.clone()
-    }
-}
-
-impl TryFrom<&str> for Description {
-    type Error = Error;
-
-    fn try_from(text: &str) -> Result<Self, Error> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<&String> for Description {
-    type Error = Error;
-
-    fn try_from(text: &String) -> Result<Self, Error> {
-        Self::new(text)
-    }
-}
-
-impl TryFrom<String> for Description {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Self, Error> {
-        Self::new(text)
     }
 }
 

@@ -2,22 +2,20 @@
 
 mod asked;
 
-use std::mem;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use self::asked::Asked;
+pub(crate) use self::asked::{Asked, Owed};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{
     Attempt, AttemptAll, CalledBy, Claim, Contention, Grant, KeyWatch, LockBackend, Operation,
 };
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::key::LockKey;
 use crate::engine::deadline;
-use crate::engine::hold::{Granted, Hold};
-use crate::engine::queue::Asker;
-use crate::engine::reaper::{Debt, Reaper};
+use crate::engine::reaper::Reaper;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
 use crate::engine::wait::Wait;
@@ -43,21 +41,13 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// The outcome of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// The leases are ours, in the order of the claims.
-    Granted(Vec<Owed>),
+    /// The leases are ours, and each that was asked for says [how](Asked::owed).
+    Granted,
     /// Others hold a key. If it is the only one, the wait or the attempts are used up.
     Held(Busy),
 }
 
-/// A lease that was granted, and its release, which is owed until the lease is among those that are held.
-#[derive(Debug)]
-pub(crate) struct Owed {
-    pub(crate) granted: Granted,
-    pub(crate) debt: Debt,
-}
-
-/// Acquires `claims`, of which there is one at least, within `wait`: each attempt is for all of them. The `askers`, one for each,
-/// hear of the answers.
+/// Acquires the leases that are `asked` for by `claims`, of which there is one at least, within `wait`: each attempt is for all of them.
 ///
 /// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
 /// take them one after the other, or would be passed for ever by callers that want fewer.
@@ -67,30 +57,28 @@ pub(crate) struct Owed {
 /// # Cancel safety
 ///
 /// Safe to drop at any point: the reaper releases leases that the store may have granted.
-pub(crate) async fn acquire(
-    upkeep: &Upkeep,
-    claims: &[Claim],
-    askers: &[Asker<Hold>],
+pub(crate) fn acquire<'a>(
+    upkeep: &'a Upkeep,
+    claims: &'a [Claim],
+    asked: &'a mut [Asked<'_>],
     wait: Wait,
-    tries: &mut Tries,
+    tries: &'a mut Tries,
     options: &LockOptions,
-    call: &Call<'_>,
-) -> Result<Acquired, Error> {
+    call: &'a Call<'_>,
+) -> impl Future<Output = Result<Acquired, Error>> {
     let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
     // Before the first attempt, so that nothing between it and the waiting or holding is missed.
     let watch = backend.watch_claim(&claims[0]);
-    let asked = claims.iter().map(|claim| Asked::new(backend, claim, reaper)).collect();
     let started = clock.now();
     let acquisition = Acquisition {
         backend,
         reaper,
         claims,
-        askers,
+        asked,
         clock,
         events: upkeep.events(),
         call,
         watch,
-        asked,
         refused: None,
         is_called: false,
         doubt: false,
@@ -105,19 +93,18 @@ pub(crate) async fn acquire(
         min_validity: options.min_validity,
         answered_at: started,
     };
-    acquisition.run(started).await
+    acquisition.run(started)
 }
 
-struct Acquisition<'a> {
+struct Acquisition<'a, 'b> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    askers: &'a [Asker<Hold>],
+    asked: &'a mut [Asked<'b>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
     watch: KeyWatch,
-    asked: Vec<Asked<'a>>,
     /// The last attempt was refused.
     refused: Option<Busy>,
     /// The store keeps a place for the claim, and calls it up from there.
@@ -145,7 +132,7 @@ struct Acquisition<'a> {
 
 /// The outcome of one attempt.
 enum Attempted {
-    Granted(Vec<Owed>),
+    Granted,
     Refused(Refusal),
     Failed(Error),
     /// The caller's wait was over before the reply came.
@@ -158,12 +145,12 @@ struct Refusal {
     retry_after: Option<Duration>,
 }
 
-impl Acquisition<'_> {
+impl Acquisition<'_, '_> {
     async fn run(mut self, started: Instant) -> Result<Acquired, Error> {
         let mut now = started;
         loop {
             let refusal = match self.attempt(now).await {
-                Attempted::Granted(granted) => return Ok(Acquired::Granted(granted)),
+                Attempted::Granted => return Ok(Acquired::Granted),
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
                 Attempted::Refused(Refusal { held, .. }) if self.claims.len() > 1 => {
@@ -200,7 +187,8 @@ impl Acquisition<'_> {
 
     /// Lets the callers behind this one share the answer.
     fn report(&mut self, refusal: &Result<Refusal, Error>) {
-        for asker in self.askers {
+        for asked in &*self.asked {
+            let asker = asked.asker();
             match refusal {
                 Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
                 Err(error) => {
@@ -217,7 +205,7 @@ impl Acquisition<'_> {
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
             let give_up = self.clock.now() + LEAVING;
-            let asked = self.asked.into_iter();
+            let asked = self.asked.iter_mut();
             join_all(asked.map(|asked| asked.leave(self.backend, self.clock, give_up))).await;
         }
         Acquired::Held(held)
@@ -241,11 +229,11 @@ impl Acquisition<'_> {
             self.events.heard(Operation::Acquire, reply.as_ref(), self.clock);
         }
         let error = match reply {
-            Some(Ok(AttemptAll::Granted(grants))) => match self.granted(&grants, sent_at, now) {
-                Some(granted) => return Attempted::Granted(granted),
-                None => indeterminate("granted too late to be of use"),
+            Some(Ok(Answer::Granted(grants))) => match self.granted(&grants, sent_at, now) {
+                true => return Attempted::Granted,
+                false => indeterminate("granted too late to be of use"),
             },
-            Some(Ok(AttemptAll::Held { key, contention })) => {
+            Some(Ok(Answer::Held(key, contention))) => {
                 self.doubt |= self.keeps_place(&contention, sent_at);
                 self.is_called = contention.called_by().is_some();
                 self.watch.heed(contention.called_by().unwrap_or(CalledBy::Key));
@@ -286,18 +274,20 @@ impl Acquisition<'_> {
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
     }
 
-    /// All leases, unless it is too late for one of them.
-    fn granted(&mut self, grants: &[Grant], sent_at: Instant, now: Instant) -> Option<Vec<Owed>> {
+    /// Takes note of the grants; `false` if it is too late for one of them.
+    fn granted(&mut self, grants: &Grants, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
-        let mut each = self.asked.iter().zip(grants);
         let needed = now + self.min_validity;
-        if each.any(|(asked, grant)| needed >= asked.deadline(Some(grant), sent_at, lock_delay)) {
-            return None;
+        let in_time = |(asked, grant): (&Asked<'_>, &Grant)| {
+            needed < asked.deadline(Some(grant), sent_at, lock_delay)
+        };
+        if !self.asked.iter().zip(grants.as_slice()).all(in_time) {
+            return false;
         }
-        let each = mem::take(&mut self.asked).into_iter().zip(grants);
-        let granted =
-            each.map(|(asked, grant)| asked.granted(grant, sent_at, lock_delay, is_unanswered));
-        Some(granted.collect())
+        for (asked, grant) in self.asked.iter_mut().zip(grants.as_slice()) {
+            asked.granted(grant.clone(), [sent_at, now], lock_delay, is_unanswered);
+        }
+        true
     }
 
     fn settle_unless_in_doubt(&mut self) {
@@ -357,20 +347,42 @@ impl Refusal {
     }
 }
 
+/// The store's answer to claims.
+enum Answer {
+    Granted(Grants),
+    Held(LockKey, Contention),
+}
+
+/// One grant for each claim: nearly always it is one.
+enum Grants {
+    One([Grant; 1]),
+    Several(Vec<Grant>),
+}
+
+impl Grants {
+    fn as_slice(&self) -> &[Grant] {
+        match self {
+            Self::One(grant) => grant,
+            Self::Several(grants) => grants,
+        }
+    }
+}
+
 /// Sends one request for all `claims`.
-async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<AttemptAll, Error> {
+async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Error> {
     let [claim] = claims else {
         return match backend.try_acquire_all(claims).await? {
             AttemptAll::Granted(grants) if grants.len() != claims.len() => {
                 let message = "the backend granted more or less than it was asked for";
                 Err(Error::new(ErrorKind::Unexpected, message))
             }
-            attempt => Ok(attempt),
+            AttemptAll::Granted(grants) => Ok(Answer::Granted(Grants::Several(grants))),
+            AttemptAll::Held { key, contention } => Ok(Answer::Held(key, contention)),
         };
     };
     Ok(match backend.try_acquire(claim).await? {
-        Attempt::Granted(grant) => AttemptAll::Granted(vec![grant]),
-        Attempt::Held(contention) => AttemptAll::Held { key: claim.key().clone(), contention },
+        Attempt::Granted(grant) => Answer::Granted(Grants::One([grant])),
+        Attempt::Held(contention) => Answer::Held(claim.key().clone(), contention),
     })
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Granted {
     pub(crate) spare_tokens: u32,
     /// The clock before the request was sent.
     pub(crate) sent_at: Instant,
+    /// The clock when the answer came.
+    pub(crate) answered_at: Instant,
     /// The TTL to believe in.
     pub(crate) ttl: Duration,
     /// The TTL that was asked for before without an answer, if any was.
@@ -127,8 +129,9 @@ impl Hold {
         alarm: Arc<Alarm<Self>>,
         (events, kind): (&Events, AskedKind),
     ) -> Arc<Self> {
-        let Granted { lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch } =
-            granted;
+        let Granted {
+            lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch, ..
+        } = granted;
         let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
@@ -395,7 +398,7 @@ impl Hold {
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
-            if !is_last || state.term.0 == self.spare_tokens {
+            if !is_last || state.term.0 == self.spare_tokens || !state.turn.as_mut()?.has_line() {
                 return None;
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
@@ -478,56 +481,6 @@ impl Hold {
         let state = lock(&self.state);
         // The due time of a renewal's repetition is never after the deadline.
         if state.renewing { state.due } else { state.deadline }
-    }
-
-    /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
-    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
-        let mode = self.options.renewal;
-        let (attempt, company, wanted) = self.update(now, |state| {
-            // A capped lease is renewed only to find out whether it is still ours.
-            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
-            if state.is_over() || state.renewing || needless {
-                return None;
-            }
-            let attempt = state.start_renewal(now, mode);
-            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
-        })?;
-        let ttl = wanted.ttl().min(self.max_until.since(now));
-        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
-        Some((renewing.in_company_of(company), lease))
-    }
-
-    /// Begins a renewal that puts something else in force, after the one that is under way.
-    ///
-    /// From now on, all renewals ask for that. If it is a shorter TTL, the deadline moves before anything
-    /// is sent: the store may act on it and the reply be lost.
-    pub(crate) async fn start_change(
-        self: &Arc<Self>,
-        change: impl Fn(Lease) -> Lease,
-        clock: &dyn Clock,
-    ) -> Result<(Renewing, Lease), Error> {
-        let mode = self.options.renewal;
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let now = clock.now();
-            let started = self.update(now, |state| match state.phase {
-                Phase::Lost(reason) => Err(Error::lost(reason)),
-                _ if state.renewing => Ok(None),
-                _ => {
-                    let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
-                    let ttl = wanted.ttl().min(self.max_until.since(now));
-                    state.ttl = wanted.ttl();
-                    state.amended = Some(Box::new(wanted.clone()));
-                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
-                    Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
-                }
-            })?;
-            if let Some((attempt, wanted, ttl)) = started {
-                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
-            }
-            clock::until(clock, self.next_moment(), changed).await;
-        }
     }
 
     /// The lease that renewals ask for, apart from the TTL.

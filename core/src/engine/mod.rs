@@ -1,6 +1,9 @@
 //! The one path of all locks: the pipeline, its stages in call order, and the upkeep of leases after the call.
 
 pub(crate) mod pipeline;
+
+pub(crate) mod few;
+pub(crate) mod request;
 pub(crate) mod wait;
 
 pub(crate) mod reentrancy;
@@ -18,3 +21,5 @@ pub(crate) mod reaper;
 pub(crate) mod runs;
 mod stand_in;
 pub(crate) mod upkeep;
+
+mod lifecycle;

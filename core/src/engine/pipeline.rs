@@ -5,31 +5,27 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::slice;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use tokio::task::coop;
 
-use crate::clock::{self, Clock, Instant};
-use crate::contract::backend::{Claim, Lease, LockBackend, Operation, Patience, Share};
+use crate::clock::{Clock, Instant};
+use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
-use crate::contract::key::LockKey;
-use crate::contract::loss::LossReason;
-use crate::contract::owner::OwnerId;
-use crate::engine::acquire::{self, Acquired, Owed};
+use crate::engine::acquire::{self, Acquired, Asked, Owed};
+use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
-use crate::engine::queue::{Asker, LocalQueue, Next, Return, Wish};
+use crate::engine::queue::{Asker, LocalQueue, Next, Return};
 use crate::engine::reaper::Debt;
 use crate::engine::reentrancy::{Entering, Entry};
+use crate::engine::request::LockRequest;
 use crate::engine::runs;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
-use crate::engine::wait::Wait;
 use crate::locks::guard::LockGuard;
-use crate::observe::{AskedKind, Call, Events, Path};
+use crate::observe::{Call, Events, Path};
 use crate::options::LockOptions;
 use crate::sync::Notify;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -37,32 +33,42 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// The state that all clones of a client and all its locks share.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    upkeep: Arc<Upkeep>,
-    queue: LocalQueue<Hold>,
+    pub(super) upkeep: Arc<Upkeep>,
+    pub(super) queue: LocalQueue<Hold>,
     /// The options of locks without options of their own.
     options: Arc<LockOptions>,
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
     /// Notified once, after `closed` is true.
-    closing: Notify,
+    pub(super) closing: Notify,
 }
 
-/// The request of a lock to the stages.
-#[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) options: &'a Arc<LockOptions>,
-    /// How much of the key.
-    pub(crate) share: Share,
-    /// For those that observe.
-    pub(crate) kind: AskedKind,
-    /// Whether to stand in the store's queue while waiting.
-    pub(crate) queues: bool,
-    /// The owner that may enter again, if one may.
-    pub(crate) owner: Option<OwnerId>,
-    pub(crate) wait: Wait,
+/// The outcome of a call.
+pub(crate) enum Outcome {
+    /// A guard for each request, in their order.
+    Granted(Few<LockGuard>),
+    Held(Busy),
+    /// Nothing is taken, and the keys may be had one after the other: one is held and there is time to wait, or the store cannot
+    /// grant several at once.
+    Apart,
 }
 
-/// The outcome of a request.
+/// The end of stage 1.
+enum Entered {
+    /// The locks are to be taken, by this owner if one may enter again.
+    First(Option<Entering>),
+    Done(Outcome),
+}
+
+/// The end of stage 2.
+enum Turns {
+    /// The turn for each request.
+    Ask(Few<Asker<Hold>>),
+    /// The lease of the holder before.
+    Guard(LockGuard),
+    Held(Busy),
+}
+
+/// The outcome for the caller.
 pub(crate) enum Locked<G = LockGuard> {
     Guard(G),
     Held(Busy),
@@ -85,105 +91,73 @@ impl Engine {
         }
     }
 
-    /// Takes a lock, through all stages, unless the client is shut down meanwhile.
+    /// Takes the locks of all requests through all stages, unless the client is shut down meanwhile, and lets `finish` make the answer
+    /// of the outcome.
+    ///
+    /// Several requests have no owners, and the same options and wait. Each attempt is for all of them.
     ///
     /// # Cancel safety
     ///
     /// Every stage is safe to drop, so the whole is.
-    pub(crate) async fn lock(&self, request: Request<'_>) -> Result<Locked, Error> {
-        let key = request.key;
-        let call = Call::one(self.upkeep.events(), &self.queue, self.clock(), &request);
-        let locked = call.run(self.running(pin!(self.stages(request, &call)))).await;
-        let locked = locked.map_err(|error| self.acquiring(error, key));
-        call.end(locked.as_ref());
-        locked
-    }
-
-    /// Takes several locks without owners, with the same options and wait, by requests that are each for all of
-    /// them; `Held` if one of them is held when the wait is over.
-    ///
-    /// `None` if they may be had one after the other: one is held and there is time to wait, or the store cannot do that.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`Engine::lock`].
-    pub(crate) async fn lock_all(
+    pub(crate) async fn lock<T>(
         &self,
-        requests: &[Request<'_>],
-    ) -> Result<Option<Locked<Vec<LockGuard>>>, Error> {
-        let (key, wait) = (requests[0].key, requests[0].wait);
-        let call = Call::of(self.upkeep.events(), &self.queue, self.clock(), requests);
-        match call.run(self.running(pin!(self.stages_for_all(requests, &call)))).await {
-            Ok(Locked::Held(_)) if !wait.is_over(self.now()) => {
-                call.forget();
-                Ok(None)
-            }
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                call.forget();
-                Ok(None)
-            }
-            locked => {
-                let locked = locked.map_err(|error| self.acquiring(error, key));
-                call.end(locked.as_ref());
-                locked.map(Some)
-            }
-        }
+        requests: Few<LockRequest<'_>>,
+        finish: impl FnOnce(Outcome) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let requests = requests.as_slice();
+        let call = Call::new(self.upkeep.events(), &self.queue, self.clock(), requests);
+        let outcome = match self.admit().await {
+            Ok(()) => call.run(pin!(self.stages(requests, &call))).await,
+            Err(error) => Err(error),
+        };
+        let outcome = self.conclude(requests, outcome);
+        call.end(outcome.as_ref().map(Outcome::refusal));
+        finish(outcome?)
     }
 
-    async fn stages(&self, request: Request<'_>, call: &Call<'_>) -> Result<Locked, Error> {
-        let Request { key, options, owner, wait, share, .. } = request;
+    /// The stages, in order.
+    async fn stages(
+        &self,
+        requests: &[LockRequest<'_>],
+        call: &Call<'_>,
+    ) -> Result<Outcome, Error> {
+        let LockRequest { options, wait, .. } = requests[0];
         let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
 
         // 1 reentrancy
-        if !wait.is_once() && runs::keep_out(upkeep, key, share, owner) {
-            let message = "the caller runs under this lock, and would wait for itself";
-            return Err(Error::new(ErrorKind::WouldDeadlock, message));
-        }
-        let mut entering = None;
-        if let Some(owner) = owner {
-            let limit = options.reentry_limit;
-            let enter = upkeep.holds().enter(key, owner, share, limit, wait, clock);
-            let enter = self.unless_closing(enter);
-            match call.queueing(pin!(enter)).await? {
-                None => {
-                    let holder = self.queue.last_known(key, clock.now())?;
-                    return Ok(Locked::Held(Busy::new(key, holder)));
-                }
-                Some(Entry::Again(hold, term)) => {
-                    call.acquired(&request, hold.number(term), Path::Reentered, clock.now());
-                    return Ok(Locked::Guard(self.guard(hold, term)));
-                }
-                Some(Entry::First(first)) => entering = Some(first),
-            }
-        }
+        let entering = match self.enter(requests, call).await? {
+            Entered::First(entering) => entering,
+            Entered::Done(outcome) => return Ok(outcome),
+        };
 
-        let (wish, mut back) = (request.wish(), None);
+        let mut back = None;
         let mut tries = Tries::new(&options.retry, wait.asked_at());
         loop {
             // 2 queue
-            let turn = self.queue.turn(key, &wish, back.take(), wait, &mut tries, clock);
-            let asker = match call.queueing(pin!(turn)).await? {
-                Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
-                Next::Guard(guard) => {
+            let askers = match self.turns(requests, back.take(), &mut tries, call).await? {
+                Turns::Ask(askers) => askers,
+                Turns::Held(held) => return Ok(Outcome::Held(held)),
+                Turns::Guard(guard) => {
                     let now = clock.now();
-                    if guard.held().0.is_over(now) {
-                        // Lost on its way to a caller that was stalled.
+                    if !guard.held().0.taken_over(now) {
                         continue;
                     }
-                    guard.held().0.taken_over();
-                    call.acquired(&request, guard.token().number(), Path::HandedOver, now);
-                    return self.entered(entering, guard);
+                    call.acquired(&requests[0], guard.token().number(), Path::HandedOver, now);
+                    return self.entered(entering, Few::One(guard));
                 }
-                Next::Ask(asker) => asker,
             };
 
             // 3 acquire
-            let once = asker.once();
-            let request = if once.is_some() { request.but_once() } else { request };
-            let (claims, askers) = ([request.claim()], slice::from_ref(&asker));
-            let wait_now = request.wait;
+            let once = askers.as_slice()[0].once();
+            let wait_now = if once.is_some() { wait.but_once() } else { wait };
+            let claims = Few::of(requests, |request| request.within(wait_now).claim());
+            let mut each = askers.as_slice().iter();
+            let mut asked = Few::of(claims.as_slice(), |claim| {
+                Asked::new(upkeep, claim, each.next().expect("each claim has an asker"))
+            });
+            let (claims, asking) = (claims.as_slice(), asked.as_mut_slice());
             let acquire =
-                acquire::acquire(upkeep, &claims, askers, wait_now, &mut tries, options, call);
+                acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
             let acquired = self.unless_closing(acquire).await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
@@ -192,100 +166,134 @@ impl Engine {
                 back = Some(Return { ticket, refused });
                 continue;
             }
-            let Owed { granted, mut debt } = match acquired? {
-                Acquired::Granted(owed) => owed.into_iter().next().expect("it is the one claim's"),
-                Acquired::Held(held) => return Ok(Locked::Held(held)),
-            };
+            if let Acquired::Held(held) = acquired? {
+                return Ok(Outcome::Held(held));
+            }
+            let owed = asked.map(Asked::owed);
 
-            // 4 watchdog
-            let hold = self.watch_over(granted, &request, asker, call);
-
-            // 5 guard
-            let locked = self.entered(entering, self.guard(hold, Term::default()));
-            debt.forgive();
-            return locked;
+            // 4 watchdog, 5 guard
+            let mut each = requests.iter();
+            let held = owed.zip(askers).map(|(Owed { granted, debt }, asker)| {
+                let request = each.next().expect("each claim is one of a request");
+                let hold = self.watch_over(granted, request, asker, call);
+                (self.guard(hold, Term::default()), debt)
+            });
+            let (guards, mut debts) = held.unzip();
+            let entered = self.entered(entering, guards);
+            debts.as_mut_slice().iter_mut().for_each(Debt::forgive);
+            return entered;
         }
     }
 
-    async fn stages_for_all(
-        &self,
-        requests: &[Request<'_>],
-        call: &Call<'_>,
-    ) -> Result<Locked<Vec<LockGuard>>, Error> {
-        let Request { options, wait, .. } = requests[0];
-        let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
-
-        // 1 reentrancy: none, since the requests have no owner.
-
-        // 2 queue: all at once or none, since to wait for one with others in hand may be to wait in a circle.
-        let mut askers = Vec::with_capacity(requests.len());
-        let mut tries = Tries::new(&options.retry, wait.asked_at());
-        for request in requests {
-            let (key, wish, once) = (request.key, request.wish(), wait.but_once());
-            match self.queue.turn(key, &wish, None, once, &mut tries, clock).await? {
-                Next::Ask(asker) => askers.push(asker),
-                Next::Guard(_) => return Ok(Locked::Held(Busy::new(key, None))),
-                Next::Held(holder) => return Ok(Locked::Held(Busy::new(key, holder))),
+    /// Stage 1: enters the lock of the request's owner once more, if it has one and holds it already.
+    async fn enter(&self, requests: &[LockRequest<'_>], call: &Call<'_>) -> Result<Entered, Error> {
+        let upkeep = &self.upkeep;
+        for request in requests.iter().filter(|request| !request.wait.is_once()) {
+            if runs::keep_out(upkeep, request.key, request.share, request.owner) {
+                let message = "the caller runs under this lock, and would wait for itself";
+                return Err(Error::new(ErrorKind::WouldDeadlock, message).with_key(request.key));
             }
         }
-
-        // 3 acquire
-        let claims: Vec<Claim> = requests.iter().map(Request::claim).collect();
-        let acquire = acquire::acquire(upkeep, &claims, &askers, wait, &mut tries, options, call);
-        let owed = match self.unless_closing(acquire).await? {
-            Acquired::Granted(owed) => owed,
-            Acquired::Held(held) => return Ok(Locked::Held(held)),
+        let [request @ LockRequest { key, share, wait, owner: Some(owner), .. }] = requests else {
+            return Ok(Entered::First(None));
         };
+        let limit = request.options.reentry_limit;
+        let enter = upkeep.holds().enter(key, *owner, *share, limit, *wait, self.clock());
+        let enter = self.unless_closing(enter);
+        Ok(match call.queueing(pin!(enter)).await? {
+            Some(Entry::First(first)) => Entered::First(Some(first)),
+            Some(Entry::Again(hold, term)) => {
+                call.acquired(request, hold.number(term), Path::Reentered, self.now());
+                Entered::Done(Outcome::Granted(Few::One(self.guard(hold, term))))
+            }
+            None => {
+                let holder = self.queue.last_known(key, self.now())?;
+                Entered::Done(Outcome::Held(Busy::new(key, holder)))
+            }
+        })
+    }
 
-        // 4 watchdog, 5 guard
-        let each = owed.into_iter().zip(requests).zip(askers);
-        let (guards, mut debts): (Vec<_>, Vec<_>) = each
-            .map(|((Owed { granted, debt }, request), asker)| {
-                let hold = self.watch_over(granted, request, asker, call);
-                (self.guard(hold, Term::default()), debt)
-            })
-            .unzip();
-        let locked = self.unless_closed(guards);
-        debts.iter_mut().for_each(Debt::forgive);
-        locked
+    /// Stage 2: waits for the turn of the request. Several requests get all turns at once or none, since to wait for one with others in
+    /// hand may be to wait in a circle.
+    async fn turns(
+        &self,
+        requests: &[LockRequest<'_>],
+        back: Option<Return>,
+        tries: &mut Tries,
+        call: &Call<'_>,
+    ) -> Result<Turns, Error> {
+        if let [request] = requests {
+            let turn = self.queue.turn(request, back, tries, self.clock());
+            return Ok(match call.queueing(pin!(turn)).await? {
+                Next::Ask(asker) => Turns::Ask(Few::One(asker)),
+                Next::Guard(guard) => Turns::Guard(guard),
+                Next::Held(holder) => Turns::Held(Busy::new(request.key, holder)),
+            });
+        }
+        let mut askers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let once = request.within(request.wait.but_once());
+            match self.queue.turn(&once, None, tries, self.clock()).await? {
+                Next::Ask(asker) => askers.push(asker),
+                Next::Guard(_) => return Ok(Turns::Held(Busy::new(request.key, None))),
+                Next::Held(holder) => return Ok(Turns::Held(Busy::new(request.key, holder))),
+            }
+        }
+        Ok(Turns::Ask(Few::Several(askers)))
     }
 
     /// Lets the owner enter again, now that there is a guard.
-    fn entered(&self, entering: Option<Entering>, guard: LockGuard) -> Result<Locked, Error> {
+    ///
+    /// A shutdown that began just now may have counted its leases before the latest were filed. These end here, before their debts are
+    /// forgiven, so that the shutdown waits for them.
+    fn entered(
+        &self,
+        entering: Option<Entering>,
+        guards: Few<LockGuard>,
+    ) -> Result<Outcome, Error> {
         if let Some(entering) = entering {
-            let (hold, term) = guard.held();
+            let (hold, term) = guards.as_slice()[0].held();
             entering.publish(hold, term);
         }
-        self.unless_closed(guard)
+        if self.is_closed() { Err(Error::closed()) } else { Ok(Outcome::Granted(guards)) }
     }
 
     /// Has a lease renewed while it is held.
     fn watch_over(
         &self,
         granted: Granted,
-        request: &Request<'_>,
+        request: &LockRequest<'_>,
         asker: Asker<Hold>,
         call: &Call<'_>,
     ) -> Arc<Hold> {
-        let watchdog = self.upkeep.watchdog();
+        let (watchdog, answered_at) = (self.upkeep.watchdog(), granted.answered_at);
         let told = (self.upkeep.events(), request.kind);
         let hold = asker.granted(request.share, |turn| {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
-        call.acquired(request, hold.number(Term::default()), Path::Granted, self.now());
+        call.acquired(request, hold.number(Term::default()), Path::Granted, answered_at);
         watchdog.add(&hold);
         hold
     }
 
-    /// A shutdown that began just now may have counted its leases before the latest were filed.
-    fn unless_closed<G>(&self, guard: G) -> Result<Locked<G>, Error> {
-        if self.is_closed() { Err(Error::closed()) } else { Ok(Locked::Guard(guard)) }
-    }
-
-    fn acquiring(&self, error: Error, key: &LockKey) -> Error {
-        let backend = self.backend().capabilities().name();
-        error.with_operation(Operation::Acquire).with_key(key).with_backend(backend)
+    /// The outcome for the caller of these requests: that of a shutdown, if one has begun and nothing was taken.
+    fn conclude(
+        &self,
+        requests: &[LockRequest<'_>],
+        outcome: Result<Outcome, Error>,
+    ) -> Result<Outcome, Error> {
+        let (LockRequest { key, wait, .. }, is_one) = (requests[0], requests.len() == 1);
+        let outcome = match outcome {
+            Ok(Outcome::Held(_)) | Err(_) if self.is_closed() => Err(Error::closed()),
+            Ok(Outcome::Held(_)) if !is_one && !wait.is_over(self.now()) => Ok(Outcome::Apart),
+            Err(error) if !is_one && error.kind() == ErrorKind::Unsupported => Ok(Outcome::Apart),
+            outcome => outcome,
+        };
+        outcome.map_err(|error| {
+            let backend = self.backend().capabilities().name();
+            error.with_operation(Operation::Acquire).with_key(key).with_backend(backend)
+        })
     }
 
     /// Runs a call that may wait, inside a runtime, unless the client is shut down meanwhile.
@@ -293,27 +301,18 @@ impl Engine {
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        self.running(pin!(self.unless_closing(call))).await
+        self.admit().await?;
+        self.unless_closing(call).await
     }
 
-    /// Runs a call inside a runtime. A shutdown ends it when it is polled next, so its stages see to it that they are.
-    async fn running<T>(
-        &self,
-        mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
-    ) -> Result<T, Error> {
+    /// Lets a call begin, inside a runtime.
+    async fn admit(&self) -> Result<(), Error> {
         // A task that locks again and again, and never has to wait, lets others run all the same.
         coop::consume_budget().await;
         if self.is_closed() {
             return Err(Error::closed());
         }
-        self.upkeep.ensure_running()?;
-        poll_fn(|cx| {
-            if self.is_closed() {
-                return Poll::Ready(Err(Error::closed()));
-            }
-            call.as_mut().poll(cx)
-        })
-        .await
+        self.upkeep.ensure_running()
     }
 
     /// Runs a stage that may wait for the store, or for another call, until the client is shut down. The local queue ends its waits by
@@ -335,68 +334,12 @@ impl Engine {
         .await
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
     fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
         LockGuard::new(hold, term, Arc::clone(&self.upkeep))
-    }
-
-    /// Asks the store whether it serves.
-    pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
-        let give_up = self.now() + within;
-        let answer = clock::until(self.clock(), give_up, async {
-            if self.is_closed() { Err(Error::closed()) } else { self.backend().ping().await }
-        });
-        let answer = answer.await.unwrap_or_else(|| {
-            let message = format!("no answer within {within:?}");
-            Err(Error::new(ErrorKind::Unavailable, message))
-        });
-        let backend = self.backend().capabilities().name();
-        answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
-    }
-
-    /// Releases everything, ends all waits and holds with an error, and closes the backend.
-    pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
-        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
-        self.closed.store(true, Ordering::SeqCst);
-        self.closing.notify_waiters();
-        self.queue.close();
-        upkeep.ensure_running()?;
-        let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
-        self.backend().close().await;
-        if settled.is_none() {
-            let message = format!(
-                "{} releases were not confirmed within {within:?}; those keys are free after their TTL",
-                upkeep.reaper().unsettled()
-            );
-            return Err(Error::new(ErrorKind::Indeterminate, message)
-                .with_operation(Operation::Shutdown)
-                .with_backend(self.backend().capabilities().name()));
-        }
-        Ok(())
-    }
-
-    /// Ends all leases, and waits until no release is owed.
-    async fn end_all(&self) {
-        self.end_filed();
-        self.upkeep.reaper().wait_settled().await;
-        // A lease that was granted during the first look may have been handed over since. From now on none is granted.
-        self.end_filed();
-        self.upkeep.reaper().wait_settled().await;
-    }
-
-    /// Ends the leases that the watchdog has on file, and leaves their releases to the reaper.
-    fn end_filed(&self) {
-        let (upkeep, now) = (&self.upkeep, self.now());
-        for hold in upkeep.watchdog().holds() {
-            if hold.is_over(now) {
-                continue;
-            }
-            hold.lose(LossReason::Shutdown, now);
-            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
-        }
     }
 
     /// The error of a caller that has waited since `asked_at`.
@@ -426,17 +369,6 @@ impl Engine {
         self.upkeep.now()
     }
 
-    #[cfg(feature = "_simulation")]
-    pub(crate) fn entries(&self) -> [(&'static str, usize); 4] {
-        let upkeep = &self.upkeep;
-        [
-            ("lines", self.queue.len()),
-            ("leases", upkeep.watchdog().holds().len()),
-            ("owners", upkeep.holds().len()),
-            ("releases", upkeep.reaper().unsettled()),
-        ]
-    }
-
     #[cfg(feature = "blocking")]
     pub(crate) fn reaper(&self) -> &Arc<crate::engine::reaper::Reaper> {
         self.upkeep.reaper()
@@ -460,38 +392,22 @@ impl<G> Locked<G> {
     }
 }
 
-impl Request<'_> {
-    /// The same, for one attempt within the wait.
-    fn but_once(self) -> Self {
-        Self { wait: self.wait.but_once(), ..self }
+impl Outcome {
+    /// The outcome of a call for one key.
+    pub(crate) fn of_one(self) -> Locked {
+        match self {
+            Self::Granted(guards) => Locked::Guard(guards.into_one()),
+            Self::Held(busy) => Locked::Held(busy),
+            Self::Apart => unreachable!("it is an outcome of calls for several keys"),
+        }
     }
 
-    /// How many tokens it has a use for besides its own; none if its lease may not be passed on.
-    fn spare_tokens(&self) -> u32 {
-        if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
-    }
-
-    fn wish(&self) -> Wish {
-        let (share, owner) = (self.share, self.owner);
-        Wish { share, owner, options: Arc::clone(self.options) }
-    }
-
-    /// One id per acquisition, for all its attempts.
-    fn claim(&self) -> Claim {
-        let options = self.options;
-        let lease = Lease::new(self.key, options.first_ttl() + options.lock_delay)
-            .with_tenure(options.tenure())
-            .with_share(self.share)
-            .with_description(options.description.clone());
-        Claim::new(lease).with_spare_tokens(self.spare_tokens()).with_patience(
-            if self.wait.is_once() {
-                Patience::Leaves
-            } else if self.queues || options.fair {
-                Patience::Queues(options.place_ttl())
-            } else {
-                Patience::Waits
-            },
-        )
+    /// The answer of the call to those that observe; `None` if later calls have it.
+    fn refusal(&self) -> Option<&Busy> {
+        match self {
+            Self::Held(busy) => Some(busy),
+            Self::Granted(_) | Self::Apart => None,
+        }
     }
 }
 
@@ -500,6 +416,6 @@ fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),
         Err(error) if error.is_retryable() => Some(false),
-        Ok(Acquired::Granted(_)) | Err(_) => None,
+        Ok(Acquired::Granted) | Err(_) => None,
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub(crate) use self::asker::{Asker, Next, Turn};
 use self::asker::{Beside, Lines};
-pub(crate) use self::line::{Held, Return, Waiter, Wish};
+pub(crate) use self::line::{Held, Return, Waiter};
 use self::line::{Joined, Line, Stand, Ticket};
 use self::lines::OfAll;
 use self::waiting::Waiting;
@@ -26,8 +26,8 @@ use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
+use crate::engine::request::LockRequest;
 use crate::engine::tries::Tries;
-use crate::engine::wait::Wait;
 
 /// The callers of this process, in a line for each key.
 #[derive(Debug)]
@@ -57,50 +57,42 @@ impl<H: Held> LocalQueue<H> {
     /// # Errors
     ///
     /// [`ErrorKind::TooManyWaiters`] at once. An outage's error, if the store has not answered the caller with the turn for
-    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller came, or when `wait` ends.
+    /// [`outage_wait`](crate::LockOptions::outage_wait) since this caller came, or when the wait ends.
     ///
     /// # Cancel safety
     ///
     /// Safe to drop: the place in line is lost, and a turn or lease that was just given is passed on.
     pub(crate) async fn turn(
         &self,
-        key: &LockKey,
-        wish: &Wish,
+        request: &LockRequest<'_>,
         back: Option<Return>,
-        wait: Wait,
         tries: &mut Tries,
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
-        if wait.is_once() && !wish.share.is_whole() {
+        let LockRequest { wait, share, options, .. } = *request;
+        if wait.is_once() && !share.is_whole() {
             // Beside a caller that waits for many units there may be some for a smaller request: the store knows.
             return Ok(Next::Ask(Asker::Alone));
         }
-        match self.join(key, wish, back, wait, clock)? {
+        match self.join(request, back, clock)? {
             Joining::Done(next) => Ok(next),
-            Joining::Line(waiting) => {
-                waiting.wait(wish.options.outage_wait, wait, tries, clock).await
-            }
+            Joining::Line(waiting) => waiting.wait(options.outage_wait, wait, tries, clock).await,
         }
     }
 
     /// Takes a place in line, unless the caller need not wait for the answer.
     fn join<'a>(
-        &'a self,
-        key: &'a LockKey,
-        wish: &Wish,
+        &self,
+        request: &LockRequest<'a>,
         back: Option<Return>,
-        wait: Wait,
         clock: &dyn Clock,
     ) -> Result<Joining<'a, H>, Error> {
-        let max = self.max_waiters;
+        let (key, max) = (request.key, self.max_waiters);
         let join = |line: &mut Line<H, Next<H>>, all: &mut OfAll| {
             let ticket = back.map_or(all.next_ticket, |back| back.ticket.0);
             all.next_ticket += u64::from(back.is_none());
-            let joined = if all.is_closed {
-                Joined::Closed
-            } else {
-                line.join(wish, ticket, back, wait, max)
-            };
+            let joined =
+                if all.is_closed { Joined::Closed } else { line.join(request, ticket, back, max) };
             (ticket, joined)
         };
         let is_in_line =

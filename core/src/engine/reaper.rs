@@ -160,12 +160,12 @@ impl Debt {
     /// Ends the lease now, with a few retries, but no later than the `deadline` of the lease; the reaper takes over a release
     /// that fails.
     pub(crate) async fn settle(
-        mut self,
+        &mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
+        mut now: Instant,
         deadline: Instant,
     ) -> Result<(), Error> {
-        let mut now = clock.now();
         let give_up = deadline.min(now + RELEASE_WAIT);
         let mut unanswered = None;
         loop {

@@ -177,6 +177,7 @@ mod tests {
             token: 1,
             spare_tokens: 0,
             sent_at: clock.now(),
+            answered_at: clock.now(),
             ttl,
             unanswered: None,
             has_news: true,

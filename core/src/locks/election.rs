@@ -18,7 +18,7 @@ use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
 use crate::options::LockOptions;
 
@@ -66,7 +66,7 @@ pub struct Election(Face);
 
 /// The only unit of the key. A store compares a lease of the whole key with the whole stored value, so
 /// the description of such a lease could never change.
-const LEADER: Ask = Ask::of(Share::Units { units: 1, limit: 1 });
+const LEADER: Share = Share::Units { units: 1, limit: 1 };
 
 impl Election {
     pub(crate) fn new(
@@ -107,7 +107,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        self.candidate(value)?.lock(LEADER).await.map(Leadership)
+        self.candidate(value)?.lock(LEADER, None).await.map(Leadership)
     }
 
     /// Makes one attempt; [`Busy`] if another candidate leads or waits.
@@ -124,7 +124,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock(LEADER).await?.map(Leadership))
+        Ok(self.candidate(value)?.try_lock(LEADER, None).await?.map(Leadership))
     }
 
     /// Waits to be elected for at most `wait`; [`Busy`] if others led throughout.
@@ -145,7 +145,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock_for(LEADER, wait).await?.map(Leadership))
+        Ok(self.candidate(value)?.try_lock_for(LEADER, None, wait).await?.map(Leadership))
     }
 
     /// Waits to be elected until `instant`; [`Busy`] if others led throughout.
@@ -166,7 +166,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        Ok(self.candidate(value)?.try_lock_until(LEADER, instant).await?.map(Leadership))
+        Ok(self.candidate(value)?.try_lock_until(LEADER, None, instant).await?.map(Leadership))
     }
 
     /// Campaigns, does `work` while leading, and resigns; drops `work` unfinished if the leadership is lost.

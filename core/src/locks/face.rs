@@ -12,7 +12,9 @@ use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
-use crate::engine::pipeline::{Engine, Locked, Request};
+use crate::engine::few::Few;
+use crate::engine::pipeline::{Engine, Locked, Outcome};
+use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::locks::guard::LockGuard;
 use crate::observe::AskedKind;
@@ -38,23 +40,6 @@ pub(crate) enum Kind {
     Semaphore,
     /// The only unit, so that its description may change.
     Election,
-}
-
-/// The request of one call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// The owner that may enter again, if one may.
-    pub(crate) owner: Option<OwnerId>,
-    pub(crate) share: Share,
-}
-
-impl Ask {
-    /// The whole key, for no owner in particular.
-    pub(crate) const WHOLE: Self = Self::of(Share::Whole);
-
-    pub(crate) const fn of(share: Share) -> Self {
-        Self { owner: None, share }
-    }
 }
 
 impl Kind {
@@ -137,31 +122,53 @@ impl Face {
         Self { key: key.clone(), ..self.clone() }
     }
 
-    pub(crate) async fn lock(&self, ask: Ask) -> Result<LockGuard, Error> {
+    /// Waits for as long as the options say.
+    pub(crate) fn lock(
+        &self,
+        share: Share,
+        owner: Option<OwnerId>,
+    ) -> impl Future<Output = Result<LockGuard, Error>> {
         let asked_at = self.engine.now();
-        let wait = Wait::lasting(self.options.wait, asked_at);
-        self.request(ask, wait).await?.in_time(&self.engine, asked_at)
+        let request = self.request(share, owner, Wait::lasting(self.options.wait, asked_at));
+        let in_time = move |outcome: Outcome| outcome.of_one().in_time(&self.engine, asked_at);
+        self.engine.lock(Few::One(request), in_time)
     }
 
-    pub(crate) async fn try_lock(&self, ask: Ask) -> Result<Result<LockGuard, Busy>, Error> {
-        self.request(ask, Wait::once(self.engine.now())).await.map(Locked::or_busy)
-    }
-
-    pub(crate) async fn try_lock_for(
+    pub(crate) fn try_lock(
         &self,
-        ask: Ask,
+        share: Share,
+        owner: Option<OwnerId>,
+    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+        let request = self.request(share, owner, Wait::once(self.engine.now()));
+        self.engine.lock(Few::One(request), |outcome| Ok(outcome.of_one().or_busy()))
+    }
+
+    pub(crate) fn try_lock_for(
+        &self,
+        share: Share,
+        owner: Option<OwnerId>,
         wait: Duration,
-    ) -> Result<Result<LockGuard, Busy>, Error> {
-        let wait = Wait::lasting(Some(wait), self.engine.now());
-        self.request(ask, wait).await.map(Locked::or_busy)
+    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+        let request = self.request(share, owner, Wait::lasting(Some(wait), self.engine.now()));
+        self.engine.lock(Few::One(request), |outcome| Ok(outcome.of_one().or_busy()))
     }
 
-    pub(crate) async fn try_lock_until(
+    pub(crate) fn try_lock_until(
         &self,
-        ask: Ask,
+        share: Share,
+        owner: Option<OwnerId>,
         instant: Instant,
-    ) -> Result<Result<LockGuard, Busy>, Error> {
-        self.try_lock_for(ask, instant.since(self.engine.now())).await
+    ) -> impl Future<Output = Result<Result<LockGuard, Busy>, Error>> {
+        self.try_lock_for(share, owner, instant.since(self.engine.now()))
+    }
+
+    /// Takes the lock for no owner, within a wait that other requests may share.
+    pub(crate) fn lock_within(
+        &self,
+        share: Share,
+        wait: Wait,
+    ) -> impl Future<Output = Result<Locked, Error>> {
+        self.engine.lock(Few::One(self.request(share, None, wait)), |outcome| Ok(outcome.of_one()))
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
@@ -172,16 +179,15 @@ impl Face {
         self.engine.backend().inspect(&self.key).await
     }
 
-    /// Takes the lock within a wait that other requests may share.
-    pub(crate) async fn request(&self, ask: Ask, wait: Wait) -> Result<Locked, Error> {
-        self.engine.lock(self.asking(ask, wait)).await
-    }
-
     /// The request that the stages take.
-    pub(crate) fn asking(&self, ask: Ask, wait: Wait) -> Request<'_> {
+    pub(crate) fn request(
+        &self,
+        share: Share,
+        owner: Option<OwnerId>,
+        wait: Wait,
+    ) -> LockRequest<'_> {
         let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
-        let Ask { owner, share } = ask;
-        Request { key, options, share, kind: self.kind.named(share), queues, owner, wait }
+        LockRequest { key, options, share, kind: self.kind.named(share), queues, owner, wait }
     }
 }
 

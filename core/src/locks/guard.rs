@@ -78,6 +78,9 @@ pub struct LockGuard {
     gone: bool,
 }
 
+/// The turn and the release that the last guard of a lease leaves behind.
+type Left = (Option<Turn<Hold>>, Debt);
+
 impl LockGuard {
     /// Creates the guard of a holder of the lease in its present `term`.
     pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
@@ -507,15 +510,16 @@ impl LockGuard {
     ///
     /// Safe to drop: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), Error> {
-        let (state, last) = self.leave();
+        let now = self.upkeep.now();
+        let (state, last) = self.leave(now);
         // Declared before the debt, so that a dropped future hands the release over first.
         let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
         if let LeaseState::Lost(reason) = state {
             return Err(self.lost_error(reason, Operation::Release));
         }
-        let Some(debt) = debt else { return Ok(()) };
+        let Some(mut debt) = debt else { return Ok(()) };
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
-        let settle = debt.settle(backend, clock, self.deadline());
+        let settle = debt.settle(backend, clock, now, self.deadline());
         let settled = settle.instrument(observe::release_span(self.key())).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
@@ -576,9 +580,8 @@ impl LockGuard {
     }
 
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
-    fn leave(&mut self) -> (LeaseState, Option<(Option<Turn<Hold>>, Debt)>) {
+    fn leave(&mut self, now: Instant) -> (LeaseState, Option<Left>) {
         self.gone = true;
-        let now = self.upkeep.now();
         if self.hand_over(now) {
             return (LeaseState::Held, None);
         }
@@ -625,7 +628,7 @@ impl Held for Hold {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.gone {
-            drop(self.leave());
+            drop(self.leave(self.upkeep.now()));
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::contract::backend::{Feature, Operation, Share};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{IntoKey, LockKey};
-use crate::engine::pipeline::{Engine, Locked};
+use crate::engine::pipeline::{Engine, Locked, Outcome};
 use crate::engine::wait::Wait;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::semaphore::Semaphore;
 use crate::options::LockOptions;
 
@@ -68,7 +68,7 @@ pub struct MultiLock {
     engine: Arc<Engine>,
     options: Arc<LockOptions>,
     /// In the order in which all callers take them.
-    parts: BTreeMap<LockKey, (Face, Ask)>,
+    parts: BTreeMap<LockKey, (Face, Share)>,
 }
 
 impl MultiLock {
@@ -99,7 +99,7 @@ impl MultiLock {
     /// that of another part.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::Mutex)?;
-        self.with(face, Ask::WHOLE)
+        self.with(face, Share::Whole)
     }
 
     /// Adds the mutexes of all `keys`.
@@ -119,7 +119,7 @@ impl MultiLock {
     /// that of another part.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Ask::of(Share::READER))
+        self.with(face, Share::READER)
     }
 
     /// Adds the writer of the [reader-writer lock](crate::LockClient::rw_lock) `key`.
@@ -129,7 +129,7 @@ impl MultiLock {
     /// As [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Ask::of(Share::WRITER))
+        self.with(face, Share::WRITER)
     }
 
     /// Adds so many `permits` of the [semaphore](crate::LockClient::semaphore) `key` that has `limit` of them.
@@ -141,8 +141,8 @@ impl MultiLock {
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
         let semaphore = Semaphore::new(engine, key.into_key()?, options, limit)?;
-        let (face, ask) = semaphore.into_part(permits)?;
-        self.with(face, ask)
+        let (face, share) = semaphore.into_part(permits)?;
+        self.with(face, share)
     }
 
     /// The keys of the parts, in the order in which they are taken.
@@ -276,18 +276,19 @@ impl MultiLock {
         if !can || self.parts.len() < 2 {
             return Ok(None);
         }
-        let requests: Vec<_> =
-            self.parts.values().map(|(face, ask)| face.asking(*ask, wait)).collect();
-        Ok(match self.engine.lock_all(&requests).await? {
-            Some(Locked::Guard(guards)) => Some(Locked::Guard(MultiGuard::of(guards))),
-            Some(Locked::Held(held)) => Some(Locked::Held(held)),
-            None => None,
-        })
+        let parts = self.parts.values();
+        let requests = parts.map(|(face, share)| face.request(*share, None, wait)).collect();
+        let together = |outcome| match outcome {
+            Outcome::Granted(guards) => Ok(Some(Locked::Guard(MultiGuard::of(guards.into_vec())))),
+            Outcome::Held(held) => Ok(Some(Locked::Held(held))),
+            Outcome::Apart => Ok(None),
+        };
+        self.engine.lock(requests, together).await
     }
 
     /// Takes all parts, one after the other, unless one is held.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
-        for (face, ask) in self.parts.values() {
+        for (face, share) in self.parts.values() {
             // A wait that was long enough for the first part may be over before another.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
                 return Ok(Some(Busy::new(face.key(), None)));
@@ -295,7 +296,7 @@ impl MultiLock {
             let locked = tokio::select! {
                 biased;
                 // This branch comes first, since it knows of a shutdown, by which the leases taken before are lost too.
-                locked = face.request(*ask, wait) => locked?,
+                locked = face.lock_within(*share, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };
             match locked {
@@ -313,10 +314,10 @@ impl MultiLock {
         Face::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
     }
 
-    fn with(mut self, face: Face, ask: Ask) -> Result<Self, Error> {
+    fn with(mut self, face: Face, share: Share) -> Result<Self, Error> {
         match self.parts.entry(face.key().clone()) {
             Entry::Vacant(place) => {
-                place.insert((face, ask));
+                place.insert((face, share));
                 Ok(self)
             }
             Entry::Occupied(_) => {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
+use crate::contract::backend::Share;
 use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -84,7 +85,7 @@ impl Mutex {
     /// Safe to drop: the place in the queue is lost. If the store has granted the lease already, it is
     /// released in the background, at the latest after its TTL.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(Ask::WHOLE).await
+        self.0.lock(Share::Whole, None).await
     }
 
     /// Makes one attempt; [`Busy`] if the lock is held.
@@ -100,7 +101,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock(Ask::WHOLE).await
+        self.0.try_lock(Share::Whole, None).await
     }
 
     /// Waits for the lock for at most `wait`; [`Busy`] if it was held throughout. Without any time it is [`try_lock`](Self::try_lock).
@@ -116,7 +117,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock_for(Ask::WHOLE, wait).await
+        self.0.try_lock_for(Share::Whole, None, wait).await
     }
 
     /// Waits for the lock until `instant` of the client's clock, such as `client.now() + wait`; [`Busy`] if it was held throughout.
@@ -129,7 +130,7 @@ impl Mutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock_until(Ask::WHOLE, instant).await
+        self.0.try_lock_until(Share::Whole, None, instant).await
     }
 
     /// Runs `work` under the lock, and drops it unfinished if the lease is lost.

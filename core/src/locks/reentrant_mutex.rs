@@ -10,7 +10,7 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -80,7 +80,7 @@ impl ReentrantMutex {
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(here()).await
+        self.0.lock(Share::Whole, here()).await
     }
 
     /// Enters again, or makes one attempt; [`Busy`] if another owner holds the lock.
@@ -93,7 +93,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock(here()).await
+        self.0.try_lock(Share::Whole, here()).await
     }
 
     /// Enters again, or waits for at most `wait`; [`Busy`] if another owner held the lock throughout.
@@ -106,7 +106,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock_for(here(), wait).await
+        self.0.try_lock_for(Share::Whole, here(), wait).await
     }
 
     /// Enters again, or waits until `instant`; [`Busy`] if another owner held the lock throughout.
@@ -119,7 +119,7 @@ impl ReentrantMutex {
     ///
     /// As [`lock`](Self::lock).
     pub async fn try_lock_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
-        self.0.try_lock_until(here(), instant).await
+        self.0.try_lock_until(Share::Whole, here(), instant).await
     }
 
     /// Runs `work` under the lock, and drops it unfinished if the lease is lost.
@@ -165,6 +165,6 @@ impl ReentrantMutex {
 }
 
 /// The whole key, for the owner that calls.
-fn here() -> Ask {
-    Ask { owner: Some(OwnerId::current()), share: Share::Whole }
+fn here() -> Option<OwnerId> {
+    Some(OwnerId::current())
 }

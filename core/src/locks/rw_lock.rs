@@ -12,7 +12,7 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -105,7 +105,7 @@ impl RwLock {
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub async fn read(&self) -> Result<LockGuard, Error> {
-        self.face.lock(self.ask(Share::READER)).await
+        self.face.lock(Share::READER, self.owner()).await
     }
 
     /// Makes one attempt to read; [`Busy`] if a writer has the lock, or waits for it.
@@ -118,7 +118,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock(self.ask(Share::READER)).await
+        self.face.try_lock(Share::READER, self.owner()).await
     }
 
     /// Waits to read for at most `wait`; [`Busy`] if there was no way in.
@@ -131,7 +131,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_read_for(&self, wait: Duration) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock_for(self.ask(Share::READER), wait).await
+        self.face.try_lock_for(Share::READER, self.owner(), wait).await
     }
 
     /// Waits to read until `instant`; [`Busy`] if there was no way in.
@@ -144,7 +144,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_read_until(&self, instant: Instant) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock_until(self.ask(Share::READER), instant).await
+        self.face.try_lock_until(Share::READER, self.owner(), instant).await
     }
 
     /// Waits to write, for as long as [`LockOptions::wait`] says.
@@ -158,7 +158,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        self.face.lock(self.ask(Share::WRITER)).await.map(WriteGuard)
+        self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Makes one attempt to write; [`Busy`] if another caller has the lock or waits for it.
@@ -171,7 +171,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock(self.ask(Share::WRITER)).await?.map(WriteGuard))
+        Ok(self.face.try_lock(Share::WRITER, self.owner()).await?.map(WriteGuard))
     }
 
     /// Waits to write for at most `wait`; [`Busy`] if there was no way in.
@@ -184,7 +184,7 @@ impl RwLock {
     ///
     /// As [`read`](Self::read).
     pub async fn try_write_for(&self, wait: Duration) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock_for(self.ask(Share::WRITER), wait).await?.map(WriteGuard))
+        Ok(self.face.try_lock_for(Share::WRITER, self.owner(), wait).await?.map(WriteGuard))
     }
 
     /// Waits to write until `instant`; [`Busy`] if there was no way in.
@@ -200,7 +200,7 @@ impl RwLock {
         &self,
         instant: Instant,
     ) -> Result<Result<WriteGuard, Busy>, Error> {
-        Ok(self.face.try_lock_until(self.ask(Share::WRITER), instant).await?.map(WriteGuard))
+        Ok(self.face.try_lock_until(Share::WRITER, self.owner(), instant).await?.map(WriteGuard))
     }
 
     /// Runs `work` as a reader, and drops it unfinished if the lease is lost.
@@ -289,8 +289,8 @@ impl RwLock {
         self.face.is_locked().await
     }
 
-    fn ask(&self, share: Share) -> Ask {
-        Ask { owner: self.reentrant.then(OwnerId::current), share }
+    fn owner(&self) -> Option<OwnerId> {
+        self.reentrant.then(OwnerId::current)
     }
 }
 

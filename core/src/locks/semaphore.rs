@@ -9,7 +9,7 @@ use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -102,7 +102,7 @@ impl Semaphore {
     ///
     /// As [`Mutex::lock`](crate::Mutex::lock): all permits are given back, or none was taken.
     pub async fn acquire(&self, permits: u32) -> Result<LockGuard, Error> {
-        self.face.lock(self.ask(permits)?).await
+        self.face.lock(self.units(permits)?, None).await
     }
 
     /// Makes one attempt; [`Busy`] if so many `permits` are not free.
@@ -115,7 +115,7 @@ impl Semaphore {
     ///
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self, permits: u32) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock(self.ask(permits)?).await
+        self.face.try_lock(self.units(permits)?, None).await
     }
 
     /// Waits for at most `wait`; [`Busy`] if so many `permits` were not free.
@@ -132,7 +132,7 @@ impl Semaphore {
         permits: u32,
         wait: Duration,
     ) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock_for(self.ask(permits)?, wait).await
+        self.face.try_lock_for(self.units(permits)?, None, wait).await
     }
 
     /// Waits until `instant`; [`Busy`] if so many `permits` were not free.
@@ -149,7 +149,7 @@ impl Semaphore {
         permits: u32,
         instant: Instant,
     ) -> Result<Result<LockGuard, Busy>, Error> {
-        self.face.try_lock_until(self.ask(permits)?, instant).await
+        self.face.try_lock_until(self.units(permits)?, None, instant).await
     }
 
     /// Runs `work` with so many `permits`, and drops it unfinished if the lease is lost.
@@ -200,19 +200,19 @@ impl Semaphore {
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
-    /// The request for so many `permits`, to be made together with others.
-    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Ask), Error> {
-        let ask = self.ask(permits)?;
-        Ok((self.face, ask))
+    /// The share of so many `permits`, to be asked for together with others.
+    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Share), Error> {
+        let share = self.units(permits)?;
+        Ok((self.face, share))
     }
 
-    fn ask(&self, permits: u32) -> Result<Ask, Error> {
+    fn units(&self, permits: u32) -> Result<Share, Error> {
         if permits == 0 || permits > self.limit {
             let message = format!("{permits} permits can never be had: there are {}", self.limit);
             return Err(Error::new(ErrorKind::Invalid, message)
                 .with_operation(Operation::Acquire)
                 .with_key(self.key()));
         }
-        Ok(Ask::of(Share::Units { units: permits, limit: self.limit }))
+        Ok(Share::Units { units: permits, limit: self.limit })
     }
 }

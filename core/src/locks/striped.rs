@@ -10,12 +10,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::clock::{self, Instant};
 use crate::contract::backend::Operation;
+use crate::contract::backend::Share;
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::{Engine, Locked};
 use crate::engine::wait::Wait;
-use crate::locks::face::{Ask, Face, Kind};
+use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{LockGuard, done};
 use crate::options::LockOptions;
 use crate::retry::{Pauses, Retry};
@@ -292,7 +293,7 @@ impl Striped {
             self.face.engine().clock().sleep_until(at.min(wait.end())).await;
         }
         let face = self.face.at(&self.segments[segment as usize]);
-        (segment, face.request(Ask::WHOLE, wait).await)
+        (segment, face.lock_within(Share::Whole, wait).await)
     }
 }
 

@@ -11,9 +11,11 @@ use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
 use crate::clock::Clock;
 use crate::contract::backend::Share;
 use crate::engine::hold::Hold;
-use crate::engine::queue::{Asker, LocalQueue, Next, Wish};
+use crate::engine::queue::{Asker, LocalQueue, Next};
+use crate::engine::request::LockRequest;
 use crate::engine::tries::Tries;
 use crate::engine::wait::Wait;
+use crate::observe::AskedKind;
 use crate::options::LockOptions;
 use crate::retry::Retry;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -133,18 +135,18 @@ impl Scene {
 
 /// Waits for the turn, as a caller that would take over no lease.
 async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
-    let wish = Wish { share: Share::Whole, owner: None, options: Arc::new(LockOptions::default()) };
-    let wait = Wait::lasting(None, Stopped.now());
-    let next = queue
-        .turn(
-            &key(),
-            &wish,
-            None,
-            wait,
-            &mut Tries::new(&Retry::default(), Stopped.now()),
-            &Stopped,
-        )
-        .await;
+    let (key, options) = (key(), Arc::new(LockOptions::default()));
+    let request = LockRequest {
+        key: &key,
+        options: &options,
+        share: Share::Whole,
+        kind: AskedKind::Mutex,
+        queues: false,
+        owner: None,
+        wait: Wait::lasting(None, Stopped.now()),
+    };
+    let mut tries = Tries::new(&Retry::default(), Stopped.now());
+    let next = queue.turn(&request, None, &mut tries, &Stopped).await;
     match next.expect("there is room, and no outage") {
         Next::Ask(asker) => asker,
         Next::Guard(_) | Next::Held(_) => unreachable!("no caller holds a lease"),

@@ -83,7 +83,10 @@ fn nothing_is_left_of_a_key_after_its_last_watch() {
         let watches = KeyWatches::default();
         let threads = [0; 2].map(|_| {
             let watches = watches.clone();
-            thread::spawn(move || drop(watches.watch(&key())))
+            thread::spawn(move || {
+                let mut watch = watches.watch(&key());
+                let _polled = watch.poll_changed(&mut Context::from_waker(Waker::noop()));
+            })
         });
 
         join(threads);

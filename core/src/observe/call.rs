@@ -1,8 +1,7 @@
 //! One call for a lock, or for several at once, from the request to its outcome.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::slice;
+use std::pin::Pin;
 // Outside of `crate::sync`: a call belongs to one task.
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -20,8 +19,8 @@ use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::engine::hold::Hold;
-use crate::engine::pipeline::{Locked, Request};
 use crate::engine::queue::LocalQueue;
+use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
@@ -30,7 +29,7 @@ pub(crate) struct Call<'a> {
     events: &'a Events,
     queue: &'a LocalQueue<Hold>,
     clock: &'a dyn Clock,
-    requests: &'a [Request<'a>],
+    requests: &'a [LockRequest<'a>],
     waits: AtomicBool,
     ended: AtomicBool,
     /// The store's last word on the key.
@@ -38,30 +37,20 @@ pub(crate) struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn one(
-        events: &'a Events,
-        queue: &'a LocalQueue<Hold>,
-        clock: &'a dyn Clock,
-        request: &'a Request<'a>,
-    ) -> Self {
-        Self::of(events, queue, clock, slice::from_ref(request))
-    }
-
     /// The call for all of these, of which there is one at least.
-    pub(crate) fn of(
+    pub(crate) fn new(
         events: &'a Events,
         queue: &'a LocalQueue<Hold>,
         clock: &'a dyn Clock,
-        requests: &'a [Request<'a>],
+        requests: &'a [LockRequest<'a>],
     ) -> Self {
         let (waits, ended) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { events, queue, clock, requests, waits, ended, held: Mutex::new(None) }
     }
 
     /// Runs the call in a span of its own, and tells when it has waited for long.
-    pub(crate) async fn run<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(crate) async fn run<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> T {
         let span = log::acquire_span(self.requests[0].key, self.requests[0].kind);
-        let mut call = pin!(call);
         let (mut told, mut alarm) = (false, None);
         let long = match self.events.long_wait() {
             Some(long_wait) => self.wait().asked_at() + long_wait,
@@ -117,31 +106,27 @@ impl<'a> Call<'a> {
     }
 
     /// There is a lock for `request` at `now`.
-    pub(crate) fn acquired(&self, request: &Request<'_>, token: u64, path: Path, now: Instant) {
+    pub(crate) fn acquired(&self, request: &LockRequest<'_>, token: u64, path: Path, now: Instant) {
         self.ended.store(true, Ordering::Relaxed);
         let (took, waited) = (now.since(self.wait().asked_at()), self.has_waited());
         let lock = self.subject(request);
         self.events.emit(Event::Acquired(Acquired { lock, token, path, took, waited }));
     }
 
-    /// Tells the outcome, unless it is [acquired](Self::acquired).
-    pub(crate) fn end<G>(&self, outcome: Result<&Locked<G>, &Error>) {
+    /// Tells that the call was refused or failed. A call that was not and has [acquired](Self::acquired) nothing leaves the outcome to
+    /// later calls.
+    pub(crate) fn end(&self, refusal: Result<Option<&Busy>, &Error>) {
         if self.ended.swap(true, Ordering::Relaxed) {
             return;
         }
-        match outcome {
-            Ok(Locked::Guard(_)) => {}
-            Ok(Locked::Held(held)) => {
+        match refusal {
+            Ok(None) => {}
+            Ok(Some(held)) => {
                 let why = if self.wait().is_once() { Refusal::Busy } else { Refusal::TimedOut };
                 self.refused(why, Some(held));
             }
             Err(error) => self.refused(Refusal::Failed(error), None),
         }
-    }
-
-    /// Leaves the outcome to later calls: this one was an attempt to do without them.
-    pub(crate) fn forget(&self) {
-        self.ended.store(true, Ordering::Relaxed);
     }
 
     fn refused(&self, why: Refusal<'_>, held: Option<&Busy>) {
@@ -162,12 +147,12 @@ impl<'a> Call<'a> {
     }
 
     /// A holder, as far as this caller knows, or else the one with the turn.
-    fn holder(&self, request: &Request<'_>) -> Option<Holder> {
+    fn holder(&self, request: &LockRequest<'_>) -> Option<Holder> {
         let held = lock(&self.held).as_ref().and_then(|held| held.holder().cloned());
         held.or_else(|| self.queue.last_known(request.key, self.clock.now()).ok().flatten())
     }
 
-    fn subject<'r>(&self, request: &Request<'r>) -> Subject<'r> {
+    fn subject<'r>(&self, request: &LockRequest<'r>) -> Subject<'r> {
         self.events.subject(request.key, request.kind)
     }
 

@@ -93,7 +93,7 @@ fn is_told_that_no_thread_can_be_made() {
         println!("it says {:?}", kind(made));
         return;
     }
-    let this = "async_code::is_told_that_no_thread_can_be_made";
+    let this = "blocking::async_code::is_told_that_no_thread_can_be_made";
     // No address space is large enough for the stack of another thread, so the test runs on the main one.
     let child = Command::new(std::env::current_exe().unwrap())
         .args([this, "--exact", "--nocapture"])

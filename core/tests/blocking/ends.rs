@@ -50,7 +50,7 @@ fn a_process_that_holds_a_lock_can_end() {
         println!("it is held");
         return;
     }
-    let this = "ends::a_process_that_holds_a_lock_can_end";
+    let this = "blocking::ends::a_process_that_holds_a_lock_can_end";
     let child = Command::new(std::env::current_exe().unwrap())
         .args([this, "--exact", "--nocapture"])
         .env(HOLD, "1")

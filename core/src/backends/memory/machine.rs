@@ -2,8 +2,8 @@
 
 mod entry;
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::Entry as Slot;
-use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::slice;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::contract::backend::{
     Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Grant, KeyPage, Lease, Patience,
     Release, Renewal, Standing, StoreId,
 };
-use crate::contract::key::LockKey;
+use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::options::LockOptions;
 
 /// A store of leases without I/O and without a clock: the caller gives the time.
@@ -41,7 +41,7 @@ use crate::options::LockOptions;
 /// ```
 #[derive(Debug, Default)]
 pub struct Machine {
-    keys: HashMap<LockKey, Entry>,
+    keys: KeyMap<Entry>,
     /// The keys by when nothing is left of their entries.
     ends: BTreeSet<(Instant, LockKey)>,
     counts: Counts,
@@ -264,8 +264,8 @@ impl Machine {
 
     fn list(&self, prefix: &str, after: Option<&str>, now: Instant) -> KeyPage {
         let is_next = |key: &LockKey| after.is_none_or(|after| key.as_str() > after);
-        let is_in_use = |(_, entry): &(&LockKey, &Entry)| now < entry.ends();
-        let keys = self.keys.iter().filter(is_in_use).map(|(key, _)| key);
+        let is_in_use = |(_, entry): &(&Hashed, &Entry)| now < entry.ends();
+        let keys = self.keys.iter().filter(is_in_use).map(|(Hashed(key), _)| key);
         let mut keys: Vec<LockKey> =
             keys.filter(|key| key.as_str().starts_with(prefix) && is_next(key)).cloned().collect();
         keys.sort_unstable();
@@ -320,7 +320,7 @@ impl Machine {
         work: impl FnOnce(&mut Counts, &mut Entry) -> T,
     ) -> T {
         self.clear_expired(now);
-        match self.keys.entry(key.clone()) {
+        match self.keys.entry(Hashed(key.clone())) {
             Slot::Vacant(slot) => {
                 let mut entry = Entry::default();
                 let outcome = work(&mut self.counts, &mut entry);
@@ -351,8 +351,8 @@ impl Machine {
         for _ in 0..Self::CLEARED_PER_LOOK {
             match self.ends.first() {
                 Some((ends, _)) if *ends <= now => {
-                    let expired = self.ends.pop_first();
-                    self.keys.remove(&expired.expect("it was there just now").1);
+                    let (_, key) = self.ends.pop_first().expect("it was there just now");
+                    self.keys.remove(&Hashed(key));
                 }
                 _ => return,
             }

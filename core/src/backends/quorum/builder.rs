@@ -22,6 +22,13 @@ pub struct QuorumBuilder<B> {
     clock: Arc<dyn Clock>,
 }
 
+impl<B: LockBackend> Quorum<B> {
+    /// Begins a quorum of these members, each with the name by which all clients know it.
+    pub fn builder<N: Into<String>>(members: impl IntoIterator<Item = (N, B)>) -> QuorumBuilder<B> {
+        QuorumBuilder::new(members.into_iter().map(|(name, store)| (name.into(), store)))
+    }
+}
+
 impl<B: LockBackend> QuorumBuilder<B> {
     /// How long a member that lost its data is kept out, at least. Long enough for the default TTL and a lock delay, short enough that one
     /// restart is over before the next.
@@ -33,7 +40,7 @@ impl<B: LockBackend> QuorumBuilder<B> {
     /// More members cost more requests and make a majority no safer.
     const MAX_MEMBERS: usize = 9;
 
-    pub(super) fn new(members: impl Iterator<Item = (String, B)>) -> Self {
+    fn new(members: impl Iterator<Item = (String, B)>) -> Self {
         Self {
             members: members.collect(),
             max_ttl: Self::DEFAULT_MAX_TTL,

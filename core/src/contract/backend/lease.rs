@@ -63,6 +63,11 @@ impl LeaseId {
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
+    /// A number that few ids of one process share.
+    pub(super) fn hash(&self) -> u64 {
+        self.count
+    }
+
     /// The part of it that logs and people may see.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.secret().as_bytes())

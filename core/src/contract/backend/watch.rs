@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::iter;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
-use super::watches::{CalledClaim, Hub};
+use super::hub::{Hub, Watched};
 use crate::contract::backend::{CalledBy, LeaseId};
 use crate::contract::key::LockKey;
 use crate::sync::lock;
@@ -36,14 +37,32 @@ enum Sources {
 
 struct Subscription {
     hub: Arc<Hub>,
+    interest: Interest,
+    place: Place,
+}
+
+/// The events that a subscription is for.
+struct Interest {
     key: LockKey,
+    /// The claim that may be called by name, if there is one.
+    claim: Option<(LeaseId, CalledBy)>,
+}
+
+/// Where a subscription is.
+enum Place {
+    /// Not in the maps of the hub: nothing has polled it yet. So many [events](super::tally::Tally) it knows of.
+    Aside(u32),
+    Listed(Listed),
+}
+
+/// A subscription in the maps of its hub.
+struct Listed {
     id: u64,
     seen: u32,
     /// The hub has a waker of it for news of the key, unless there was a change since.
     waits: bool,
-    /// The claim that is called by name, if there is one.
-    claim: Option<LeaseId>,
-    called_by: CalledBy,
+    /// There was an event before it was listed, perhaps not of this key.
+    missed: bool,
 }
 
 impl KeyWatch {
@@ -87,11 +106,11 @@ impl KeyWatch {
     }
 
     /// Whether there is a change to report. It is still reported then.
-    pub(crate) fn has_changed(&self) -> bool {
-        match &self.sources {
+    pub(crate) fn has_changed(&mut self) -> bool {
+        match &mut self.sources {
             Sources::Silent => false,
             Sources::One(subscription) => subscription.has_changed(),
-            Sources::Several(watches) => watches.iter().any(Self::has_changed),
+            Sources::Several(watches) => watches.iter_mut().any(Self::has_changed),
         }
     }
 
@@ -134,7 +153,7 @@ impl fmt::Debug for KeyWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.sources {
             Sources::Silent => f.write_str("KeyWatch(silent)"),
-            Sources::One(subscription) => write!(f, "KeyWatch({})", subscription.key),
+            Sources::One(subscription) => write!(f, "KeyWatch({})", subscription.interest.key),
             Sources::Several(watches) => f.debug_tuple("KeyWatch").field(watches).finish(),
         }
     }
@@ -155,80 +174,124 @@ fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Repla
 
 impl Subscription {
     fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
-        let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
-        let mut watched = lock(&hub.watched);
-        let claim = claim.filter(|claim| !watched.claims.contains_key(claim));
-        if let Some(claim) = claim {
-            watched.claims.insert(claim, CalledClaim::default());
-        }
-        let of_key = watched.keys.entry(key.clone()).or_default();
-        of_key.watches += 1;
-        let seen = of_key.version;
-        drop(watched);
-        let (hub, key, called_by) = (Arc::clone(hub), key.clone(), CalledBy::Key);
-        Self { hub, key, id, seen, waits: false, claim, called_by }
+        let claim = claim.map(|id| (id, CalledBy::Key));
+        let interest = Interest { key: key.clone(), claim };
+        let place = Place::Aside(interest.events(hub));
+        Self { hub: Arc::clone(hub), interest, place }
     }
 
     /// A waker may own the owner of a watch, so the caller drops those that are replaced, with the map unlocked.
     fn poll_changed(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
-        let mut watched = lock(&self.hub.watched);
+        let Self { hub, interest, place } = self;
+        let mut watched = lock(&hub.watched);
+        let listed = place.list(hub, interest, &mut watched);
         let mut replaced = Replaced::new();
-        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+        if mem::take(&mut listed.missed) {
+            return (Poll::Ready(()), replaced);
+        }
+        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
             if mem::take(&mut called.is_called) {
                 return (Poll::Ready(()), replaced);
             }
             replaced.extend(called.waker.replace(cx.waker().clone()));
         }
-        let key = watched.keys.get_mut(&self.key).expect("an entry lives as long as its watches");
-        if self.called_by == CalledBy::Key && key.version != self.seen {
-            self.seen = key.version;
-            self.waits = false;
+        let key = watched.key(&interest.key);
+        if interest.is_of_key() && key.version != listed.seen {
+            listed.seen = key.version;
+            listed.waits = false;
             return (Poll::Ready(()), replaced);
         }
-        if self.waits {
-            replaced.extend(key.forget(self.id));
+        if listed.waits {
+            replaced.extend(key.forget(listed.id));
         }
-        self.waits = self.called_by == CalledBy::Key;
-        if self.waits {
-            key.wake_next_time(self.id, cx.waker());
+        listed.waits = interest.is_of_key();
+        if listed.waits {
+            key.wake_next_time(listed.id, cx.waker());
         }
         (Poll::Pending, replaced)
     }
 
-    fn has_changed(&self) -> bool {
-        let watched = lock(&self.hub.watched);
-        let is_called =
-            self.claim.and_then(|id| watched.claims.get(&id)).is_some_and(|it| it.is_called);
-        is_called || watched.keys.get(&self.key).is_some_and(|key| key.version != self.seen)
+    fn has_changed(&mut self) -> bool {
+        let Self { hub, interest, place } = self;
+        let mut watched = lock(&hub.watched);
+        let listed = place.list(hub, interest, &mut watched);
+        let called = interest.claim.and_then(|(id, _)| watched.claims.get(&id));
+        listed.missed
+            || called.is_some_and(|called| called.is_called)
+            || watched.key(&interest.key).version != listed.seen
     }
 
     fn skip(&mut self) {
-        let mut watched = lock(&self.hub.watched);
-        if let Some(key) = watched.keys.get(&self.key) {
-            self.seen = key.version;
-        }
-        if let Some(called) = self.claim.and_then(|id| watched.claims.get_mut(&id)) {
+        let Self { hub, interest, place } = self;
+        let Place::Listed(listed) = place else {
+            *place = Place::Aside(interest.events(hub));
+            return;
+        };
+        let mut watched = lock(&hub.watched);
+        listed.missed = false;
+        listed.seen = watched.key(&interest.key).version;
+        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
             called.is_called = false;
         }
     }
 
     fn heed(&mut self, called_by: CalledBy) {
-        self.called_by = if self.claim.is_some() { called_by } else { CalledBy::Key };
+        if let Some((_, before)) = &mut self.interest.claim {
+            *before = called_by;
+        }
+    }
+}
+
+impl Interest {
+    /// Whether all news of the key are of interest, and not only calls of the claim.
+    fn is_of_key(&self) -> bool {
+        self.claim.is_none_or(|(_, called_by)| called_by == CalledBy::Key)
+    }
+
+    fn hashes(&self) -> impl Iterator<Item = u64> {
+        let claim = self.claim.map(|(id, _)| id.hash());
+        iter::once(self.key.hash()).chain(claim)
+    }
+
+    /// How many events there were that it may be about.
+    fn events(&self, hub: &Hub) -> u32 {
+        self.hashes().map(|hash| hub.tally.events(hash)).fold(0, u32::wrapping_add)
+    }
+}
+
+impl Place {
+    /// Puts the subscription into the maps, unless it is there.
+    fn list(&mut self, hub: &Hub, interest: &mut Interest, watched: &mut Watched) -> &mut Listed {
+        if let Self::Aside(known) = *self {
+            let seen = watched.add(&interest.key);
+            let events = interest.hashes().map(|hash| hub.tally.listen(hash));
+            // An event that comes later finds the maps locked, and then this subscription.
+            let missed = events.fold(0, u32::wrapping_add) != known;
+            if let Some((claim, _)) = interest.claim
+                && !watched.add_claim(claim)
+            {
+                hub.tally.leave(claim.hash());
+                interest.claim = None;
+            }
+            let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
+            *self = Self::Listed(Listed { id, seen, waits: false, missed });
+        }
+        match self {
+            Self::Listed(listed) => listed,
+            Self::Aside(_) => unreachable!("it was listed just now"),
+        }
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut watched = lock(&self.hub.watched);
-        let called = self.claim.and_then(|id| watched.claims.remove(&id));
-        let Some(key) = watched.keys.get_mut(&self.key) else {
-            return;
-        };
-        let needless = if self.waits { key.forget(self.id) } else { None };
-        key.watches -= 1;
-        if key.watches == 0 {
-            watched.keys.remove(&self.key);
-        }
+        let Self { hub, interest, place: Place::Listed(listed) } = self else { return };
+        let mut watched = lock(&hub.watched);
+        interest.hashes().for_each(|hash| hub.tally.leave(hash));
+        let called = interest.claim.and_then(|(id, _)| watched.claims.remove(&id));
+        let needless =
+            if listed.waits { watched.key(&interest.key).forget(listed.id) } else { None };
+        watched.remove(&interest.key);
         drop(watched);
         drop((called, needless));
     }
@@ -262,6 +325,19 @@ mod tests {
 
         assert!(is_ready(&mut watch));
         assert!(!is_ready(&mut watch));
+    }
+
+    #[test]
+    fn a_change_before_the_first_poll_is_reported_once() {
+        let watches = KeyWatches::default();
+        let (mut late, mut skipped) = (watches.watch(&key()), watches.watch(&key()));
+
+        watches.notify("k");
+        skipped.skip();
+
+        assert!(is_ready(&mut late));
+        assert!(!is_ready(&mut late));
+        assert!(!is_ready(&mut skipped));
     }
 
     #[test]
@@ -378,7 +454,9 @@ mod tests {
     #[test]
     fn nothing_is_kept_for_unwatched_keys() {
         let watches = KeyWatches::default();
-        let (first, second) = (watches.watch(&key()), watches.watch(&key()));
+        let (mut first, mut second) = (watches.watch(&key()), watches.watch(&key()));
+        assert_eq!(watches.watched_keys(), 0);
+        assert!(!is_ready(&mut first) && !is_ready(&mut second));
 
         drop(first);
         assert_eq!(watches.watched_keys(), 1);

@@ -1,29 +1,56 @@
 //! A claim that is being sent, and its possible leases in the store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
 use crate::contract::backend::{Claim, Grant, KeyWatch, Lease, LockBackend};
-use crate::engine::acquire::Owed;
 use crate::engine::deadline;
-use crate::engine::hold::Granted;
-use crate::engine::reaper::{Debt, Reaper, Unwanted};
+use crate::engine::hold::{Granted, Hold};
+use crate::engine::queue::Asker;
+use crate::engine::reaper::{Debt, Unwanted};
+use crate::engine::upkeep::Upkeep;
 
 /// A claim, with the lease that the store may have granted. If it is dropped while in doubt, the reaper releases that
 /// lease.
-pub(super) struct Asked<'a> {
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
     lease: &'a Lease,
+    /// It hears of the answers.
+    asker: &'a Asker<Hold>,
     debt: Debt,
+    grant: Option<Taken>,
     /// News of the lease since before the last attempt.
     watch: KeyWatch,
 }
 
+/// A lease that was granted, and its release, which is owed until the lease is among those that are held.
+#[derive(Debug)]
+pub(crate) struct Owed {
+    pub(crate) granted: Granted,
+    pub(crate) debt: Debt,
+}
+
+/// A grant that is in time.
+#[derive(Debug)]
+struct Taken {
+    grant: Grant,
+    sent_at: Instant,
+    answered_at: Instant,
+    lock_delay: Duration,
+    is_unanswered: bool,
+}
+
 impl<'a> Asked<'a> {
-    pub(super) fn new(backend: &dyn LockBackend, claim: &'a Claim, reaper: &Arc<Reaper>) -> Self {
+    /// Begins to watch the lease, before the first attempt, so that nothing between it and the holding is missed.
+    pub(crate) fn new(upkeep: &Upkeep, claim: &'a Claim, asker: &'a Asker<Hold>) -> Self {
         let lease = claim.lease();
-        let debt = Debt::new(Unwanted::new(lease.clone()), reaper);
-        Self { lease, debt, watch: backend.watch_lease(lease) }
+        let debt = Debt::new(Unwanted::new(lease.clone()), upkeep.reaper());
+        let watch = upkeep.backend().watch_lease(lease);
+        Self { lease, asker, debt, grant: None, watch }
+    }
+
+    pub(super) fn asker(&self) -> &'a Asker<Hold> {
+        self.asker
     }
 
     /// Forgets the news up to now.
@@ -43,13 +70,13 @@ impl<'a> Asked<'a> {
 
     /// Releases the lease that the store may have, and the place in its queue; the reaper goes on after `give_up`.
     pub(super) async fn leave(
-        self,
+        &mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
         give_up: Instant,
     ) {
         // Most often the store has neither, so an error says nothing.
-        drop(self.debt.settle(backend, clock, give_up).await);
+        drop(self.debt.settle(backend, clock, clock.now(), give_up).await);
     }
 
     /// Until when its lease may be believed in, if it was granted so, or else as asked for.
@@ -64,19 +91,27 @@ impl<'a> Asked<'a> {
 
     /// The lease is ours, perhaps after an attempt for it that got no answer.
     pub(super) fn granted(
-        self,
-        grant: &Grant,
-        sent_at: Instant,
+        &mut self,
+        grant: Grant,
+        [sent_at, answered_at]: [Instant; 2],
         lock_delay: Duration,
         is_unanswered: bool,
-    ) -> Owed {
+    ) {
+        self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
+    }
+
+    /// The lease that was granted, and its release.
+    pub(crate) fn owed(self) -> Owed {
+        let taken = self.grant.as_ref().expect("all were granted");
+        let Taken { grant, sent_at, answered_at, lock_delay, is_unanswered } = taken;
         let granted = Granted {
             lease: self.lease.clone(),
             token: grant.token(),
             spare_tokens: grant.spare_tokens(),
-            sent_at,
-            ttl: self.believed(Some(grant), lock_delay),
-            unanswered: is_unanswered.then(|| self.believed(None, lock_delay)),
+            sent_at: *sent_at,
+            answered_at: *answered_at,
+            ttl: self.believed(Some(grant), *lock_delay),
+            unanswered: is_unanswered.then(|| self.believed(None, *lock_delay)),
             has_news: grant.has_news(),
             watch: self.watch,
         };

@@ -1,11 +1,12 @@
 //! A renewal on its way to the store and back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Hold;
 use super::state::{Attempt, Phase};
-use crate::clock::Instant;
+use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Lease, Renewal, Tenure};
 use crate::contract::error::Error;
 use crate::contract::loss::LossReason;
@@ -25,9 +26,61 @@ pub(crate) struct Renewing {
     settled: bool,
 }
 
+impl Hold {
+    /// Begins a renewal with the TTL of the last one; `None` if there is nothing to renew, or one is under way.
+    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
+        let mode = self.options.renewal;
+        let (attempt, company, wanted) = self.update(now, |state| {
+            // A capped lease is renewed only to find out whether it is still ours.
+            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
+            if state.is_over() || state.renewing || needless {
+                return None;
+            }
+            let attempt = state.start_renewal(now, mode);
+            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
+        })?;
+        let ttl = wanted.ttl().min(self.max_until.since(now));
+        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
+        Some((renewing.in_company_of(company), lease))
+    }
+
+    /// Begins a renewal that puts something else in force, after the one that is under way.
+    ///
+    /// From now on, all renewals ask for that. If it is a shorter TTL, the deadline moves before anything
+    /// is sent: the store may act on it and the reply be lost.
+    pub(crate) async fn start_change(
+        self: &Arc<Self>,
+        change: impl Fn(Lease) -> Lease,
+        clock: &dyn Clock,
+    ) -> Result<(Renewing, Lease), Error> {
+        let mode = self.options.renewal;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let now = clock.now();
+            let started = self.update(now, |state| match state.phase {
+                Phase::Lost(reason) => Err(Error::lost(reason)),
+                _ if state.renewing => Ok(None),
+                _ => {
+                    let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
+                    let ttl = wanted.ttl().min(self.max_until.since(now));
+                    state.ttl = wanted.ttl();
+                    state.amended = Some(Box::new(wanted.clone()));
+                    state.deadline = state.deadline.min(deadline::deadline(now, ttl));
+                    Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
+                }
+            })?;
+            if let Some((attempt, wanted, ttl)) = started {
+                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
+            }
+            clock::until(clock, self.next_moment(), changed).await;
+        }
+    }
+}
+
 impl Renewing {
     /// Renews `hold` as `lease` says, with this TTL. Gives back the lease that the store is to be asked for.
-    pub(super) fn new(
+    fn new(
         hold: &Arc<Hold>,
         attempt: Attempt,
         sent_at: Instant,

@@ -4,13 +4,18 @@
 //! not refused.
 
 use super::Hold;
+use crate::clock::Instant;
 use crate::contract::owner::OwnerId;
 use crate::sync::lock;
 
 impl Hold {
-    /// Notes that the caller has taken it over from the holder before.
-    pub(crate) fn taken_over(&self) {
-        lock(&self.state).taker = OwnerId::current();
+    /// Notes that the caller has taken it over from the holder before; `false` if it was lost on its way to a caller that was stalled.
+    pub(crate) fn taken_over(&self, now: Instant) -> bool {
+        let taker = OwnerId::current();
+        self.update(now, |state| {
+            state.taker = taker;
+            !state.is_over()
+        })
     }
 
     /// Whether the caller's own task took it, or its thread outside of tasks.

@@ -12,7 +12,7 @@ use crate::contract::key::LockKey;
 use crate::options::LockOptions;
 use crate::sync::lock;
 
-/// The lines of callers that wait for what comes [`Next`].
+/// The lines of callers, each of which waits for its [`Next`].
 pub(super) type Lines<H> = lines::Lines<H, Next<H>>;
 
 /// The answer to a caller that came for a key.
@@ -41,7 +41,7 @@ pub(crate) enum Asker<H: Held> {
 #[derive(Debug)]
 pub(crate) struct Turn<H: Held> {
     of: Option<(Arc<Lines<H>>, LockKey)>,
-    /// The line behind it, once there was one at a hand-over.
+    /// The line behind it, once there [was one](Self::has_line) at a hand-over.
     line: Option<SharedLine<H, Next<H>>>,
 }
 
@@ -128,14 +128,20 @@ impl<H: Held> Turn<H> {
         Self { of: Some((lines, key)), line: None }
     }
 
+    /// Whether other callers of this process want the key, or did so lately.
+    pub(crate) fn has_line(&mut self) -> bool {
+        if self.line.is_none()
+            && let Some((lines, key)) = &self.of
+        {
+            self.line = lines.shared(key);
+        }
+        self.line.is_some()
+    }
+
     /// Takes the next caller out of the line, if it would take over a lease that was taken with `options`.
     ///
     /// No caller passes one that would not.
     pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<Next<H>>> {
-        if self.line.is_none() {
-            let (lines, key) = self.of.as_ref()?;
-            self.line = lines.shared(key);
-        }
         lock(self.line.as_ref()?).next_taker(options)
     }
 }

@@ -11,7 +11,7 @@ use crate::contract::backend::Share;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::contract::owner::OwnerId;
-use crate::engine::wait::Wait;
+use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
 use crate::sync::Notify;
 
@@ -99,16 +99,10 @@ pub(crate) struct Return {
 /// A caller in line.
 #[derive(Debug)]
 pub(crate) struct Waiter<N> {
-    wish: Wish,
+    share: Share,
+    owner: Option<OwnerId>,
+    options: Arc<LockOptions>,
     pub(super) sender: oneshot::Sender<N>,
-}
-
-/// The wish of a caller.
-#[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) share: Share,
-    pub(crate) owner: Option<OwnerId>,
-    pub(crate) options: Arc<LockOptions>,
 }
 
 /// How a caller joins a line.
@@ -154,16 +148,15 @@ impl<H, N> Line<H, N> {
 
     pub(super) fn join(
         &mut self,
-        wish: &Wish,
+        request: &LockRequest<'_>,
         ticket: u64,
         back: Option<Return>,
-        wait: Wait,
         max: usize,
     ) -> Joined<H, N> {
-        let is_other_kind = self.is_taken() && self.share.is_whole() != wish.share.is_whole();
-        if wait.is_once() {
+        let is_other_kind = self.is_taken() && self.share.is_whole() != request.share.is_whole();
+        if request.wait.is_once() {
             return match self.stand {
-                Stand::Free => self.give_turn(wish.share),
+                Stand::Free => self.give_turn(request.share),
                 Stand::Held(_) | Stand::Refused(_) if !is_other_kind => Joined::Held(self.known()),
                 _ => Joined::Alone,
             };
@@ -174,18 +167,18 @@ impl<H, N> Line<H, N> {
         if back.is_some_and(|back| back.refused) {
             self.seen_held = self.seen_held.max(ticket + 1);
         }
-        if wish.options.fair || is_other_kind {
+        if request.options.fair || is_other_kind {
             self.beside += 1;
             return Joined::Beside;
         }
         if !self.is_taken() {
-            return self.give_turn(wish.share);
+            return self.give_turn(request.share);
         }
-        if back.is_none() && self.waiters.is_empty() && self.may_ask_beside(wish) {
+        if back.is_none() && self.waiters.is_empty() && self.may_ask_beside(request) {
             self.beside += 1;
             return Joined::Once;
         }
-        self.stand_in_line(wish, ticket)
+        self.stand_in_line(request, ticket)
     }
 
     fn give_turn(&mut self, share: Share) -> Joined<H, N> {
@@ -193,9 +186,17 @@ impl<H, N> Line<H, N> {
         Joined::Turn
     }
 
-    fn stand_in_line(&mut self, wish: &Wish, ticket: u64) -> Joined<H, N> {
+    fn stand_in_line(&mut self, request: &LockRequest<'_>, ticket: u64) -> Joined<H, N> {
         let (sender, receiver) = oneshot::channel();
-        self.waiters.insert(ticket, Waiter { wish: wish.clone(), sender });
+        self.waiters.insert(
+            ticket,
+            Waiter {
+                share: request.share,
+                owner: request.owner,
+                options: Arc::clone(request.options),
+                sender,
+            },
+        );
         Joined::Line(receiver, Arc::clone(self.outage.get_or_insert_default()))
     }
 
@@ -211,9 +212,9 @@ impl<H, N> Line<H, N> {
 
     /// Whether a refusal of the caller with the turn would be one of this caller too, and a grant leaves room: so neither passes
     /// the other by asking at the same time.
-    fn may_ask_beside(&self, wish: &Wish) -> bool {
+    fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
         let is_asking = matches!(self.stand, Stand::Asking);
-        is_asking && wish.share == self.share && !self.share.is_exclusive()
+        is_asking && request.share == self.share && !self.share.is_exclusive()
     }
 
     /// Takes the turn from the caller that has it, for the first in line.
@@ -226,7 +227,7 @@ impl<H, N> Line<H, N> {
             self.stand = Stand::Free;
             return None;
         };
-        self.share = next.wish.share;
+        self.share = next.share;
         Some(next)
     }
 
@@ -237,7 +238,7 @@ impl<H, N> Line<H, N> {
             && let Some(first) = self.waiters.first_entry()
             && matches!(self.stand, Stand::Asking)
         {
-            if first.get().wish.share != self.share || self.share.is_exclusive() {
+            if first.get().share != self.share || self.share.is_exclusive() {
                 break;
             }
             self.beside += 1;
@@ -324,13 +325,13 @@ impl<H: Held> Known<H> {
 
 impl<N> Waiter<N> {
     pub(crate) fn owner(&self) -> Option<OwnerId> {
-        self.wish.owner
+        self.owner
     }
 
     /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.
     fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
-        let wanted = &self.wish.options;
+        let wanted = &self.options;
         let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
-        self.wish.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
+        self.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
     }
 }

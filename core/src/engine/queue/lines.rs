@@ -1,12 +1,12 @@
 //! The lines of all keys.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::mem;
 use std::sync::{Arc, Weak};
 
 use super::line::{Line, Waiter};
-use crate::contract::key::LockKey;
+use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::sync::{Mutex, get_mut, lock};
 
 /// The lines of all keys. It keeps nothing for a key that no caller here holds or wants.
@@ -19,7 +19,7 @@ pub(super) struct Lines<H, N>(Mutex<All<H, N>>);
 
 #[derive(Debug)]
 struct All<H, N> {
-    by_key: HashMap<LockKey, Slot<H, N>>,
+    by_key: KeyMap<Slot<H, N>>,
     of_all: OfAll,
 }
 
@@ -57,7 +57,7 @@ impl<H, N> Lines<H, N> {
     ) -> (R, Option<SharedLine<H, N>>) {
         let mut lines = lock(&self.0);
         let All { by_key, of_all } = &mut *lines;
-        match by_key.entry(key.clone()) {
+        match by_key.entry(Hashed(key.clone())) {
             Entry::Vacant(place) => {
                 let mut line = Line::default();
                 let result = work(&mut line, of_all);
@@ -88,7 +88,7 @@ impl<H, N> Lines<H, N> {
 
     /// The line of `key`, unless a caller holds the key and no other wants it.
     pub(super) fn shared(&self, key: &LockKey) -> Option<SharedLine<H, N>> {
-        match lock(&self.0).by_key.get(key)? {
+        match lock(&self.0).by_key.get(&Hashed(key.clone()))? {
             Slot::Line(line) => Some(Arc::clone(line)),
             Slot::HeldAlone(_) => None,
         }
@@ -113,7 +113,7 @@ impl<H, N> Lines<H, N> {
 
 impl<H, N> Default for Lines<H, N> {
     fn default() -> Self {
-        Self(Mutex::new(All { by_key: HashMap::new(), of_all: OfAll::default() }))
+        Self(Mutex::new(All { by_key: KeyMap::default(), of_all: OfAll::default() }))
     }
 }
 

@@ -9,6 +9,7 @@ use super::*;
 use crate::clock::TokioClock;
 use crate::contract::backend::{Fingerprint, KeyWatch, Lease, Share};
 use crate::engine::hold::{Granted, Hold};
+use crate::engine::wait::Wait;
 use crate::observe::{AskedKind, Events};
 use crate::options::LockOptions;
 use crate::retry::Retry;
@@ -24,8 +25,18 @@ fn for_ever() -> Wait {
     Wait::lasting(None, ZERO)
 }
 
-fn wish(share: Share) -> Wish {
-    Wish { share, owner: None, options: Arc::default() }
+fn options() -> Arc<LockOptions> {
+    Arc::default()
+}
+
+fn request<'a>(
+    key: &'a LockKey,
+    options: &'a Arc<LockOptions>,
+    share: Share,
+    wait: Wait,
+) -> LockRequest<'a> {
+    let kind = AskedKind::Mutex;
+    LockRequest { key, options, share, kind, queues: false, owner: None, wait }
 }
 
 fn outage() -> Error {
@@ -39,7 +50,7 @@ async fn next(
     wait: Wait,
     clock: &dyn Clock,
 ) -> Result<Next<Hold>, Error> {
-    queue.turn(key, &wish(share), None, wait, &mut tries(), clock).await
+    queue.turn(&request(key, &options(), share, wait), None, &mut tries(), clock).await
 }
 
 fn tries() -> Tries {
@@ -69,6 +80,7 @@ fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
         token: 1,
         spare_tokens: 0,
         sent_at: clock.now(),
+        answered_at: clock.now(),
         ttl,
         unanswered: None,
         has_news: true,
@@ -176,7 +188,7 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
 async fn waiters_share_an_outage_each_with_its_own_patience() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
-    let outage_wait = wish(Share::Whole).options.outage_wait;
+    let outage_wait = options().outage_wait;
     let asking = turn(&queue, &key, &clock).await;
     let wait = |end| Wait::lasting(end, clock.now());
     let early = next(&queue, &key, Share::Whole, wait(None), &clock);
@@ -286,7 +298,11 @@ async fn a_caller_that_was_refused_has_its_place_again() {
     let clock = TokioClock::new();
     let reader = |back| {
         let (queue, key, clock) = (&queue, &key, &clock);
-        async move { queue.turn(key, &wish(Share::READER), back, for_ever(), &mut tries(), clock).await }
+        async move {
+            let options = options();
+            let request = request(key, &options, Share::READER, for_ever());
+            queue.turn(&request, back, &mut tries(), clock).await
+        }
     };
     let Next::Ask(first) = reader(None).await.unwrap() else { panic!() };
     let Next::Ask(second) = reader(None).await.unwrap() else { panic!() };
@@ -308,15 +324,16 @@ async fn a_caller_that_was_refused_has_its_place_again() {
 async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let (queue, key) = queue(3);
     let clock = TokioClock::new();
-    let fair = Wish { options: Arc::new(LockOptions::new().fair(true)), ..wish(Share::Whole) };
+    let (options, fair) = (options(), Arc::new(LockOptions::new().fair(true)));
+    let unfair = request(&key, &options, Share::Whole, for_ever());
+    let fair = request(&key, &fair, Share::Whole, for_ever());
     let asking = turn(&queue, &key, &clock).await;
-    let alone = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    let alone = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
 
-    for wish in [&wish(Share::Whole), &fair] {
-        let refused =
-            queue.turn(&key, wish, None, for_ever(), &mut tries(), &clock).await.unwrap_err();
+    for request in [&unfair, &fair] {
+        let refused = queue.turn(request, None, &mut tries(), &clock).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
         assert!(refused.to_string().contains("3 callers"), "{refused}");
     }
@@ -325,10 +342,10 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
     drop(alone);
-    let again = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    let again = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     // A holder does not wait.
     let _held = granted(asking, Share::Whole, &clock);
-    let more = queue.turn(&key, &fair, None, for_ever(), &mut tries(), &clock).await.unwrap();
+    let more = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     drop((again, more));
 }
 

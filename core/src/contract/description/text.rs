@@ -1,0 +1,50 @@
+//! The texts that may be descriptions.
+
+use super::Description;
+use crate::contract::error::{Error, ErrorKind};
+
+impl Description {
+    /// Checks `text`.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`] if it is empty, longer than [`Description::MAX_LEN`] bytes, or has
+    /// control characters, which would reach the terminals of its readers.
+    pub fn new(text: impl Into<String>) -> Result<Self, Error> {
+        let text = text.into();
+        if text.is_empty() || text.len() > Self::MAX_LEN {
+            let message =
+                format!("a description must have 1 to {} bytes, not {}", Self::MAX_LEN, text.len());
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        if text.chars().any(char::is_control) {
+            let message = "a description must not have control characters";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl TryFrom<&str> for Description {
+    type Error = Error;
+
+    fn try_from(text: &str) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<&String> for Description {
+    type Error = Error;
+
+    fn try_from(text: &String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}
+
+impl TryFrom<String> for Description {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        Self::new(text)
+    }
+}

@@ -1,0 +1,90 @@
+//! A list that holds one item without a heap.
+
+use std::slice;
+
+/// One item, or several: nearly all calls are for one key.
+#[derive(Debug)]
+pub(crate) enum Few<T> {
+    One(T),
+    Several(Vec<T>),
+}
+
+impl<T> Few<T> {
+    /// Makes one item of each of `sources`, of which there is one at least.
+    pub(crate) fn of<'s, S>(sources: &'s [S], mut make: impl FnMut(&'s S) -> T) -> Self {
+        match sources {
+            [source] => Self::One(make(source)),
+            sources => Self::Several(sources.iter().map(make).collect()),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(item) => slice::from_ref(item),
+            Self::Several(items) => items,
+        }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
+        match self {
+            Self::One(item) => slice::from_mut(item),
+            Self::Several(items) => items,
+        }
+    }
+
+    /// The item of a list that was made of one.
+    pub(crate) fn into_one(self) -> T {
+        match self {
+            Self::One(item) => item,
+            Self::Several(_) => unreachable!("it was made of one item"),
+        }
+    }
+
+    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> Few<U> {
+        match self {
+            Self::One(item) => Few::One(change(item)),
+            Self::Several(items) => Few::Several(items.into_iter().map(change).collect()),
+        }
+    }
+
+    /// Pairs the items with those of another list of as many.
+    pub(crate) fn zip<U>(self, others: Few<U>) -> Few<(T, U)> {
+        match (self, others) {
+            (Self::One(item), Few::One(other)) => Few::One((item, other)),
+            (items, others) => {
+                Few::Several(items.into_vec().into_iter().zip(others.into_vec()).collect())
+            }
+        }
+    }
+
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        match self {
+            Self::One(item) => vec![item],
+            Self::Several(items) => items,
+        }
+    }
+}
+
+impl<A, B> Few<(A, B)> {
+    pub(crate) fn unzip(self) -> (Few<A>, Few<B>) {
+        match self {
+            Self::One((a, b)) => (Few::One(a), Few::One(b)),
+            Self::Several(items) => {
+                let (a, b) = items.into_iter().unzip();
+                (Few::Several(a), Few::Several(b))
+            }
+        }
+    }
+}
+
+impl<T> FromIterator<T> for Few<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        let mut items = items.into_iter();
+        match (items.next(), items.next()) {
+            (Some(item), None) => Self::One(item),
+            (first, second) => {
+                Self::Several(first.into_iter().chain(second).chain(items).collect())
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The engine as a whole: whether its store serves, and its end.
+
+use std::time::Duration;
+
+use crate::clock;
+use crate::contract::backend::Operation;
+use crate::contract::error::{Error, ErrorKind};
+use crate::contract::loss::LossReason;
+use crate::engine::pipeline::Engine;
+use crate::engine::reaper::Debt;
+use crate::sync::atomic::Ordering;
+
+impl Engine {
+    /// Asks the store whether it serves.
+    pub(crate) async fn ping(&self, within: Duration) -> Result<(), Error> {
+        let give_up = self.now() + within;
+        let answer = clock::until(self.clock(), give_up, async {
+            if self.is_closed() { Err(Error::closed()) } else { self.backend().ping().await }
+        });
+        let answer = answer.await.unwrap_or_else(|| {
+            let message = format!("no answer within {within:?}");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        });
+        let backend = self.backend().capabilities().name();
+        answer.map_err(|error| error.with_operation(Operation::Ping).with_backend(backend))
+    }
+
+    /// Releases everything, ends all waits and holds with an error, and closes the backend.
+    pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
+        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
+        self.queue.close();
+        upkeep.ensure_running()?;
+        let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
+        self.backend().close().await;
+        if settled.is_none() {
+            let message = format!(
+                "{} releases were not confirmed within {within:?}; those keys are free after their TTL",
+                upkeep.reaper().unsettled()
+            );
+            return Err(Error::new(ErrorKind::Indeterminate, message)
+                .with_operation(Operation::Shutdown)
+                .with_backend(self.backend().capabilities().name()));
+        }
+        Ok(())
+    }
+
+    /// Ends all leases, and waits until no release is owed.
+    async fn end_all(&self) {
+        self.end_filed();
+        self.upkeep.reaper().wait_settled().await;
+        // A lease that was granted during the first look may have been handed over since. From now on none is granted.
+        self.end_filed();
+        self.upkeep.reaper().wait_settled().await;
+    }
+
+    /// Ends the leases that the watchdog has on file, and leaves their releases to the reaper.
+    fn end_filed(&self) {
+        let (upkeep, now) = (&self.upkeep, self.now());
+        for hold in upkeep.watchdog().holds() {
+            if hold.is_over(now) {
+                continue;
+            }
+            hold.lose(LossReason::Shutdown, now);
+            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
+        }
+    }
+
+    #[cfg(feature = "_simulation")]
+    pub(crate) fn entries(&self) -> [(&'static str, usize); 4] {
+        let upkeep = &self.upkeep;
+        [
+            ("lines", self.queue.len()),
+            ("leases", upkeep.watchdog().holds().len()),
+            ("owners", upkeep.holds().len()),
+            ("releases", upkeep.reaper().unsettled()),
+        ]
+    }
+}
