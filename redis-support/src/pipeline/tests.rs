@@ -462,7 +462,7 @@ fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
     let pipeline = pipeline(&fake, &Layout::default());
     let (ends, other) = (runtime(), runtime());
     let mut sent = ends.block_on(async {
-        pipeline.line.connect().await.unwrap();
+        pipeline.connection.connect().await.unwrap();
         let sent = pipeline.acquired(&["sent/0"]);
         tokio::time::sleep(SLOW / 10).await;
         sent
