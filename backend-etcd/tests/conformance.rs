@@ -128,6 +128,7 @@ macro_rules! harness {
             type Backend = $backend;
 
             const NAME: &str = $name;
+            const POOLED: bool = true;
             const HOOKS: &[Need] = $hooks;
 
             $($item)*

@@ -19,7 +19,7 @@
 //! # Maintenance
 //!
 //! fred has had no release and no commit since February 2025. So this backend uses only its reliable part: one connection to one
-//! server, which is never made again and sends nothing twice. The shared part of the Redis family, as for `leasehold-redis`,
+//! server, which is never made again and sends nothing twice. The Redis backend, as for `leasehold-redis`,
 //! chooses the server, limits the time and handles failures.
 //!
 //! # How it differs
@@ -34,20 +34,20 @@
 //! - fred passes over a server's objection to a password where none is needed.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod client;
-mod link;
+mod connection;
+mod driver;
 
 mod error;
 
-pub use client::FredClient;
+pub use connection::FredConnection;
+pub use driver::FredDriver;
 pub use leasehold_redis_support::Replicas;
-pub use link::FredLink;
 
 /// Locks on Redis or Valkey, with the `fred` crate. Clones share connections.
-pub type FredBackend = leasehold_redis_support::Backend<FredClient>;
+pub type FredBackend = leasehold_redis_support::Backend<FredDriver>;
 
 /// Which servers to use, and how.
-pub type FredConfig = leasehold_redis_support::Config<FredClient>;
+pub type FredConfig = leasehold_redis_support::Config<FredDriver>;
 
 /// The client crate, to make the [`fred::types::config::Config`] that [`FredConfig::from_client`] takes.
 pub use fred;

@@ -2,19 +2,12 @@
 
 use std::convert::identity;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use leasehold_conformance::{Disturbance, Groups, Harness, Need, Subject, Suites, Time};
-use leasehold_core::{Holder, LockKey};
+use leasehold_conformance::{Groups, Need, Subject, Suites};
 use leasehold_fred::FredBackend as Backend;
-
-use family::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Servers as _, Single,
+use leasehold_redis_tests::{
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Single, harness,
 };
-
-#[macro_use]
-#[path = "../../redis-support/tests/family/conformance.rs"]
-mod family;
 
 harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
 harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAILS, {

@@ -45,20 +45,20 @@
 //! [`Config::wait_replicas`]: leasehold_redis_support::Config::wait_replicas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod client;
-mod link;
+mod connection;
+mod driver;
 
 mod error;
 
-pub use client::RedisClient;
+pub use connection::RedisConnection;
+pub use driver::RedisDriver;
 pub use leasehold_redis_support::Replicas;
-pub use link::RedisLink;
 
 /// Locks on Redis or Valkey, with the `redis` crate. Clones share connections.
-pub type RedisBackend = leasehold_redis_support::Backend<RedisClient>;
+pub type RedisBackend = leasehold_redis_support::Backend<RedisDriver>;
 
 /// Which servers to use, and how.
-pub type RedisConfig = leasehold_redis_support::Config<RedisClient>;
+pub type RedisConfig = leasehold_redis_support::Config<RedisDriver>;
 
 /// The client crate, to make the [`redis::Client`] that [`RedisConfig::from_client`] takes.
 pub use redis;

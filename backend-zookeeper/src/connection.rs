@@ -362,7 +362,7 @@ struct Driver {
 impl Driver {
     fn start() -> Result<Self, Error> {
         let mut builder = Builder::new_multi_thread();
-        let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_time();
+        let builder = builder.worker_threads(1).thread_name("leasehold-zookeeper").enable_all();
         let runtime = builder.build().map_err(|error| {
             let message = "the thread for connections cannot be started";
             Error::new(ErrorKind::Refused, message).with_source(error)

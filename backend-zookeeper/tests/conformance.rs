@@ -132,6 +132,7 @@ macro_rules! harness {
             type Backend = $backend;
 
             const NAME: &str = $name;
+            const POOLED: bool = true;
             const HOOKS: &[Need] =
                 &[Need::BlackHole, Need::Disconnect, Need::Pause, Need::Restart];
 

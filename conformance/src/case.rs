@@ -46,7 +46,7 @@ impl Case {
         match self.skips {
             Some(need) => Err(Skipped(need)),
             None => match self.body {
-                Body::OnScene(case) => run::on_scene(self.store, self.needs, case),
+                Body::OnScene(case) => run::on_scene(self.store, self.subject, self.needs, case),
                 Body::Model(model) => model(self.store),
             },
         }

@@ -25,9 +25,12 @@ impl Store {
     /// The store of `H`: the declaration of its backend and the offers of its harness.
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
-        let capabilities = store
-            .runtime()
-            .block_on(async { Scene::start(store).await.backend().await.capabilities() });
+        let capabilities = store.runtime().block_on(async {
+            let scene = Scene::share(store).await;
+            let capabilities = scene.backend().await.capabilities();
+            scene.give_back();
+            capabilities
+        });
         let has = |need: &Need| match need.feature() {
             Some(feature) => capabilities.supports(feature),
             None if *need == Need::VirtualTime => store.subjects.contains(&Subject::Layers),

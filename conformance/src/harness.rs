@@ -11,7 +11,7 @@ use crate::case::{Need, Subject};
 /// How the suite reaches a store.
 ///
 /// Each case starts one of its own, with [`start`](Self::start), and makes as many clients of it as it
-/// likes. A store that is costly to start may be shared: every case uses keys of its own.
+/// likes. A store that is costly to start may be shared, since every case uses keys of its own, or [pooled](Self::POOLED).
 #[async_trait]
 pub trait Harness: Send + Sync + Sized + 'static {
     /// The backend under test.
@@ -45,6 +45,13 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// A backend for a store in driven time has one harness in driven time for the cases of the store, and one in real time for those of the
     /// network and of load.
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
+
+    /// Whether cases that disturb no other use the same store, in a test binary of [`Suites`](crate::Suites): at the same time, or in
+    /// [driven time](Time::Driven) one after the other. Cases that disturb the store, list it, or put it under load start one of their own.
+    ///
+    /// For stores that are costly to start. [`start`](Self::start) then runs on a runtime that outlives the cases, and connections that
+    /// other methods open must not outlive a call, since each case has a runtime of its own.
+    const POOLED: bool = false;
 
     /// Starts a store, or finds one.
     async fn start() -> Self;

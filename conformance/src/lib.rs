@@ -54,6 +54,7 @@ mod case;
 mod cases;
 mod log;
 mod model;
+mod pool;
 mod profile;
 mod run;
 

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::case::{Need, Subject};
 use crate::harness::{Disturbance, Groups, Harness, Rounds, Time, Timing};
 
-type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
+pub(crate) type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
 
 /// The constants of a harness, and the way to start its store.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,7 @@ pub(crate) struct Profile {
     rounds: Rounds,
     pub(crate) subjects: &'static [Subject],
     pub(crate) lacks: &'static [Need],
+    pub(crate) is_pooled: bool,
     hooks: &'static [Need],
     start: fn() -> Starting,
 }
@@ -37,14 +38,15 @@ impl Profile {
             rounds: H::ROUNDS,
             subjects: H::SUBJECTS,
             lacks: H::LACKS,
+            is_pooled: H::POOLED,
             hooks: H::HOOKS,
             start: || Box::pin(async { Arc::new(H::start().await) as Arc<dyn AnyHarness> }),
         }
     }
 
     /// Starts the store, or finds it.
-    pub(crate) async fn start(&self) -> Arc<dyn AnyHarness> {
-        (self.start)().await
+    pub(crate) fn start(&self) -> Starting {
+        (self.start)()
     }
 
     /// A runtime for one case.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use leasehold_core::backend::LockBackend;
 use tokio::time::timeout;
 
-use crate::case::{Need, Outcome, Skipped};
+use crate::case::{Need, Outcome, Skipped, Subject};
 use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
@@ -14,15 +14,22 @@ use crate::stalls::{Measured, measure};
 /// No case takes longer, in TTLs: a store that never answers fails it.
 const CASE_TTLS: u32 = 60;
 
+/// The needs of cases that no other case may share a store with: they disturb it, see all keys, or leave to it in which quorum it was.
+const DISTURBING: &[Need] =
+    &[Need::BlackHole, Need::Disconnect, Need::List, Need::Membership, Need::Pause, Need::Restart];
+
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
 pub(crate) fn on_scene(
     store: Profile,
+    subject: Subject,
     needs: &[Need],
     case: for<'a> fn(&'a Scene) -> Running<'a>,
 ) -> Outcome {
     store.runtime().block_on(measure(async || {
-        let scene = Scene::start(store).await;
+        let is_gentle =
+            subject != Subject::Load && !needs.iter().any(|need| DISTURBING.contains(need));
+        let scene = if is_gentle { Scene::share(store).await } else { Scene::start(store).await };
         if let Err(skipped) = require_features(&scene, needs).await {
             return Ok(Err(skipped));
         }
@@ -34,7 +41,11 @@ pub(crate) fn on_scene(
         });
         // A case in driven time may also wait for something that does not come while its clock stands still.
         let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
-        ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"))
+        let measured = ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"));
+        if is_gentle && measured.is_ok() {
+            scene.give_back();
+        }
+        measured
     }))
 }
 

@@ -13,6 +13,7 @@ use leasehold_core::{Holder, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Time};
+use crate::pool;
 use crate::profile::{AnyHarness, Profile};
 use crate::stalls::{Measured, Stalls};
 
@@ -34,7 +35,19 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// On a store of its own.
     pub(crate) async fn start(store: Profile) -> Self {
+        let harness = store.start().await;
+        Self::on(store, harness)
+    }
+
+    /// On a store that other cases use as well.
+    pub(crate) async fn share(store: Profile) -> Self {
+        let harness = pool::take(&store).await;
+        Self::on(store, harness)
+    }
+
+    fn on(store: Profile, harness: Arc<dyn AnyHarness>) -> Self {
         let driven = (store.time == Time::Driven).then(DrivenClock::new);
         let clock: Arc<dyn Clock> = match (store.time, &driven) {
             (Time::Virtual, _) => Arc::new(TokioClock::new()),
@@ -43,7 +56,7 @@ impl Scene {
         };
         Self {
             store,
-            harness: store.start().await,
+            harness,
             clock,
             driven,
             calls: Calls::default(),
@@ -295,6 +308,11 @@ impl Scene {
     pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
         let condition = async || self.witness(key).await.is_none();
         self.until("the key is free", within, condition).await;
+    }
+
+    /// Leaves a store that is [shared](Self::share) to the next case, after one that passed.
+    pub(crate) fn give_back(self) {
+        pool::give_back(&self.store, self.harness);
     }
 
     /// The conditions that hold after every case: its keys can be locked within a TTL, and nothing is left under them.

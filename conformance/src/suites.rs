@@ -7,6 +7,7 @@ use libtest_mimic::{Arguments, Trial};
 use crate::document::assert_documented;
 use crate::harness::Harness;
 use crate::list::cases;
+use crate::pool;
 use crate::test::run_case;
 
 /// The suites of a test binary that has its own `main` (`harness = false` in `Cargo.toml`).
@@ -83,7 +84,7 @@ impl Suites {
     /// Lists or runs the tests that the arguments of the process select, as Rust's own test harness does, which `cargo test` and
     /// `cargo nextest` expect.
     pub fn main(self) -> ExitCode {
-        libtest_mimic::run(&Arguments::from_args(), self.tests).exit_code()
+        pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), self.tests)).exit_code()
     }
 }
 

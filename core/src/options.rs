@@ -520,6 +520,7 @@ mod tests {
     fn the_limits_themselves_are_possible() {
         for possible in [MS(6), MS(100), STORE.max_ttl()] {
             LockOptions::new().ttl(possible).validate(&STORE).unwrap();
+            LockOptions::new().min_hold(possible).max_hold(possible).validate(&STORE).unwrap();
         }
     }
 }

@@ -1,47 +1,50 @@
 //! The contract, on Redis.
 
+mod acquisition;
+
 use std::fmt;
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Grant, KeyPage,
-    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId, Tenure,
+    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
+    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
 use crate::call::Call;
-use crate::client::{Client, Received};
-use crate::config::{Config, Replicas, Topology};
+use crate::config::{Config, Endpoints, Replicas};
+use crate::context::Context;
+use crate::driver::{Driver, Received};
 use crate::layout::{Concerns, Layout};
 use crate::listing;
-use crate::pipeline::{Outcome, Wanted};
+use crate::pipeline::{Change, Outcome};
 use crate::process::Process;
 use crate::reply::{
-    Hearing, Told, decode_attempt, decode_attempt_all, decode_forced_release, decode_inspection,
-    decode_release, decode_renewal, decode_revocation, decode_standing, unexpected,
+    Told, decode_forced_release, decode_inspection, decode_release, decode_renewal,
+    decode_revocation, decode_standing, unexpected,
 };
-use crate::servers::{Servers, only_asked};
-use crate::shared::Shared;
+use crate::topology::{Topology, only_asked};
 use crate::watch::News;
 
-/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the client crate `C`.
-/// Clones share connections.
-pub struct Backend<C: Client>(Arc<Inner<C>>);
+use acquisition::granted;
 
-struct Inner<C: Client> {
+/// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the driver `D`.
+/// Clones share connections.
+pub struct Backend<D: Driver>(Arc<Inner<D>>);
+
+struct Inner<D: Driver> {
     layout: Layout,
     news: Arc<News>,
-    shared: Arc<Shared<C>>,
-    servers: Servers<C>,
+    context: Arc<Context<D>>,
+    topology: Topology<D>,
     replicas: Replicas,
     replicas_timeout: Duration,
 }
 
-impl<C: Client> Backend<C> {
+impl<D: Driver> Backend<D> {
     /// Connects to the servers at `url`, see [`Config::from_url`].
     ///
     /// # Errors
@@ -64,32 +67,39 @@ impl<C: Client> Backend<C> {
     /// # Cancel safety
     ///
     /// Safe to drop.
-    pub async fn connect_with(config: Config<C>) -> Result<Self, Error> {
+    pub async fn connect_with(config: Config<D>) -> Result<Self, Error> {
         let backend = Self::connect_lazily(config);
-        let connected = backend.0.servers.connect().await;
+        let connected = backend.0.topology.connect().await;
         connected
-            .map_err(|error| error.with_operation(Operation::Connect).with_backend(C::NAME))?;
+            .map_err(|error| error.with_operation(Operation::Connect).with_backend(D::NAME))?;
         Ok(backend)
     }
 
     /// Connects to the servers of `config` when the first lock is taken. Nothing is checked before.
-    pub fn connect_lazily(config: Config<C>) -> Self {
-        let Config { client, topology, access, sentinel_access, layout, timeout, clock, .. } =
+    pub fn connect_lazily(config: Config<D>) -> Self {
+        let Config { driver, topology, access, sentinel_access, layout, timeout, clock, .. } =
             config;
         let layout = match topology {
-            Topology::Cluster { .. } => layout.by_slot(),
+            Endpoints::Cluster { .. } => layout.by_slot(),
             _ => layout,
         };
         let news = Arc::new(News::new(layout.clone()));
         let (push, protocol) = (config.push, config.protocol);
-        let shared = Shared::new(client, timeout, clock, Arc::clone(&news), push, protocol);
-        let servers = Servers::new(topology, access, &sentinel_access, &layout, &shared);
+        let context = Context::new(driver, timeout, clock, Arc::clone(&news), push, protocol);
+        let servers = Topology::new(topology, access, &sentinel_access, &layout, &context);
         let Config { replicas, replicas_timeout, .. } = config;
         // A cluster would pass each of them on to all of its servers, and behind sentinels the channel may be that of another server.
         if servers.is_the_only_one() {
-            shared.hear_offers();
+            context.hear_offers();
         }
-        Self(Arc::new(Inner { layout, news, shared, servers, replicas, replicas_timeout }))
+        Self(Arc::new(Inner {
+            layout,
+            news,
+            context,
+            topology: servers,
+            replicas,
+            replicas_timeout,
+        }))
     }
 
     /// Tells the observers and waiters of this process of a renewal, which may have given units back.
@@ -101,16 +111,6 @@ impl<C: Client> Backend<C> {
         told.outcome
     }
 
-    /// Refuses a claim under a charter unless it is one that is granted under charters.
-    fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
-        if claim.charter().is_none() || is_grantable {
-            return Ok(());
-        }
-        let message = "under a charter, a single server grants mutexes, one by one";
-        let error = Error::new(ErrorKind::Unsupported, message);
-        Err(context::<C>(error, Operation::Acquire, claim.key()))
-    }
-
     async fn call<T>(
         &self,
         operation: Operation,
@@ -118,27 +118,9 @@ impl<C: Client> Backend<C> {
         call: Call,
         decode: impl FnOnce(Received) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let decoded = self.0.servers.call(&call).await.and_then(decode);
-        decoded.map_err(|error| context::<C>(error, operation, key))
-    }
-
-    /// Acquires by the script for one lock.
-    async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.check_charter(claim, claim.share().is_whole() && self.0.servers.is_the_only_one())?;
-        let call = Call::acquire(&self.0.layout, claim, self.0.shared.channel());
-        let share = claim.share();
-        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.shared.has_push() };
-        let decode = |received| decode_attempt(received, hearing);
-        let is_granted = |attempt: &Attempt| matches!(attempt, Attempt::Granted(_));
-        let claims = std::slice::from_ref(claim);
-        let Told { outcome: attempt, called } =
-            self.acquire(claims, call, decode, |told| is_granted(&told.outcome)).await?;
-        self.0.news.called_up(&called, claim.lease());
-        if is_granted(&attempt) && share.is_exclusive() && !share.is_whole() {
-            // Observers of an election learn of the new leader.
-            self.0.news.changed(claim.key(), Concerns::Waiters);
-        }
-        Ok(attempt)
+        let answer = self.0.topology.run(&call, None).await;
+        let decoded = answer.and_then(|answer| decode(answer.received));
+        decoded.map_err(|error| context::<D>(error, operation, key))
     }
 
     /// Releases by the script for one lock.
@@ -151,107 +133,36 @@ impl<C: Client> Backend<C> {
         Ok(release.outcome)
     }
 
-    /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
-    /// One that does not has to have the news of its lease from the grant on.
-    fn may_join(&self, claim: &Claim) -> bool {
-        claim.share().is_whole()
-            && claim.charter().is_none()
-            && claim.lease().tenure() == Tenure::Kept
-            && self.0.replicas == Replicas::None
-    }
-
-    /// Runs the script that acquires the locks of `claims`; releases a grant that too few replicas acknowledged.
-    async fn acquire<T>(
-        &self,
-        claims: &[Claim],
-        call: Call,
-        decode: impl FnOnce(Received) -> Result<T, Error>,
-        is_granted: impl FnOnce(&T) -> bool,
-    ) -> Result<T, Error> {
-        let key = claims[0].key();
-        let time = self.0.replicas_timeout;
-        let answer = self.0.servers.call_and_wait(&call, self.0.replicas, time).await;
-        let acquired = async {
-            let answer = answer?;
-            let attempt = decode(answer.received)?;
-            if !is_granted(&attempt) {
-                return Ok(attempt);
-            }
-            let failure = match answer.replicas {
-                Ok(replicas) if replicas >= answer.enough => return Ok(attempt),
-                Ok(replicas) => {
-                    let message = format!(
-                        "{replicas} of {} replicas acknowledged the grant within {time:?}: it was given back",
-                        answer.enough
-                    );
-                    Error::new(ErrorKind::Unavailable, message)
-                }
-                Err(error) => error,
-            };
-            self.give_back(claims).await?;
-            Err(failure)
-        };
-        acquired.await.map_err(|error| context::<C>(error, Operation::Acquire, key))
-    }
-
     /// Runs a script that answers with the server's standing.
     async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
         let standing = async {
             let key = self.0.layout.member().floor;
-            let process = self.0.servers.process(&key).await?;
+            let process = self.0.topology.process(&key).await?;
             let call = call(&self.0.layout, &process);
-            decode_standing(self.0.servers.call(&call).await?)
+            decode_standing(self.0.topology.run(&call, None).await?.received)
         };
-        let context = |error: Error| error.with_operation(Operation::Enlist).with_backend(C::NAME);
+        let context = |error: Error| error.with_operation(Operation::Enlist).with_backend(D::NAME);
         standing.await.map_err(context)
-    }
-
-    /// Releases leases that do not count as granted.
-    async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
-        let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
-        let calls: Vec<Call> = claims.iter().map(release).collect();
-        for (released, claim) in self.0.servers.call_all(&calls).await.into_iter().zip(claims) {
-            let released = released.and_then(decode_release).map_err(|error| {
-                let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
-                Error::new(ErrorKind::Indeterminate, message).with_source(error)
-            })?;
-            self.0.news.called_up(&released.called, claim.lease());
-        }
-        claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
-        Ok(())
-    }
-}
-
-/// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
-fn granted(outcome: Outcome, claim: &Claim) -> Result<Option<Grant>, Error> {
-    match outcome {
-        Outcome::Granted { token, spare } => {
-            let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
-            let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
-            Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
-        }
-        Outcome::LeftAlone => Ok(None),
-        Outcome::Released | Outcome::Senseless => Err(unexpected()),
     }
 }
 
 /// Whether a lease that was to be released together with others was.
-fn released(outcome: Outcome) -> Result<bool, Error> {
+fn released(outcome: &Outcome) -> Result<bool, Error> {
     match outcome {
         Outcome::Released => Ok(true),
         Outcome::LeftAlone => Ok(false),
-        Outcome::Granted { .. } | Outcome::Senseless => Err(unexpected()),
+        _ => Err(unexpected()),
     }
 }
 
-fn context<C: Client>(error: Error, operation: Operation, key: &LockKey) -> Error {
-    error.with_operation(operation).with_key(key).with_backend(C::NAME)
+fn context<D: Driver>(error: Error, operation: Operation, key: &LockKey) -> Error {
+    error.with_operation(operation).with_key(key).with_backend(D::NAME)
 }
 
 #[async_trait]
-impl<C: Client> LockBackend for Backend<C> {
+impl<D: Driver> LockBackend for Backend<D> {
     fn capabilities(&self) -> Capabilities {
-        let mut capabilities = Capabilities::new(C::NAME, Fencing::BestEffort)
+        let mut capabilities = Capabilities::new(D::NAME, Fencing::BestEffort)
             .with(Feature::ForceRelease)
             .with(Feature::Inspect)
             .with(Feature::List)
@@ -259,27 +170,28 @@ impl<C: Client> LockBackend for Backend<C> {
             .with(Feature::Revocation)
             .with(Feature::SpareTokens)
             .with(Feature::Units);
-        if self.0.servers.has_all_keys_together() {
+        if self.0.topology.has_all_keys_together() {
             capabilities = capabilities.with(Feature::Together);
         }
-        if self.0.servers.is_the_only_one() {
+        if self.0.topology.is_the_only_one() {
             capabilities = capabilities.with(Feature::Membership);
         }
-        if self.0.shared.has_push() { capabilities.with(Feature::Push) } else { capabilities }
+        if self.0.context.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         if self.may_join(claim) {
-            let joined = self.0.servers.join(Wanted::Acquire, claim.lease()).await;
-            let granted = joined.and_then(|outcome| granted(outcome, claim));
+            let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
+            let granted = joined.and_then(|outcome| granted(&outcome, claim));
             let granted =
-                granted.map_err(|error| context::<C>(error, Operation::Acquire, claim.key()))?;
+                granted.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
             if let Some(grant) = granted {
                 return Ok(Attempt::Granted(grant));
             }
         }
         // Boxed, since it is large and most attempts have come to their end by then.
-        Box::pin(self.acquire_alone(claim)).await
+        let attempt = Box::pin(self.acquire_alone(claim)).await;
+        attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }
 
     async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
@@ -287,13 +199,14 @@ impl<C: Client> LockBackend for Backend<C> {
             return Ok(AttemptAll::Granted(Vec::new()));
         };
         for claim in claims {
-            self.check_charter(claim, false)?;
+            let checked = self.check_charter(claim, false);
+            checked.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
         }
         let refuse = |message: String| {
             let error = Error::new(ErrorKind::Unsupported, message);
-            Err(context::<C>(error, Operation::Acquire, first.key()))
+            Err(context::<D>(error, Operation::Acquire, first.key()))
         };
-        if !self.0.servers.has_all_keys_together() {
+        if !self.0.topology.has_all_keys_together() {
             return refuse(
                 "a cluster has keys on several servers: acquire one after the other".into(),
             );
@@ -302,9 +215,8 @@ impl<C: Client> LockBackend for Backend<C> {
             let most = Call::MAX_TOGETHER;
             return refuse(format!("one request acquires mutexes, and at most {most} of them"));
         };
-        let decode = |received| decode_attempt_all(received, claims);
-        let is_granted = |attempt: &AttemptAll| matches!(attempt, AttemptAll::Granted(_));
-        self.acquire(claims, call, decode, is_granted).await
+        let attempt = self.acquire_all(claims, &call).await;
+        attempt.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -315,9 +227,9 @@ impl<C: Client> LockBackend for Backend<C> {
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         if lease.share().is_whole() {
-            let joined = self.0.servers.join(Wanted::Release, lease).await;
-            let is_released = joined.and_then(released);
-            if is_released.map_err(|error| context::<C>(error, Operation::Release, lease.key()))? {
+            let joined = self.0.topology.change(Change::Release, lease).await;
+            let is_released = joined.and_then(|outcome| released(&outcome));
+            if is_released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))? {
                 self.0.news.changed(lease.key(), Concerns::Waiters);
                 return Ok(Release::Released);
             }
@@ -332,7 +244,7 @@ impl<C: Client> LockBackend for Backend<C> {
         let of_mutexes: Vec<&Lease> = mutexes.iter().map(|index| &leases[*index]).collect();
         let mut renewals: Vec<Option<Result<Renewal, Error>>> =
             leases.iter().map(|_lease| None).collect();
-        match self.0.servers.renew_all(&self.0.layout, &of_mutexes).await {
+        match self.0.topology.renew_all(&self.0.layout, &of_mutexes).await {
             Ok(renewed) => {
                 for (index, is_renewed) in mutexes.into_iter().zip(renewed) {
                     renewals[index] = is_renewed.then_some(Ok(Renewal::Renewed));
@@ -341,7 +253,7 @@ impl<C: Client> LockBackend for Backend<C> {
             Err(error) => {
                 for index in mutexes {
                     let error =
-                        context::<C>(error.repeated(), Operation::Renew, leases[index].key());
+                        context::<D>(error.repeated(), Operation::Renew, leases[index].key());
                     renewals[index] = Some(Err(error));
                 }
             }
@@ -350,11 +262,11 @@ impl<C: Client> LockBackend for Backend<C> {
             (0..leases.len()).filter(|index| renewals[*index].is_none()).collect();
         let calls: Vec<Call> =
             others.iter().map(|index| Call::renew(&self.0.layout, &leases[*index])).collect();
-        for (index, reply) in others.into_iter().zip(self.0.servers.call_all(&calls).await) {
+        for (index, reply) in others.into_iter().zip(self.0.topology.run_all(&calls).await) {
             let lease = &leases[index];
             let renewal = reply.and_then(decode_renewal).map(|told| self.renewed(lease, told));
             let renewal =
-                renewal.map_err(|error| context::<C>(error, Operation::Renew, lease.key()));
+                renewal.map_err(|error| context::<D>(error, Operation::Renew, lease.key()));
             renewals[index] = Some(renewal);
         }
         renewals.into_iter().map(|renewal| renewal.expect("each was renewed or tried")).collect()
@@ -379,12 +291,12 @@ impl<C: Client> LockBackend for Backend<C> {
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
         let page = async {
-            let servers = self.0.servers.primaries().await?;
+            let servers = self.0.topology.primaries().await?;
             listing::page(&servers, &self.0.layout, prefix, after).await
         };
         let page =
             page.await.map_err(|error| only_asked(error, "the server did not list its keys"));
-        page.map_err(|error| error.with_operation(Operation::List).with_backend(C::NAME))
+        page.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<ForcedRelease, Error> {
@@ -411,26 +323,26 @@ impl<C: Client> LockBackend for Backend<C> {
     }
 
     fn disconnect(&self) {
-        self.0.servers.disconnect();
+        self.0.topology.disconnect();
     }
 
     async fn close(&self) {
-        self.0.shared.close();
-        self.0.servers.disconnect();
+        self.0.context.close();
+        self.0.topology.disconnect();
     }
 }
 
-impl<C: Client> Clone for Backend<C> {
+impl<D: Driver> Clone for Backend<D> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<C: Client> fmt::Debug for Backend<C> {
+impl<D: Driver> fmt::Debug for Backend<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Backend")
-            .field("client", &C::NAME)
-            .field("servers", &self.0.servers)
+            .field("driver", &D::NAME)
+            .field("servers", &self.0.topology)
             .field("layout", &self.0.layout)
             .finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use leasehold_core::backend::{Claim, Lease, Patience, Share};
 use leasehold_core::{LockKey, LockOptions};
 
-use crate::client::Run;
+use crate::driver::Run;
 use crate::layout::{Layout, Place};
 use crate::script::Script;
 use crate::words::{Shape, Words};
@@ -31,6 +31,17 @@ const WANTED: [Place<'_>; 7] = [
     Place::Revoke,
     Place::Places,
     Place::News,
+];
+
+/// The keys that show holders and waiters to an operator.
+const SHOWN: [Place<'_>; 7] = [
+    Place::Lock,
+    Place::Fence,
+    Place::Held,
+    Place::Units,
+    Place::News,
+    Place::Queue,
+    Place::Places,
 ];
 
 impl Call {
@@ -160,43 +171,22 @@ impl Call {
 
     /// The call that inspects.
     pub fn inspect(layout: &Layout, key: &LockKey) -> Self {
-        let keys = [
-            Place::Lock,
-            Place::Fence,
-            Place::Held,
-            Place::Units,
-            Place::News,
-            Place::Queue,
-            Place::Places,
-        ];
-        Self::on(layout, key, &keys, Script::Inspect)
+        let words = Words::of(&layout.places(key), &SHOWN);
+        Self::new(words.shape(Script::Inspect), words)
     }
 
     /// The call that ends others' leases.
     pub fn force_release(layout: &Layout, key: &LockKey) -> Self {
-        let keys = [
-            Place::Lock,
-            Place::Fence,
-            Place::Held,
-            Place::Units,
-            Place::News,
-            Place::Revoke,
-            Place::Queue,
-            Place::Places,
-        ];
-        Self::on(layout, key, &keys, Script::ForceRelease)
+        let of = layout.places(key);
+        let words = Words::of(&of, &SHOWN).keys(&of, &[Place::Revoke]);
+        Self::new(words.shape(Script::ForceRelease), words)
     }
 
     /// The call that asks holders to finish.
     pub fn request_revocation(layout: &Layout, key: &LockKey) -> Self {
         let keys = [Place::Lock, Place::Held, Place::Revoke, Place::Crowd];
-        Self::on(layout, key, &keys, Script::Revoke)
-    }
-
-    /// A call that takes nothing but keys.
-    fn on(layout: &Layout, key: &LockKey, keys: &[Place<'_>], script: Script) -> Self {
-        let words = Words::of(&layout.places(key), keys);
-        Self::new(words.shape(script), words)
+        let words = Words::of(&layout.places(key), &keys);
+        Self::new(words.shape(Script::Revoke), words)
     }
 
     fn new(shape: Shape, words: Words) -> Self {

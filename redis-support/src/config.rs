@@ -13,14 +13,14 @@ use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
-use crate::client::{Access, Client, Protocol};
+use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
-/// Which servers to use with the client crate `C`, and how. `Debug` shows neither users nor passwords.
+/// Which servers to use with the driver `D`, and how. `Debug` shows neither users nor passwords.
 #[derive(Clone)]
-pub struct Config<C> {
-    pub(crate) client: C,
-    pub(crate) topology: Topology,
+pub struct Config<D> {
+    pub(crate) driver: D,
+    pub(crate) topology: Endpoints,
     pub(crate) access: Access,
     /// Sentinels have users of their own.
     pub(crate) sentinel_access: Access,
@@ -36,7 +36,7 @@ pub struct Config<C> {
 /// How the servers are found.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Topology {
+pub enum Endpoints {
     /// There is one.
     Single(Address),
     /// There is one at a time, and sentinels know which.
@@ -65,7 +65,7 @@ pub enum Replicas {
     Majority,
 }
 
-impl<C: Client> Config<C> {
+impl<D: Driver> Config<D> {
     /// Long for a server in the same region, where a reply takes milliseconds; short enough that
     /// a renewal is tried several times within a lease.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
@@ -90,7 +90,7 @@ impl<C: Client> Config<C> {
     /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
     /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
-        url::read(url).map_err(|error| error.with_backend(C::NAME))
+        url::read(url).map_err(|error| error.with_backend(D::NAME))
     }
 
     /// Takes the servers, credentials and TLS settings of `native`; Leasehold makes connections of its own.
@@ -98,14 +98,14 @@ impl<C: Client> Config<C> {
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] if it says something that has no meaning here.
-    pub fn from_client(native: C::Native) -> Result<Self, Error> {
-        let (client, topology, access) = C::adopt(native)?;
-        Ok(Self::new(client, topology, access))
+    pub fn from_client(native: D::Native) -> Result<Self, Error> {
+        let (driver, topology, access) = D::adopt(native)?;
+        Ok(Self::new(driver, topology, access))
     }
 
-    pub(crate) fn new(client: C, topology: Topology, access: Access) -> Self {
+    pub(crate) fn new(driver: D, topology: Endpoints, access: Access) -> Self {
         Self {
-            client,
+            driver,
             topology,
             access,
             sentinel_access: Access::default(),
@@ -176,10 +176,10 @@ impl<C: Client> Config<C> {
     /// [`ErrorKind::Invalid`] for a timeout of less than a millisecond or more than a minute,
     /// [`ErrorKind::Unsupported`] for a majority on a single server, which does not know how many replicas there should be.
     pub fn wait_replicas(mut self, replicas: Replicas, timeout: Duration) -> Result<Self, Error> {
-        if replicas == Replicas::Majority && matches!(self.topology, Topology::Single(_)) {
+        if replicas == Replicas::Majority && matches!(self.topology, Endpoints::Single(_)) {
             let message = "wait-replicas: a single server does not know how many replicas there should be: \
                            give a number instead of majority";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_backend(C::NAME));
+            return Err(Error::new(ErrorKind::Unsupported, message).with_backend(D::NAME));
         }
         self.replicas = match replicas {
             Replicas::AtLeast(0) => Replicas::None,
@@ -202,7 +202,7 @@ impl<C: Client> Config<C> {
     }
 }
 
-impl fmt::Display for Topology {
+impl fmt::Display for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |addresses: &[Address]| {
             addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
@@ -215,7 +215,7 @@ impl fmt::Display for Topology {
     }
 }
 
-impl<C> fmt::Debug for Config<C> {
+impl<D> fmt::Debug for Config<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("topology", &format_args!("{}", self.topology))

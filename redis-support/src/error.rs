@@ -174,7 +174,7 @@ impl ServerError {
 /// The error of an unreachable server, in plain words. `cause` is the `Debug` text of the cause: some client crates keep no more of
 /// it.
 pub fn unreachable(cause: &str) -> Error {
-    const REASONS: [(&str, &str); 8] = [
+    const REASONS: [(&str, &str); 9] = [
         ("failed to lookup address", "no such host"),
         ("No address associated", "no such host"),
         ("ConnectionRefused", "connection refused"),
@@ -183,6 +183,7 @@ pub fn unreachable(cause: &str) -> Error {
         ("HostUnreachable", "host unreachable"),
         ("NetworkUnreachable", "network unreachable"),
         ("TimedOut", "no answer in time"),
+        ("Too many open files", "no file descriptor is left"),
     ];
     let closed = ["ConnectionReset", "BrokenPipe", "UnexpectedEof", "unexpected end of file"];
     let reason = REASONS.iter().find(|(sign, _)| cause.contains(sign)).map(|(_, reason)| *reason);
@@ -289,6 +290,10 @@ mod tests {
                 "no such host",
             ),
             ("Os { code: 2, kind: NotFound, message: \"…\" }", "no such socket"),
+            (
+                "Os { code: 24, kind: Uncategorized, message: \"Too many open files\" }",
+                "no file descriptor is left",
+            ),
             ("Kind(UnexpectedEof)", "is it Redis"),
             ("something new", "cannot be reached"),
         ] {

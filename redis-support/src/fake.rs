@@ -1,4 +1,4 @@
-//! For tests: a client crate that connects to servers which are functions.
+//! For tests: a driver that connects to servers which are functions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,8 +8,10 @@ use std::time::Duration;
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
-use crate::client::{Access, Client, Link, Listener, NoLink, Protocol, Received, Request, Tls};
-use crate::config::Topology;
+use crate::config::Endpoints;
+use crate::driver::{
+    Access, ConnectError, Connection, Driver, Protocol, PushHandler, Received, Request, Tls,
+};
 
 /// The reply of a server to a command; nothing, if it hangs.
 pub(crate) type Answer = Arc<dyn Fn(&[String]) -> Option<Received> + Send + Sync>;
@@ -21,7 +23,7 @@ pub(crate) struct Fake {
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
     old: Arc<Mutex<Vec<String>>>,
-    listeners: Arc<Mutex<Vec<(String, Listener)>>>,
+    listeners: Arc<Mutex<Vec<(String, PushHandler)>>>,
     links: Arc<Mutex<Vec<Weak<()>>>>,
     round_trips: Arc<Mutex<Vec<usize>>>,
 }
@@ -52,7 +54,7 @@ impl Fake {
     }
 
     /// All listeners of that server.
-    pub(crate) fn listeners(&self, address: &str) -> Vec<Listener> {
+    pub(crate) fn listeners(&self, address: &str) -> Vec<PushHandler> {
         let listeners = self.listeners.lock().unwrap();
         let of_this = listeners.iter().filter(|(of, _)| of == address);
         of_this.map(|(_, listener)| Arc::clone(listener)).collect()
@@ -80,18 +82,18 @@ impl fmt::Debug for Fake {
     }
 }
 
-impl Client for Fake {
+impl Driver for Fake {
     const NAME: &'static str = "fake";
 
     type Native = ();
-    type Link = FakeLink;
+    type Connection = FakeConnection;
 
     fn new(tls: Option<Tls>) -> Result<Self, Error> {
         Ok(Self { encrypted: tls.is_some(), ..Self::default() })
     }
 
-    fn adopt((): ()) -> Result<(Self, Topology, Access), Error> {
-        let topology = Topology::Single(Self::address(6379));
+    fn adopt((): ()) -> Result<(Self, Endpoints, Access), Error> {
+        let topology = Endpoints::Single(Self::address(6379));
         Ok((Self::default(), topology, Access::default()))
     }
 
@@ -104,27 +106,27 @@ impl Client for Fake {
         address: &Address,
         _access: &Access,
         protocol: Protocol,
-        listener: Listener,
-    ) -> Result<FakeLink, NoLink> {
+        listener: PushHandler,
+    ) -> Result<FakeConnection, ConnectError> {
         let address = address.to_string();
         if !self.servers.lock().unwrap().contains_key(&address) {
             let error = Error::new(ErrorKind::Unavailable, "no server is there");
-            return Err(NoLink::Failed(error));
+            return Err(ConnectError::Failed(error));
         }
         if protocol == Protocol::Resp3 && self.old.lock().unwrap().contains(&address) {
-            return Err(NoLink::Protocol);
+            return Err(ConnectError::Protocol);
         }
         self.listeners.lock().unwrap().push((address.clone(), listener));
         let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));
         let open = Arc::new(());
         self.links.lock().unwrap().push(Arc::downgrade(&open));
         let round_trips = Arc::clone(&self.round_trips);
-        Ok(FakeLink { address, servers, delays, round_trips, _open: open })
+        Ok(FakeConnection { address, servers, delays, round_trips, _open: open })
     }
 }
 
 #[derive(Clone)]
-pub(crate) struct FakeLink {
+pub(crate) struct FakeConnection {
     address: String,
     servers: Arc<Mutex<HashMap<String, Answer>>>,
     delays: Arc<Mutex<HashMap<String, Duration>>>,
@@ -132,13 +134,13 @@ pub(crate) struct FakeLink {
     _open: Arc<()>,
 }
 
-impl fmt::Debug for FakeLink {
+impl fmt::Debug for FakeConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
 }
 
-impl FakeLink {
+impl FakeConnection {
     async fn ask(&self, request: Request<'_>) -> Result<Received, Error> {
         let mut words = vec![request.command().to_owned()];
         request.for_each_argument(|argument| words.push(argument.to_owned()));
@@ -157,13 +159,8 @@ impl FakeLink {
     }
 }
 
-impl Link for FakeLink {
-    async fn send(&self, request: Request<'_>) -> Result<Received, Error> {
-        self.round_trips.lock().unwrap().push(1);
-        self.ask(request).await
-    }
-
-    async fn send_all(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
+impl Connection for FakeConnection {
+    async fn send(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
         self.round_trips.lock().unwrap().push(requests.len());
         let mut replies = Vec::new();
         for request in requests {

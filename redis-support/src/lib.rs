@@ -1,12 +1,12 @@
-//! The shared part of Leasehold's Redis backends: nearly all of them. [`Backend`] implements the contract on Redis, over
-//! connections of any [`Client`] crate.
+//! The Redis backend of Leasehold. [`Backend`] implements the contract on Redis and Valkey, over any [`Driver`]: `leasehold-redis` and
+//! `leasehold-fred` are drivers for two client crates.
 //!
-//! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script, `servers.rs` finds the server to ask
-//! (the only one, the one that sentinels name, or the one that has the key's hash slot), `server.rs` runs the script there, `line.rs`
-//! has the connection or makes one, `reply.rs` reads the reply. Mutexes that are acquired or released while other requests are under
-//! way leave together (`pipeline.rs`), and so do renewals (`renewals.rs`): one script serves many locks. The locks that it leaves alone
-//! take the first path. `watch.rs` passes on the servers' push messages. `process.rs` asks a member of a quorum whether it keeps its
-//! answers.
+//! One call from top to bottom: `backend.rs` turns an operation into a [`Call`] of a script. `topology.rs` finds the node to ask: the only
+//! one, the one that sentinels name, or the one that has the key's hash slot; `topology/failover.rs` tells how long that is believed.
+//! `node.rs` runs the script there, `connection.rs` has the connection or makes one, the driver sends. `reply.rs` reads the reply.
+//! Requests of callers at the same time share a round trip (`pipeline.rs`); mutexes share a script, too, and so do renewals (`renewals.rs`).
+//! The locks that such a script leaves alone take scripts of their own. `watch.rs` passes on the servers' push messages. `process.rs` asks
+//! a member of a quorum whether it keeps its answers. The scripts are in `scripts/`, the functions that they include in `scripts/parts/`.
 //!
 //! # Layout
 //!
@@ -26,14 +26,14 @@
 //! | key | type | holds |
 //! | --- | --- | --- |
 //! | `<prefix>~held:{tag}<name>` | sorted set | ids of leases by when they end, in ms of the server's clock |
-//! | `<prefix>~units:{tag}<name>` | hash | per id `<units> <description>`, and their sum under `used` |
+//! | `<prefix>~units:{tag}<name>` | hash | per id the record of its lease (`lease.lua`), and the sum of units under `used` |
 //! | `<prefix>~queue:{tag}<name>` | sorted set | ids of waiting claims, in the order of their arrival |
-//! | `<prefix>~places:{tag}<name>` | hash | per id `<until when its place is kept> <units> <limit> <patience in ms>`, and of one for a mutex ` <channel> <value>` |
+//! | `<prefix>~places:{tag}<name>` | hash | per id the record of its place (`place.lua`) |
 //! | `<prefix>~revoke:{tag}<name>` | string | its holders are asked to finish: a mutex's value, or anything |
 //! | `<prefix>~news:{tag}<name>` | string | is deleted when something becomes free, for observers |
 //! | `<prefix>~news:{tag}<name>#<id>` | string | is deleted when the claim with this id is to look again |
 //!
-//! A single server that is a member of a quorum has two keys more:
+//! A record is several values in MessagePack, one after the other. A single server that is a member of a quorum has two keys more:
 //!
 //! | key | type | holds |
 //! | --- | --- | --- |
@@ -44,16 +44,16 @@ mod config;
 
 mod backend;
 
-mod line;
+mod connection;
+mod context;
+mod node;
 mod pipeline;
 mod renewals;
-mod server;
-mod servers;
-mod shared;
+mod topology;
 mod watch;
 
 mod address;
-mod client;
+mod driver;
 
 mod layout;
 mod listing;
@@ -73,10 +73,11 @@ mod fake;
 pub use address::Address;
 pub use backend::Backend;
 pub use call::Call;
-pub use client::{
-    Access, Client, KeepAlive, Link, Listener, NoLink, Protocol, Received, Request, Run, Said, Tls,
+pub use config::{Config, Endpoints, Replicas};
+pub use driver::{
+    Access, ConnectError, Connection, Driver, KeepAlive, Protocol, Push, PushHandler, Received,
+    Request, Run, Tls,
 };
-pub use config::{Config, Replicas, Topology};
 pub use error::{ServerError, unreachable};
 pub use layout::Layout;
 pub use reply::Reply;

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use leasehold_core::backend::KeyPage;
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-use crate::client::Client;
+use crate::driver::{Driver, Request};
 use crate::error::ServerError;
 use crate::layout::Layout;
+use crate::node::Node;
 use crate::reply::{Reply, unexpected};
-use crate::server::Server;
 
 /// How many of its keys a server looks at for one page: few enough that other callers do not notice.
 const COUNT: &str = "512";
 
 /// The page of the list that begins `after` the one before: with the address of a server and how far the walk through it has come.
-pub(crate) async fn page<C: Client>(
-    servers: &[Arc<Server<C>>],
+pub(crate) async fn page<D: Driver>(
+    servers: &[Arc<Node<D>>],
     layout: &Layout,
     prefix: &str,
     after: Option<&str>,
@@ -29,8 +29,10 @@ pub(crate) async fn page<C: Client>(
     let server = servers.get(number).ok_or_else(changed)?;
     let pattern = layout.pattern(prefix);
     let scan = ["SCAN", cursor, "MATCH", &pattern, "COUNT", COUNT];
-    let reply = server.command(&scan).await?.map_err(ServerError::into_error)?;
-    let Reply::Array(parts) = reply else { return Err(unexpected()) };
+    let [reply] = server.ask([Request::Words(&scan)]).await?;
+    let Reply::Array(parts) = reply.map_err(ServerError::into_error)? else {
+        return Err(unexpected());
+    };
     let [Reply::Bytes(cursor), Reply::Array(found)] = parts.as_slice() else {
         return Err(unexpected());
     };
@@ -51,8 +53,8 @@ pub(crate) async fn page<C: Client>(
     Ok(KeyPage::new(keys.into_iter().collect()).with_next(next))
 }
 
-fn place<'a, C: Client>(
-    servers: &[Arc<Server<C>>],
+fn place<'a, D: Driver>(
+    servers: &[Arc<Node<D>>],
     after: &'a str,
 ) -> Result<(usize, &'a str), Error> {
     let invalid = || Error::new(ErrorKind::Invalid, "no page of the list says so");

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use leasehold_core::Error;
 
-use crate::client::{Received, Request};
+use crate::driver::{Received, Request};
 use crate::error::ServerError;
 use crate::reply::{Reply, unexpected};
 
@@ -26,7 +26,7 @@ const DURABLE: [(&str, &str); 3] =
 const MAY_DEFAULT_WRITE: [&str; 4] = ["ACL", "DRYRUN", "default", "SET"];
 
 impl Process {
-    /// Asks a server that has `key`. It takes the questions one after the other, and `ask` replies as often.
+    /// Asks a server that has `key`. It takes the questions one after the other.
     ///
     /// A server that does not tell its settings counts as one that keeps nothing.
     ///
@@ -36,14 +36,12 @@ impl Process {
     /// if the reply to that question has another form.
     pub(crate) async fn ask(
         key: &str,
-        ask: impl AsyncFnOnce(Vec<Request<'_>>) -> Result<Vec<Received>, Error>,
+        ask: impl AsyncFnOnce([Request<'_>; 3]) -> Result<[Received; 3], Error>,
     ) -> Result<Self, Error> {
         let [acl, dry_run, user, set] = MAY_DEFAULT_WRITE;
         let may_write = [acl, dry_run, user, set, key, "0"];
         let questions = [&["CONFIG", "GET", "*append*"][..], &may_write, &["INFO", "server"]];
-        let replies = ask(questions.map(Request::Words).to_vec()).await?;
-        let [settings, may_write, about] =
-            <[Received; 3]>::try_from(replies).map_err(|_| unexpected())?;
+        let [settings, may_write, about] = ask(questions.map(Request::Words)).await?;
         Self::decode(settings, may_write, about)
     }
 

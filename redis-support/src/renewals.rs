@@ -6,17 +6,17 @@ use std::time::Duration;
 use leasehold_core::Error;
 use leasehold_core::backend::Lease;
 
-use crate::client::{Client, Received, Request, Run, first_in_full};
+use crate::connection::{ConnectionManager, is_unknown};
+use crate::driver::{Driver, Received, Request, Run, in_full};
 use crate::layout::{Layout, Place};
-use crate::line::{Line, is_unknown};
 use crate::reply::Reply;
 use crate::script::Script;
 use crate::words::{Words, millis};
 
 /// Renews the mutexes of `leases`, which share a server: one script for each TTL, all in one round trip. Tells of each whether it was
 /// renewed; the others take scripts of their own.
-pub(crate) async fn renew_all<C: Client>(
-    line: &Arc<Line<C>>,
+pub(crate) async fn renew_all<D: Driver>(
+    connection: &Arc<ConnectionManager<D>>,
     layout: &Layout,
     leases: &[&Lease],
 ) -> Result<Vec<bool>, Error> {
@@ -39,9 +39,10 @@ pub(crate) async fn renew_all<C: Client>(
     }
     let runs = scripts.iter().map(|(shape, _)| Run { shape, words: &words });
     let by_hash: Vec<_> = runs.map(Request::ByHash).collect();
-    let mut replies = line.exchange(by_hash.clone(), Duration::ZERO).await?;
+    let current = connection.current().await?;
+    let mut replies = connection.exchange(&current, by_hash.clone(), Duration::ZERO).await?;
     if replies.iter().any(is_unknown) {
-        replies = line.exchange(first_in_full(by_hash), Duration::ZERO).await?;
+        replies = connection.exchange(&current, in_full(by_hash), Duration::ZERO).await?;
     }
     for ((_, of_ttl), reply) in scripts.iter().zip(&replies) {
         for (index, is_renewed) in of_ttl.iter().zip(read(reply, of_ttl.len())) {
@@ -74,17 +75,17 @@ mod tests {
     use leasehold_core::clock::SystemClock;
 
     use super::*;
-    use crate::client::{Access, Protocol};
+    use crate::connection::Role;
+    use crate::context::Context;
+    use crate::driver::{Access, Protocol};
     use crate::fake::Fake;
-    use crate::line::Role;
-    use crate::shared::Shared;
     use crate::watch::News;
 
-    fn line(fake: &Fake) -> Arc<Line<Fake>> {
+    fn connection(fake: &Fake) -> Arc<ConnectionManager<Fake>> {
         let (news, clock) = (Arc::new(News::new(Layout::default())), Arc::new(SystemClock));
         let timeout = Duration::from_millis(500);
-        let shared = Shared::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
-        Line::new(Fake::address(1), Access::default(), Role::Store, &shared)
+        let context = Context::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
+        ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &context)
     }
 
     fn lease(seconds: u64) -> Lease {
@@ -96,12 +97,12 @@ mod tests {
         let (fake, leases) = (Fake::default(), [3, 1, 2, 1].map(lease));
         // The second lease of a script is left alone.
         fake.serve("h:1", |_words| Some(Ok(Reply::Array(vec![Reply::Int(2)]))));
-        let line = line(&fake);
-        line.connect().await.unwrap();
+        let connection = connection(&fake);
+        connection.connect().await.unwrap();
         let before = fake.round_trips().len();
 
         let of: Vec<&Lease> = leases.iter().collect();
-        let renewed = renew_all(&line, &Layout::default(), &of).await.unwrap();
+        let renewed = renew_all(&connection, &Layout::default(), &of).await.unwrap();
 
         assert_eq!(fake.round_trips()[before..], [3]);
         // A number beyond the leases of a script makes no sense: then none of them was renewed, as far as is known.
@@ -112,7 +113,7 @@ mod tests {
     async fn no_leases_take_no_request() {
         let fake = Fake::default();
 
-        assert!(renew_all(&line(&fake), &Layout::default(), &[]).await.unwrap().is_empty());
+        assert!(renew_all(&connection(&fake), &Layout::default(), &[]).await.unwrap().is_empty());
 
         assert!(fake.round_trips().is_empty());
     }

@@ -11,10 +11,10 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 
-use crate::client::Received;
+use crate::driver::Received;
 use crate::error::ServerError;
 
-/// A reply that is not an error, from any client crate.
+/// A reply that is not an error, from any driver.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
     /// Several; of a map, one key and its value after the other.
@@ -132,11 +132,8 @@ fn held_by(
         (Reply::Bytes(value), Reply::Nil) if is_whole => {
             Some(contention.with_holder(holder(value, left)))
         }
-        (Reply::Bytes(id), Reply::Nil) => {
-            Some(contention.with_holder(holder_of_units(id, left, &[])))
-        }
-        (Reply::Bytes(id), Reply::Bytes(known)) => {
-            Some(contention.with_holder(holder_of_units(id, left, known)))
+        (Reply::Bytes(id), record) => {
+            Some(contention.with_holder(holder_of_units(id, left, record)?))
         }
         _ => None,
     }
@@ -253,7 +250,7 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
     let (clock, waiting) = number(clock).zip(number(waiting)).ok_or_else(unexpected)?;
     let Held { token, units, holders } = decode_held(Ok(held.clone()))?;
     let places = places.chunks(2).map(|place| match place {
-        [Reply::Bytes(id), Reply::Bytes(known)] => Some(waiter(id, known, clock, units.is_none())),
+        [Reply::Bytes(id), record] => waiter(id, record, clock, units.is_none()),
         _ => None,
     });
     let places = places.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
@@ -352,8 +349,8 @@ fn decode_held(received: Received) -> Result<Held, Error> {
         }
         [Reply::Int(units), holders @ ..] => {
             let holders = holders.chunks(3).map(|part| match part {
-                [Reply::Bytes(id), Reply::Int(remaining), Reply::Bytes(known)] => {
-                    Some(holder_of_units(id, *remaining, known))
+                [Reply::Bytes(id), Reply::Int(remaining), record] => {
+                    holder_of_units(id, *remaining, record)
                 }
                 _ => None,
             });
@@ -379,53 +376,62 @@ fn contention(retry_after: i64, rest: &[Reply]) -> Option<Contention> {
     }
 }
 
-/// The holder of units, from its id and its record: `<units>/<limit>/<token> <description>`, or without limit and token.
-fn holder_of_units(id: &[u8], remaining: i64, known: &[u8]) -> Holder {
-    let known = str::from_utf8(known).unwrap_or_default();
-    let (granted, description) = known.split_once(' ').unwrap_or((known, ""));
-    let mut granted = granted.split('/');
-    let units = granted.next().and_then(|units| units.parse().ok()).unwrap_or(1);
-    let limit = granted.next().and_then(|limit| limit.parse().ok());
-    let token = granted.next().and_then(|token| token.parse().ok());
+/// The holder of units, from its id and its record: see `lease.lua`. `None` if the record makes no sense.
+fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> {
     let remaining = Duration::from_millis(u64::try_from(remaining).unwrap_or_default());
-    let holder = Holder::new(Fingerprint::of(id)).with_units(units).with_token(token);
-    let holder = match limit {
-        Some(limit) => holder.with_share(Share::Units { units, limit }),
-        None => holder,
+    let holder = Holder::new(Fingerprint::of(id)).with_remaining(Some(remaining));
+    let record = match record {
+        // Another program has deleted it.
+        Reply::Nil => return Some(holder),
+        Reply::Array(record) => record,
+        _ => return None,
     };
-    holder.with_description(Description::new(description).ok()).with_remaining(Some(remaining))
+    let [Reply::Int(units), Reply::Int(limit), Reply::Int(token), Reply::Bytes(description)] =
+        &record[..]
+    else {
+        return None;
+    };
+    let (units, limit) = (u32::try_from(*units).ok()?, u32::try_from(*limit).ok()?);
+    let description = str::from_utf8(description).ok().and_then(|it| Description::new(it).ok());
+    Some(
+        holder
+            .with_share(Share::Units { units, limit })
+            .with_token(u64::try_from(*token).ok())
+            .with_description(description),
+    )
 }
 
-/// A waiter, from its id and its place: see `queue.lua`. `None` if the place has ended by `clock`, or is kept for clients that do not
-/// queue.
-fn waiter(id: &[u8], place: &[u8], clock: u64, may_be_whole: bool) -> Option<Waiter> {
-    let place = str::from_utf8(place).ok()?;
-    let mut parts = place.splitn(6, ' ');
-    let ends: u64 = parts.next()?.parse().ok()?;
-    if id == b"*" || ends.saturating_mul(1_000) <= clock {
+/// A waiter, from its id and its record: see `inspect.lua`. Nothing if the place has ended by `clock`, or is kept for clients that do not
+/// queue; `None` if the record makes no sense.
+fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<Option<Waiter>> {
+    let Reply::Array(record) = record else { return None };
+    let [Reply::Int(ends), Reply::Int(units), Reply::Int(limit), Reply::Bytes(value)] = &record[..]
+    else {
         return None;
+    };
+    if id == b"*" || u64::try_from(*ends).ok()?.saturating_mul(1_000) <= clock {
+        return Some(None);
     }
-    let (units, limit) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let (_patience, _channel) = (parts.next(), parts.next());
+    let (units, limit) = (u32::try_from(*units).ok()?, u32::try_from(*limit).ok()?);
     let is_whole = limit == 1 && may_be_whole;
     let share = if is_whole { Share::Whole } else { Share::Units { units, limit } };
-    let description = parts.next().and_then(|value| Some(value.split_once(' ')?.1));
-    let description = description.and_then(|text| Description::new(text).ok());
-    Some(Waiter::new(Fingerprint::of(id), share).with_description(description))
+    let waiter = Waiter::new(Fingerprint::of(id), share);
+    Some(Some(waiter.with_description(description(value))))
+}
+
+/// The description in the value of a lock, which any client may have put there.
+fn description(value: &[u8]) -> Option<Description> {
+    let text = value.splitn(2, |&byte| byte == b' ').nth(1)?;
+    Description::new(str::from_utf8(text).ok()?).ok()
 }
 
 /// The holder of a lock, from the value of its key, which any client may have put there.
 fn holder(value: &[u8], remaining: i64) -> Holder {
-    let mut parts = value.splitn(2, |&byte| byte == b' ');
-    let id = parts.next().unwrap_or_default();
-    let description = parts
-        .next()
-        .and_then(|text| str::from_utf8(text).ok())
-        .and_then(|text| Description::new(text).ok());
+    let id = value.split(|&byte| byte == b' ').next().unwrap_or_default();
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
     Holder::new(Fingerprint::of(id))
         .with_share(Share::Whole)
-        .with_description(description)
+        .with_description(description(value))
         .with_remaining(remaining)
 }
 

@@ -42,15 +42,24 @@ pub enum Script {
     Standing,
 }
 
-/// The text of a script, after that of the parts which it is made of.
-macro_rules! script {
-    ($name:literal: $($part:literal),*) => {
-        concat!(
-            $(include_str!(concat!("scripts/parts/", $part, ".lua")), "\n",)*
-            include_str!(concat!("scripts/", $name, ".lua")),
-        )
+/// The texts of the files in a folder, by their names.
+macro_rules! files {
+    ($folder:literal: $($name:literal),*) => {
+        [$(($name, include_str!(concat!($folder, $name, ".lua")))),*]
     };
 }
+
+/// The functions that scripts include.
+const PARTS: [(&str, &str); 20] = files!(
+    "scripts/parts/": "acquire_in_turn", "charter", "crowd", "far_place", "give_way", "grant_free", "hand_over", "lease", "list",
+    "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
+);
+
+/// In the order in which [`Script`] declares them.
+const SCRIPTS: [(&str, &str); 16] = files!(
+    "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "force_release", "inspect",
+    "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
+);
 
 impl Script {
     /// All of them.
@@ -74,45 +83,99 @@ impl Script {
     ];
 
     /// Its text, the same at every call and for every server.
-    pub const fn source(self) -> &'static str {
-        match self {
-            Self::Acquire => {
-                script!("acquire": "time", "token", "crowd", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
-            }
-            Self::AcquireAll => script!("acquire_all": "time", "token", "queue", "units"),
-            Self::AcquireUnderCharter => {
-                script!("acquire": "time", "token", "member", "under_charter", "crowd", "keep_place", "acquire_alone", "queue", "turn", "wait_turn", "units")
-            }
-            Self::AcquireUnits => {
-                script!("acquire_units": "time", "crowd", "keep_place", "acquire_units_near", "token", "queue", "turn", "wait_turn", "units")
-            }
-            Self::Enlist => script!("enlist": "time", "member", "stand"),
-            Self::Exchange => script!("exchange":),
-            Self::ForceRelease => {
-                script!("force_release": "time", "token", "queue", "turn", "units", "list")
-            }
-            Self::Inspect => script!("inspect": "time", "news", "units", "list"),
-            Self::RaiseFloor => script!("renew": "member", "raise_floor"),
-            Self::Release => {
-                script!("release": "release_alone", "time", "queue", "turn", "give_way", "hand_over")
-            }
-            Self::ReleaseUnits => script!("release_units": "time", "queue", "turn"),
-            Self::Renew => script!("renew":),
-            Self::RenewAll => script!("renew_all":),
-            Self::RenewUnits => script!("renew_units": "time", "crowd", "queue", "turn", "units"),
-            Self::Revoke => script!("revoke": "time", "crowd", "units"),
-            Self::Standing => script!("standing": "time", "member", "stand"),
-        }
+    pub fn source(self) -> &'static str {
+        &TEXTS[self as usize].source
     }
 
     /// How servers name it: the SHA-1 of its text.
     pub fn hash(self) -> &'static str {
-        static HASHES: LazyLock<Vec<String>> = LazyLock::new(|| {
-            let hash = |script: &Script| Sha1::from(script.source()).hexdigest();
-            Script::ALL.iter().map(hash).collect()
-        });
+        &TEXTS[self as usize].hash
+    }
+}
 
-        // In the order in which they are declared.
-        &HASHES[self as usize]
+struct Text {
+    source: String,
+    hash: String,
+}
+
+static TEXTS: LazyLock<Vec<Text>> = LazyLock::new(|| {
+    let text = |(_name, text): &(&str, &str)| {
+        let mut source = String::new();
+        include(text, &mut Vec::new(), &mut source);
+        let hash = Sha1::from(&source).hexdigest();
+        Text { source, hash }
+    };
+    SCRIPTS.iter().map(text).collect()
+});
+
+/// Adds `text` to `source`, with each part in place of the first line that includes it.
+fn include(text: &str, included: &mut Vec<&'static str>, source: &mut String) {
+    for line in text.lines() {
+        let Some(name) = included_part(line) else {
+            source.push_str(line);
+            source.push('\n');
+            continue;
+        };
+        let (name, part) =
+            PARTS.iter().find(|(part, _)| *part == name).expect("each part is listed");
+        if !included.contains(name) {
+            included.push(name);
+            include(part, included, source);
+        }
+    }
+}
+
+fn included_part(line: &str) -> Option<&str> {
+    line.strip_prefix("--- @include \"")?.strip_suffix('"')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_is_included_once_and_before_its_use() {
+        for script in Script::ALL {
+            let source = script.source();
+            assert!(!source.contains("@include"), "{script:?}");
+            for function in source.lines().filter_map(|line| line.strip_prefix("local function ")) {
+                let (name, _) = function.split_once('(').unwrap();
+                let call = format!("{name}(");
+                let is_whole = |at: &usize| {
+                    let before = source[..*at].chars().next_back().unwrap();
+                    !before.is_alphanumeric() && before != '_'
+                };
+                let mut uses = source.match_indices(&call).map(|(at, _)| at).filter(is_whole);
+                assert!(
+                    source[..uses.next().unwrap()].ends_with("local function "),
+                    "{script:?}: {name}"
+                );
+                assert!(
+                    !uses.any(|at| source[..at].ends_with("local function ")),
+                    "{script:?}: {name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_returns_from_no_script_and_reads_neither_keys_nor_arguments() {
+        for (name, part) in PARTS {
+            assert!(!part.contains("KEYS[") && !part.contains("ARGV["), "{name}");
+            assert!(!part.contains("(KEYS") && !part.contains("(ARGV"), "{name}");
+            assert!(!part.lines().any(|line| line.starts_with("return")), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_script_names_its_keys_arguments_and_reply() {
+        for (name, text) in SCRIPTS {
+            for heading in ["-- KEYS  ", "-- ARGV  ", "-- Returns  "] {
+                assert!(text.contains(heading), "{name}: {heading}");
+            }
+            let by_number =
+                text.lines().filter(|line| line.contains("KEYS[") || line.contains("ARGV["));
+            assert!(by_number.into_iter().all(|line| line.starts_with("local ")), "{name}");
+        }
     }
 }

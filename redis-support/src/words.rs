@@ -148,6 +148,11 @@ impl Words {
         &self.text[self.start(index)..self.ends[index]]
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// How many bytes all of them have.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len()

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_conformance::stalls::{Stalls, measure};
+use leasehold_conformance::stalls::{Measured, Stalls, measure};
 use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Tenure,
 };
@@ -36,6 +36,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// How late things may happen on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
+
+/// Servers that stall for longer may miss the renewals of a lease: an election begins after a second of silence.
+const STALL: Duration = Duration::from_millis(200);
 
 /// The limit for news. Without news, a client finds out much later.
 const SOON: Duration = Duration::from_secs(5);
@@ -60,6 +63,27 @@ async fn renewed(guard: &LockGuard) {
     let deadline = guard.deadline();
     until("it is renewed", async || guard.deadline() > deadline || !guard.is_held()).await;
     assert_eq!(guard.state(), LeaseState::Held);
+}
+
+/// A lock that no client may lose while the servers fail, since `taken_at`. Lost on a machine that stalled, it says nothing.
+struct Kept<'a> {
+    guard: &'a LockGuard,
+    stalls: &'a Stalls,
+    taken_at: Instant,
+}
+
+impl Kept<'_> {
+    /// Waits for the next renewal.
+    async fn renewed(self) -> Measured {
+        let deadline = self.guard.deadline();
+        let is_held = || self.guard.is_held();
+        until("it is renewed", async || self.guard.deadline() > deadline || !is_held()).await;
+        if !is_held() {
+            self.stalls.steady("a lock is kept", self.taken_at.elapsed(), STALL)?;
+        }
+        assert_eq!(self.guard.state(), LeaseState::Held);
+        Ok(())
+    }
 }
 
 /// Releases a lock. If that gets no answer, it goes on in the background.

@@ -3,19 +3,13 @@
 
 use std::convert::identity;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites, Time};
-use leasehold_core::{Holder, LockKey, LockOptions};
+use leasehold_conformance::{AsMutex, Groups, Need, Subject, Suites};
+use leasehold_core::LockOptions;
 use leasehold_redis::RedisBackend as Backend;
-
-use family::{
-    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Servers as _, Single,
+use leasehold_redis_tests::{
+    CLUSTER_LACKS, Cluster, Driven, FAILS, OF_REAL_TIME, Sentinels, Single, harness,
 };
-
-#[macro_use]
-#[path = "../../../redis-support/tests/family/conformance.rs"]
-mod family;
 
 mod quorum;
 

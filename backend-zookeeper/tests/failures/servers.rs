@@ -1,8 +1,12 @@
 //! Servers that stop, and others that take over.
 
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Renewal};
+use std::time::Duration;
+
+use leasehold_core::backend::{Attempt, Claim, KeyWatch, LockBackend, Renewal};
 use leasehold_core::{LockClient, LockOptions};
 use leasehold_testbed::{ZooKeeperOptions, until_some};
+
+use tokio::time::timeout;
 
 use super::{TICK, TTL, connect, is_granted, kept};
 
@@ -39,4 +43,26 @@ async fn a_lock_outlives_the_leader_and_a_server_that_stops() {
     guard.release().await.unwrap();
     assert!(is_granted(&other, &next).await);
     assert_eq!(other.renew(&next).await.unwrap(), Renewal::Renewed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_gets_news_also_after_a_time_without_a_server() {
+    async fn news(watch: &mut KeyWatch) {
+        timeout(Duration::from_secs(60), watch.changed()).await.expect("there is news");
+    }
+
+    let mut servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let (holder, operator) =
+        (connect(servers.endpoints()).await, connect(servers.endpoints()).await);
+    let lease = kept("job");
+    let mut watch = holder.watch_lease(&lease);
+    assert!(is_granted(&holder, &lease).await);
+    operator.request_revocation(lease.key()).await.unwrap();
+    news(&mut watch).await;
+
+    // Meanwhile nothing listens at the server's port.
+    servers.restart().await;
+    until_some("ended", async || operator.force_release(lease.key()).await.ok()).await;
+
+    news(&mut watch).await;
 }

@@ -86,7 +86,7 @@ pub(crate) async fn an_outage_is_waited_out_only_so_long(scene: &Scene) {
     let error = mutex.lock().await.unwrap_err();
     let waited = scene.now().since(asked_at);
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(waited >= patience && waited <= patience + Duration::from_secs(1) + scene.slack());
+    assert!(waited >= patience && waited <= patience + scene.slack(), "waited {waited:?}");
 
     // A shorter wait of the caller comes first, and is no `None`: the client saw no holder.
     let asked_at = scene.now();

@@ -479,14 +479,8 @@ impl Hold {
     /// When time alone may change it next.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
-        if state.is_over() {
-            Instant::FAR_FUTURE
-        } else if state.renewing {
-            // The due time of a renewal's repetition, which is never after the deadline.
-            state.due
-        } else {
-            state.deadline
-        }
+        // The due time of a renewal's repetition is never after the deadline.
+        if state.renewing { state.due } else { state.deadline }
     }
 
     /// The lease that renewals ask for, apart from the TTL.

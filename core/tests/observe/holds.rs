@@ -74,16 +74,19 @@ async fn that_an_operator_ends_are_forced_and_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn that_last_are_told_of_once_per_holder_unless_they_lead() {
-    let scene = Scene::with(|builder| builder.long_hold(ms(15_000)));
-    let guard = scene.client.mutex("k").unwrap().lock().await.unwrap();
-    let _term = scene.client.election("e").unwrap().campaign("host-1").await.unwrap();
+    // Between two renewals, and at the very time of one.
+    for long in [RENEWAL * 3 / 2, RENEWAL * 2] {
+        let scene = Scene::with(|builder| builder.long_hold(long));
+        let guard = scene.client.mutex("k").unwrap().lock().await.unwrap();
+        let _term = scene.client.election("e").unwrap().campaign("host-1").await.unwrap();
 
-    pass(RENEWAL * 5).await;
-    let told = scene.told();
-    guard.release().await.unwrap();
+        pass(RENEWAL * 5).await;
+        let told = scene.told();
+        guard.release().await.unwrap();
 
-    let long: Vec<_> = told.iter().filter(|line| line.starts_with("long")).collect();
-    assert_eq!(long, ["long hold #1 of 20"]);
+        let long: Vec<_> = told.iter().filter(|line| line.starts_with("long")).collect();
+        assert_eq!(long, ["long hold #1 of 20"]);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,6 +30,33 @@ async fn is_told_once_per_outage() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn is_down_if_it_fails_a_part_of_a_request() {
+    let scene = Scene::new();
+    let mutexes = ["k", "l"].map(|name| scene.client.mutex(name).unwrap());
+    let _guards = [mutexes[0].lock().await.unwrap(), mutexes[1].lock().await.unwrap()];
+    scene.faults.inject(Operation::Renew, UNAVAILABLE, 1);
+    scene.told();
+
+    pass(RENEWAL + ms(50)).await;
+
+    let told = scene.told();
+    assert!(told.iter().any(|line| line.starts_with("renewed #")), "{told:?}");
+    assert!(told.contains(&"down at renew".to_owned()), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wakes_no_waiter_while_it_is_down() {
+    let scene = Scene::new();
+    let mutex = scene.client.mutex("k").unwrap();
+    scene.faults.inject(Operation::Acquire, UNAVAILABLE, 5);
+
+    drop(mutex.lock().await.unwrap());
+
+    let told = scene.told();
+    assert!(!told.iter().any(|line| line.starts_with("woken")), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_flaps_is_told_once_a_second() {
     let scene = Scene::new();
     let mutex = scene.client.mutex("k").unwrap();

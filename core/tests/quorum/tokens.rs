@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Claim, Grant, Lease, LockBackend, Renewal};
+use leasehold_core::backend::{Attempt, Claim, Grant, Lease, LockBackend, Operation, Renewal};
 use leasehold_core::quorum::Quorum;
 use leasehold_core::{LockKey, RenewalMode};
 use tokio::time::sleep;
@@ -67,6 +67,29 @@ async fn majority_has_the_floor_before_the_grant_returns() {
     assert!(grant.token() > 5_000, "the largest number counts");
     assert!(floors >= 2, "{floors} members have the floor");
     assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_that_knows_the_tokens_asks_once() {
+    let servers = Servers::found(3).await;
+    let quorum = servers.quorum();
+    let raised = || servers.0.iter().map(|server| server.calls(Operation::Renew)).sum::<usize>();
+    let lock_once = async || {
+        // No two counters agree, as those that follow a clock.
+        for (number, server) in servers.0.iter().enumerate() {
+            run_ahead(server, 10 * number).await;
+        }
+        sleep(Duration::from_millis(1)).await;
+        let (lease, before) = (Lease::new(&key(), TTL), raised());
+        granted(&quorum, &lease).await;
+        quorum.release(&lease).await.unwrap();
+        raised() - before
+    };
+
+    assert!(lock_once().await > 0, "a client that knows nothing has the others raise their tokens");
+    for _ in 0..20 {
+        assert_eq!(lock_once().await, 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,6 +113,17 @@ async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl(
 }
 
 #[tokio::test(start_paused = true)]
+async fn by_hand_that_its_caller_abandons_leaves_the_lease_unsure() {
+    let (client, faults, _clock) = client(options());
+    let guard = lock(&client).await;
+
+    faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
+    assert!(guard.extend(TTL).now_or_never().is_none());
+
+    assert_eq!(guard.state(), LeaseState::Unsure);
+}
+
+#[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
     let (client, faults, _clock) = client(options());
     let guard = lock(&client).await;

@@ -17,7 +17,7 @@ fn urls_say_everything() {
                &wait-replicas=2&wait-replicas-ms=40";
     let config = Config::from_url(url).unwrap();
 
-    assert_eq!(config.topology, Topology::Single(tcp("db.example", 7000)));
+    assert_eq!(config.topology, Endpoints::Single(tcp("db.example", 7000)));
     assert_eq!(config.layout, Layout::new("app:").unwrap());
     assert_eq!(config.timeout, Duration::from_millis(250));
     assert!(!config.push);
@@ -33,7 +33,7 @@ fn urls_say_everything() {
 fn a_missing_setting_has_a_default() {
     let config = Config::from_url("redis://host").unwrap();
 
-    assert_eq!(config.topology, Topology::Single(tcp("host", 6379)));
+    assert_eq!(config.topology, Endpoints::Single(tcp("host", 6379)));
     assert_eq!(config.access, Access::default());
     assert_eq!((config.timeout, config.push), (Config::DEFAULT_TIMEOUT, true));
     assert_eq!(config.replicas, Replicas::None);
@@ -49,7 +49,7 @@ fn hosts_may_be_named_in_every_way() {
         ("a.b-c.example:1", tcp("a.b-c.example", 1)),
     ] {
         let config = Config::from_url(&format!("redis://{host}")).unwrap();
-        assert_eq!(config.topology, Topology::Single(expected), "{host}");
+        assert_eq!(config.topology, Endpoints::Single(expected), "{host}");
     }
 }
 
@@ -60,7 +60,7 @@ fn sentinels_are_many_and_watch_over_a_name() {
     let config = Config::from_url(url).unwrap();
 
     let sentinels = vec![tcp("a", 26379), tcp("b", 5000)];
-    assert_eq!(config.topology, Topology::Sentinel { sentinels, master: "my master".to_owned() });
+    assert_eq!(config.topology, Endpoints::Sentinel { sentinels, master: "my master".to_owned() });
     assert_eq!(config.access.database, 2);
     assert_eq!(config.sentinel_access.user.as_deref(), Some("s"));
     assert_eq!(config.sentinel_access.password.as_deref(), Some("S3CR3T"));
@@ -73,7 +73,7 @@ fn clusters_have_many_seeds() {
         Config::from_url("valkey-cluster://a:1,[::1]:2,c/?wait-replicas=majority").unwrap();
 
     let seeds = vec![tcp("a", 1), tcp("::1", 2), tcp("c", 6379)];
-    assert_eq!(config.topology, Topology::Cluster { seeds });
+    assert_eq!(config.topology, Endpoints::Cluster { seeds });
     assert_eq!(config.topology.to_string(), "a:1,[::1]:2,c:6379");
     assert_eq!(config.replicas, Replicas::Majority);
 }
@@ -83,7 +83,7 @@ fn tls_is_in_the_scheme() {
     for scheme in ["rediss", "valkeys", "rediss-sentinel", "rediss-cluster"] {
         let path = if scheme.ends_with("sentinel") { "/master" } else { "" };
         let config = Config::from_url(&format!("{scheme}://:S3CR3T@host{path}")).unwrap();
-        assert!(config.client.encrypted, "{scheme}");
+        assert!(config.driver.encrypted, "{scheme}");
     }
 }
 
@@ -91,7 +91,7 @@ fn tls_is_in_the_scheme() {
 fn sockets_are_addresses_too() {
     let config = Config::from_url("unix:///run/my%20redis.sock?db=2&user=u&pass=S3CR3T").unwrap();
 
-    assert_eq!(config.topology, Topology::Single(Address::Unix("/run/my redis.sock".into())));
+    assert_eq!(config.topology, Endpoints::Single(Address::Unix("/run/my redis.sock".into())));
     assert_eq!((config.access.database, config.access.user.as_deref()), (2, Some("u")));
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use leasehold_core::Error;
 use url::{Url, form_urlencoded};
 
-use super::{Config, Replicas, Topology, invalid};
+use super::{Config, Endpoints, Replicas, invalid};
 use crate::address::Address;
-use crate::client::{Access, Client, Protocol, Tls};
+use crate::driver::{Access, Driver, Protocol, Tls};
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -16,7 +16,7 @@ const SENTINEL_PORT: u16 = 26379;
 /// Reads a URL and its parameters.
 ///
 /// Strictly, URLs have one host; so each of ours is read as a URL of its own.
-pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
+pub(super) fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
     let (scheme, encrypted) = Scheme::read(scheme)?;
     if rest.contains('#') {
@@ -26,7 +26,7 @@ pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
     let params = Params::read(query)?;
     let mut access = params.access.clone();
     let topology = match scheme {
-        Scheme::Unix => Topology::Single(Address::Unix(PathBuf::from(decode(place)?))),
+        Scheme::Unix => Endpoints::Single(Address::Unix(PathBuf::from(decode(place)?))),
         Scheme::Single | Scheme::Sentinel | Scheme::Cluster => {
             let (authority, path) = place.split_once('/').unwrap_or((place, ""));
             let hosts = match authority.rsplit_once('@') {
@@ -43,7 +43,7 @@ pub(super) fn read<C: Client>(url: &str) -> Result<Config<C>, Error> {
         return Err(invalid("ca, cert and key in the URL need TLS: rediss://"));
     }
     let tls = if encrypted { Some(params.tls.read_files()?) } else { None };
-    let mut config = Config::new(C::new(tls)?, topology, access);
+    let mut config = Config::new(D::new(tls)?, topology, access);
     config.sentinel_access = params.sentinel_access;
     config.push = params.push;
     config.protocol = params.protocol;
@@ -104,7 +104,7 @@ fn servers(
     hosts: &str,
     path: &str,
     access: &mut Access,
-) -> Result<Topology, Error> {
+) -> Result<Endpoints, Error> {
     let port = if scheme == Scheme::Sentinel { SENTINEL_PORT } else { PORT };
     let hosts = hosts.split(',').map(|host| address(host, port));
     let mut addresses = hosts.collect::<Result<Vec<_>, _>>()?;
@@ -118,18 +118,18 @@ fn servers(
                 return Err(invalid(message));
             }
             read_database(database, access)?;
-            Ok(Topology::Sentinel { sentinels: addresses, master: decode(master)? })
+            Ok(Endpoints::Sentinel { sentinels: addresses, master: decode(master)? })
         }
         Scheme::Cluster if !path.is_empty() || access.database != 0 => {
             Err(invalid("a cluster has no databases to choose from: the URL must not name one"))
         }
-        Scheme::Cluster => Ok(Topology::Cluster { seeds: addresses }),
+        Scheme::Cluster => Ok(Endpoints::Cluster { seeds: addresses }),
         _ if addresses.len() > 1 => {
             Err(invalid("several hosts are for redis-sentinel:// and redis-cluster://"))
         }
         _ => {
             read_database(path, access)?;
-            Ok(Topology::Single(addresses.remove(0)))
+            Ok(Endpoints::Single(addresses.remove(0)))
         }
     }
 }

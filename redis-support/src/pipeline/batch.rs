@@ -8,7 +8,10 @@ use std::time::Duration;
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
-use crate::client::{Received, Request, Run, first_in_full};
+use crate::call::Call;
+use crate::connection::is_unknown;
+use crate::driver::{Received, Request, Run};
+use crate::error::ServerError;
 use crate::layout::{Layout, Place};
 use crate::reply::{Reply, unexpected};
 use crate::script::Script;
@@ -20,16 +23,16 @@ pub(super) const MAX_CALLERS: usize = 128;
 /// As many bytes leave together as a connection takes at once, or one caller.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// A caller's purpose with a mutex.
+/// A change of a mutex.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Wanted {
+pub(crate) enum Change {
     // First, since releases come before acquisitions.
     Release,
     Acquire,
 }
 
 /// The outcome for one caller.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
     /// The mutex was acquired, with this token and so many more.
     Granted {
@@ -39,8 +42,20 @@ pub(crate) enum Outcome {
     Released,
     /// Nothing was done: it takes a script for one lock.
     LeftAlone,
-    /// The script ran, and its reply makes no sense.
+    /// The script for many locks ran, and its reply makes no sense.
     Senseless,
+    /// The caller's own script ran, or was refused.
+    Received(Received),
+}
+
+impl Outcome {
+    /// The reply to the caller's own script.
+    pub(crate) fn into_received(self) -> Result<Received, Error> {
+        match self {
+            Self::Received(received) => Ok(received),
+            _ => Err(unexpected()),
+        }
+    }
 }
 
 /// Callers that leave together.
@@ -49,18 +64,34 @@ pub(crate) struct Batch(Mutex<Callers>);
 struct Callers {
     /// The name and the value of each lock.
     words: Words,
+    /// How many bytes the callers' own scripts take.
+    bytes_of_calls: usize,
     callers: Vec<Caller>,
     /// The end of the batch, and the error for the callers without an outcome.
     end: Option<Error>,
 }
 
 struct Caller {
-    wanted: Wanted,
-    ttl: Duration,
-    slot: u16,
+    work: Work,
     waker: Option<Waker>,
     has_gone: bool,
     outcome: Option<Outcome>,
+}
+
+/// The work of one caller.
+enum Work {
+    Change(MutexChange),
+    Call(Call),
+}
+
+/// A change of one mutex. Changes that share a script come together if they are ordered.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+struct MutexChange {
+    slot: u16,
+    change: Change,
+    ttl: Duration,
+    /// Where its name is among the words; its value follows.
+    name: usize,
 }
 
 impl Batch {
@@ -68,7 +99,7 @@ impl Batch {
     pub(super) fn of(count: usize) -> Arc<Self> {
         let words = Words::with_capacity(2 * count, 96 * count);
         let callers = Vec::with_capacity(count);
-        Arc::new(Self(Mutex::new(Callers { words, callers, end: None })))
+        Arc::new(Self(Mutex::new(Callers { words, bytes_of_calls: 0, callers, end: None })))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -76,25 +107,36 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        let callers = self.callers();
-        callers.callers.len() >= MAX_CALLERS || callers.words.bytes() >= MAX_BYTES
+        let Callers { words, bytes_of_calls, callers, .. } = &*self.callers();
+        callers.len() >= MAX_CALLERS || words.bytes() + bytes_of_calls >= MAX_BYTES
     }
 
-    pub(super) fn join(self: &Arc<Self>, wanted: Wanted, lease: &Lease, layout: &Layout) -> Joined {
+    pub(super) fn join(self: &Arc<Self>, change: Change, lease: &Lease, layout: &Layout) -> Joined {
         let mut callers = self.callers();
+        let name = callers.words.len();
         callers.words.push_lock(layout, lease.key());
         callers.words.push_value(lease);
-        let ttl = if wanted == Wanted::Acquire { lease.ttl() } else { Duration::ZERO };
+        let ttl = if change == Change::Acquire { lease.ttl() } else { Duration::ZERO };
         let slot = layout.slot(lease.key());
-        let index = callers.callers.len();
-        let (waker, has_gone, outcome) = (None, false, None);
-        callers.callers.push(Caller { wanted, ttl, slot, waker, has_gone, outcome });
-        drop(callers);
-        Joined { batch: Arc::clone(self), index, is_told: false }
+        callers.add(self, Work::Change(MutexChange { slot, change, ttl, name }))
+    }
+
+    pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> Joined {
+        let mut callers = self.callers();
+        callers.bytes_of_calls += call.run().words.bytes();
+        callers.add(self, Work::Call(call.clone()))
     }
 
     fn callers(&self) -> MutexGuard<'_, Callers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Callers {
+    fn add(&mut self, batch: &Arc<Batch>, work: Work) -> Joined {
+        let index = self.callers.len();
+        self.callers.push(Caller { work, waker: None, has_gone: false, outcome: None });
+        Joined { batch: Arc::clone(batch), index, is_told: false }
     }
 }
 
@@ -116,8 +158,9 @@ impl Future for Joined {
         let this = &mut *self;
         let mut callers = this.batch.callers();
         let caller = &mut callers.callers[this.index];
-        if let Some(outcome) = caller.outcome {
-            this.is_told = true;
+        if let Some(outcome) = caller.outcome.take() {
+            // Nothing is left to ask for, should the batch be sent once more.
+            (this.is_told, caller.has_gone) = (true, true);
             return Poll::Ready(Ok(outcome));
         }
         if let Some(error) = &callers.end {
@@ -158,54 +201,54 @@ impl Taken {
         Self(batch)
     }
 
-    /// The scripts for the callers that are still there: one for each hash slot and TTL.
-    pub(super) fn scripts(&self, layout: &Layout) -> Scripts {
+    /// The requests for the callers that are still there and have no outcome: one for each hash slot and TTL, and then their own scripts.
+    pub(super) fn requests(&self, layout: &Layout) -> Requests {
         let callers = self.0.callers();
         let Callers { words, callers, .. } = &*callers;
-        let is_open = |index: &usize| {
-            let caller = &callers[*index];
-            !caller.has_gone && caller.outcome.is_none()
-        };
-        let mut order: Vec<usize> = (0..callers.len()).filter(is_open).collect();
-        order.sort_unstable_by_key(|index| {
-            let caller = &callers[*index];
-            (caller.slot, caller.wanted, caller.ttl, *index)
-        });
-        let mut scripts = Scripts {
-            words: Words::with_capacity(2 * order.len() + 4, words.bytes() + 64),
-            scripts: Vec::with_capacity(1),
-        };
-        let mut rest = &order[..];
-        while let Some(first) = rest.first() {
-            let slot = callers[*first].slot;
-            let of_slot = |index: &usize| callers[*index].slot == slot;
-            let releases = rest
-                .iter()
-                .take_while(|index| of_slot(index) && callers[**index].wanted == Wanted::Release)
-                .count();
-            let ttl = rest.get(releases).filter(|index| of_slot(index));
-            let ttl = ttl.map_or(Duration::ZERO, |index| callers[*index].ttl);
-            let is_like = |index: &&usize| of_slot(index) && callers[**index].ttl == ttl;
-            let acquisitions = rest[releases..].iter().take_while(is_like).count();
-            let (now, later) = rest.split_at(releases + acquisitions);
-            rest = later;
-            scripts.add(layout, slot, (now, releases), ttl, words);
+        let is_open = |caller: &Caller| !caller.has_gone && caller.outcome.is_none();
+        let (mut changes, mut own) = (Vec::with_capacity(callers.len()), Vec::new());
+        for (index, caller) in callers.iter().enumerate().filter(|(_, caller)| is_open(caller)) {
+            match &caller.work {
+                Work::Change(change) => changes.push((*change, index)),
+                Work::Call(call) => {
+                    own.push(OneScript::OfOne { call: call.clone(), caller: index });
+                }
+            }
         }
-        scripts
+        changes.sort_unstable();
+        let mut requests = Requests {
+            words: Words::with_capacity(2 * changes.len() + 4, words.bytes() + 64),
+            scripts: Vec::with_capacity(1 + own.len()),
+        };
+        for of_slot in changes.chunk_by(|(one, _), (other, _)| one.slot == other.slot) {
+            let is_release = |(change, _): &(MutexChange, usize)| change.change == Change::Release;
+            let releases = of_slot.iter().take_while(|change| is_release(change)).count();
+            let (releases, acquisitions) = of_slot.split_at(releases);
+            let mut of_ttls = acquisitions.chunk_by(|(one, _), (other, _)| one.ttl == other.ttl);
+            requests.add(layout, releases, of_ttls.next().unwrap_or_default(), words);
+            of_ttls.for_each(|of_ttl| requests.add(layout, &[], of_ttl, words));
+        }
+        requests.scripts.append(&mut own);
+        requests
     }
 
-    /// Notes the outcomes that the replies to `scripts` tell. A script that the server does not know has none.
-    pub(super) fn note(&self, scripts: &Scripts, replies: &[Received]) {
+    /// Notes the outcomes that the replies to `requests` tell. A script that the server does not know has none.
+    pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) {
         let mut callers = self.0.callers();
-        for (script, reply) in scripts.scripts.iter().zip(replies) {
-            script.note(&mut callers.callers, reply);
+        for (script, reply) in requests.scripts.iter().zip(replies) {
+            if !is_unknown(&reply) {
+                script.note(&mut callers.callers, reply);
+            }
         }
     }
 
     /// Tells all callers that have no outcome to go on alone, and the others their outcomes.
     pub(super) fn finish(&self) {
         self.end(unexpected(), |caller| {
-            caller.outcome.get_or_insert(Outcome::LeftAlone);
+            caller.outcome.get_or_insert_with(|| match caller.work {
+                Work::Change(_) => Outcome::LeftAlone,
+                Work::Call(_) => Outcome::Received(Err(ServerError::new("NOSCRIPT", "twice"))),
+            });
         });
     }
 
@@ -240,87 +283,109 @@ impl Drop for Taken {
 }
 
 /// The scripts of a batch.
-pub(super) struct Scripts {
+pub(super) struct Requests {
+    /// The keys and arguments of the scripts for many locks.
     words: Words,
     scripts: Vec<OneScript>,
 }
 
 /// One of them.
-struct OneScript {
-    shape: Shape,
-    /// Its callers: first those that release.
-    callers: Vec<usize>,
-    releases: usize,
+enum OneScript {
+    /// For many locks.
+    Exchange {
+        shape: Shape,
+        /// Its callers: first those that release.
+        callers: Vec<usize>,
+        releases: usize,
+    },
+    /// A caller's own.
+    OfOne { call: Call, caller: usize },
 }
 
-impl Scripts {
+impl Requests {
+    pub(super) fn is_empty(&self) -> bool {
+        self.scripts.is_empty()
+    }
+
     pub(super) fn by_hash(&self) -> Vec<Request<'_>> {
-        self.runs().map(Request::ByHash).collect()
+        self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
     }
 
-    pub(super) fn by_source(&self) -> Vec<Request<'_>> {
-        first_in_full(self.by_hash())
-    }
-
-    fn runs(&self) -> impl Iterator<Item = Run<'_>> {
-        self.scripts.iter().map(|script| Run { shape: &script.shape, words: &self.words })
+    /// Whether each script is to ask for no news.
+    pub(super) fn forgo_news(&self) -> impl Iterator<Item = bool> {
+        self.scripts.iter().map(|script| matches!(script, OneScript::Exchange { .. }))
     }
 
     fn add(
         &mut self,
         layout: &Layout,
-        slot: u16,
-        (callers, releases): (&[usize], usize),
-        ttl: Duration,
+        releases: &[(MutexChange, usize)],
+        acquisitions: &[(MutexChange, usize)],
         from: &Words,
     ) {
-        let words = &mut self.words;
-        let shared = layout.shared_in(slot);
+        let changes = || releases.iter().chain(acquisitions);
+        let Some((first, _)) = changes().next() else { return };
+        let ttl = acquisitions.first().map_or(Duration::ZERO, |(change, _)| change.ttl);
+        let (words, shared) = (&mut self.words, layout.shared_in(first.slot));
         words.begin();
         words.push_key(&shared, Place::Fence);
         words.push_key(&shared, Place::Crowd);
-        callers.iter().for_each(|index| words.push(from.get(2 * index)));
+        changes().for_each(|(change, _)| words.push(from.get(change.name)));
         words.end_keys();
-        words.push_number(releases);
+        words.push_number(releases.len());
         words.push_number(millis(ttl));
-        callers.iter().for_each(|index| words.push(from.get(2 * index + 1)));
+        changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
         let shape = words.shape(Script::Exchange);
-        self.scripts.push(OneScript { shape, callers: callers.to_vec(), releases });
+        let callers = changes().map(|(_, index)| *index).collect();
+        self.scripts.push(OneScript::Exchange { shape, callers, releases: releases.len() });
     }
 }
 
 impl OneScript {
-    fn note(&self, callers: &mut [Caller], reply: &Received) {
-        let outcomes = match reply {
-            Ok(reply) => self.outcomes(reply),
-            Err(refusal) if refusal.is_no_script() => return,
-            // Each hears of it by the script for one lock, unless that fares better.
-            Err(_refusal) => Some(vec![Outcome::LeftAlone; self.callers.len()]),
-        };
-        for (n, index) in self.callers.iter().enumerate() {
-            let outcome = outcomes.as_ref().map_or(Outcome::Senseless, |outcomes| outcomes[n]);
-            callers[*index].outcome = Some(outcome);
+    fn run<'a>(&'a self, words: &'a Words) -> Run<'a> {
+        match self {
+            Self::Exchange { shape, .. } => Run { shape, words },
+            Self::OfOne { call, .. } => call.run(),
         }
     }
 
-    /// The outcome for each of its callers; `None` if the reply makes no sense.
-    fn outcomes(&self, reply: &Reply) -> Option<Vec<Outcome>> {
-        let Reply::Array(parts) = reply else { return None };
-        let [Reply::Int(first), Reply::Int(share), left_alone @ ..] = &parts[..] else {
-            return None;
-        };
-        let spare = u32::try_from(share.checked_sub(1)?).unwrap_or(u32::MAX);
-        let mut outcomes = vec![Outcome::Released; self.callers.len()];
-        let mut token = *first;
-        for outcome in &mut outcomes[self.releases..] {
-            *outcome = Outcome::Granted { token, spare };
-            token = token.checked_add(*share)?;
+    fn note(&self, callers: &mut [Caller], reply: Received) {
+        match self {
+            Self::OfOne { caller, .. } => {
+                callers[*caller].outcome = Some(Outcome::Received(reply));
+            }
+            Self::Exchange { callers: of_script, releases, .. } => {
+                let outcomes = match reply {
+                    Ok(reply) => outcomes(&reply, *releases, of_script.len())
+                        .unwrap_or_else(|| vec![Outcome::Senseless; of_script.len()]),
+                    // Each hears of it by the script for one lock, unless that fares better.
+                    Err(_refusal) => vec![Outcome::LeftAlone; of_script.len()],
+                };
+                for (index, outcome) in of_script.iter().zip(outcomes) {
+                    callers[*index].outcome = Some(outcome);
+                }
+            }
         }
-        for number in left_alone {
-            let Reply::Int(number) = number else { return None };
-            let index = usize::try_from(*number).ok()?.checked_sub(1)?;
-            *outcomes.get_mut(index)? = Outcome::LeftAlone;
-        }
-        Some(outcomes)
     }
+}
+
+/// The outcomes of so many changes, of which the first are releases; `None` if the reply makes no sense.
+fn outcomes(reply: &Reply, releases: usize, count: usize) -> Option<Vec<Outcome>> {
+    let Reply::Array(parts) = reply else { return None };
+    let [Reply::Int(first), Reply::Int(share), left_alone @ ..] = &parts[..] else {
+        return None;
+    };
+    let spare = u32::try_from(share.checked_sub(1)?).unwrap_or(u32::MAX);
+    let mut outcomes = vec![Outcome::Released; count];
+    let mut token = *first;
+    for outcome in &mut outcomes[releases..] {
+        *outcome = Outcome::Granted { token, spare };
+        token = token.checked_add(*share)?;
+    }
+    for number in left_alone {
+        let Reply::Int(number) = number else { return None };
+        let index = usize::try_from(*number).ok()?.checked_sub(1)?;
+        *outcomes.get_mut(index)? = Outcome::LeftAlone;
+    }
+    Some(outcomes)
 }

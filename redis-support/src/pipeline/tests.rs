@@ -8,13 +8,13 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::batch::MAX_CALLERS;
 use super::*;
-use crate::client::{Access, Protocol};
+use crate::connection::Role;
+use crate::context::Context;
+use crate::driver::{Access, Protocol};
 use crate::error::ServerError;
 use crate::fake::Fake;
-use crate::line::Role;
 use crate::reply::Reply;
 use crate::script::Script;
-use crate::shared::Shared;
 use crate::watch::News;
 
 const TIMEOUT: Duration = Duration::from_millis(500);
@@ -73,15 +73,16 @@ async fn connected(
     serve(&fake, answer);
     fake.delay("h:1", SLOW);
     let pipeline = pipeline(&fake, &layout);
-    pipeline.line.connect().await.unwrap();
+    pipeline.connection.connect().await.unwrap();
     (pipeline, fake)
 }
 
 fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
-    let shared = Shared::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
-    let line = Line::new(Fake::address(1), Access::default(), Role::Store, &shared);
-    Pipeline::new(&line, layout)
+    let context = Context::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
+    let connection =
+        ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &context);
+    Pipeline::new(&connection, layout)
 }
 
 fn runtime() -> Runtime {
@@ -102,6 +103,13 @@ impl Pipeline<Fake> {
         state.waiting.is_empty() && state.alone == 0 && state.lanes == 0
     }
 
+    async fn run(&self, call: &Call) -> Result<Received, Error> {
+        let _alone = self.alone();
+        let request = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
+        let [received] = self.in_order(request).await?;
+        Ok(received)
+    }
+
     /// Lets the lanes end that have told all callers.
     async fn assert_idle(&self) {
         for _ in 0..LANES {
@@ -111,14 +119,13 @@ impl Pipeline<Fake> {
     }
 
     /// Joins as if another request were under way.
-    fn joined(self: &Arc<Self>, wanted: Wanted, lease: &Lease) -> Joined {
-        self.state().alone += 1;
-        let _alone = Alone(self);
-        self.join(wanted, lease).expect("another request is under way")
+    fn joined(self: &Arc<Self>, change: Change, lease: &Lease) -> Joined {
+        let _alone = self.alone();
+        self.join(change, lease).expect("another request is under way")
     }
 
     fn acquired(self: &Arc<Self>, names: &[&str]) -> Vec<Joined> {
-        names.iter().map(|name| self.joined(Wanted::Acquire, &lease(name))).collect()
+        names.iter().map(|name| self.joined(Change::Acquire, &lease(name))).collect()
     }
 }
 
@@ -129,17 +136,17 @@ fn granted(token: i64) -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn a_caller_without_company_is_faster_alone() {
     let (pipeline, fake) = connected(Layout::default(), does_all).await;
-    assert!(pipeline.join(Wanted::Acquire, &lease("a")).is_none());
+    assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
 
     let call = call("a");
     let mut alone = Box::pin(pipeline.run(&call));
     assert!((&mut alone).now_or_never().is_none());
 
-    let joined = pipeline.join(Wanted::Acquire, &lease("b")).unwrap();
+    let joined = pipeline.join(Change::Acquire, &lease("b")).unwrap();
     assert_eq!(joined.await.unwrap(), granted(7));
     alone.await.unwrap().unwrap();
     pipeline.assert_idle().await;
-    assert!(pipeline.join(Wanted::Acquire, &lease("a")).is_none());
+    assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
     // The first asks for news, and one before a batch forgoes it.
     assert_eq!(fake.round_trips(), [1, 1, 2]);
 }
@@ -167,7 +174,7 @@ async fn no_more_leave_together_than_may() {
     let (pipeline, _fake) = connected(Layout::default(), answer).await;
     let leases: Vec<Lease> = (0..300).map(|n| lease(&format!("k{n}"))).collect();
 
-    let joined = leases.iter().map(|lease| pipeline.joined(Wanted::Acquire, lease));
+    let joined = leases.iter().map(|lease| pipeline.joined(Change::Acquire, lease));
     let joined: Vec<Joined> = joined.collect();
     join_all(joined).await;
 
@@ -186,17 +193,17 @@ async fn releases_come_first_and_each_ttl_has_a_script() {
     let (pipeline, _fake) = connected(Layout::default(), answer).await;
     let short = lease("c").with_ttl(Duration::from_micros(1_500));
     let joined = [
-        pipeline.joined(Wanted::Acquire, &lease("a")),
-        pipeline.joined(Wanted::Release, &lease("b")),
-        pipeline.joined(Wanted::Acquire, &short),
-        pipeline.joined(Wanted::Acquire, &lease("d")),
-        pipeline.joined(Wanted::Release, &lease("e")),
+        pipeline.joined(Change::Acquire, &lease("a")),
+        pipeline.joined(Change::Release, &lease("b")),
+        pipeline.joined(Change::Acquire, &short),
+        pipeline.joined(Change::Acquire, &lease("d")),
+        pipeline.joined(Change::Release, &lease("e")),
     ];
 
     let outcomes = join_all(joined).await.into_iter().map(Result::unwrap);
 
-    let released = Outcome::Released;
-    let expected = [granted(7), released, granted(7), granted(9), released];
+    let released = || Outcome::Released;
+    let expected = [granted(7), released(), granted(7), granted(9), released()];
     assert!(outcomes.eq(expected));
     let names = |names: &[&str]| names.iter().map(|n| format!("lock:{n}")).collect::<Vec<_>>();
     assert_eq!(
@@ -222,9 +229,9 @@ async fn each_slot_of_a_cluster_has_a_script() {
     let (pipeline, fake) = connected(layout.clone(), answer).await;
 
     let joined = [
-        pipeline.joined(Wanted::Acquire, &lease("a")),
-        pipeline.joined(Wanted::Acquire, &lease("b")),
-        pipeline.joined(Wanted::Release, &lease("a")),
+        pipeline.joined(Change::Acquire, &lease("a")),
+        pipeline.joined(Change::Acquire, &lease("b")),
+        pipeline.joined(Change::Release, &lease("a")),
     ];
     join_all(joined).await;
 
@@ -244,22 +251,37 @@ async fn each_slot_of_a_cluster_has_a_script() {
     assert_eq!(seen, expected);
 }
 
+#[test]
+fn a_request_whose_outcome_was_told_is_not_sent_again() {
+    let layout = Layout::default();
+    let batch = Batch::of(1);
+    let lock = batch.join(Change::Acquire, &lease("a"), &layout);
+    let taken = Taken::new(batch);
+    let requests = taken.requests(&layout);
+
+    taken.note(&requests, vec![Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))]);
+    assert_eq!(lock.now_or_never().unwrap().unwrap(), granted(7));
+
+    assert!(taken.requests(&layout).is_empty());
+    taken.finish();
+}
+
 #[tokio::test(start_paused = true)]
 async fn locks_that_the_script_left_alone_are_told_so() {
     let left = [7, 2, 1, 3].map(Reply::Int).to_vec();
     let answer = move |_exchange: &Exchange| Ok(Reply::Array(left.clone()));
     let (pipeline, _fake) = connected(Layout::default(), answer).await;
     let joined = [
-        pipeline.joined(Wanted::Release, &lease("a")),
-        pipeline.joined(Wanted::Release, &lease("b")),
-        pipeline.joined(Wanted::Acquire, &lease("c")),
-        pipeline.joined(Wanted::Acquire, &lease("d")),
+        pipeline.joined(Change::Release, &lease("a")),
+        pipeline.joined(Change::Release, &lease("b")),
+        pipeline.joined(Change::Acquire, &lease("c")),
+        pipeline.joined(Change::Acquire, &lease("d")),
     ];
 
     let outcomes = join_all(joined).await.into_iter().map(Result::unwrap);
 
-    let (alone, released) = (Outcome::LeftAlone, Outcome::Released);
-    assert!(outcomes.eq([alone, released, alone, granted(9)]));
+    let alone = || Outcome::LeftAlone;
+    assert!(outcomes.eq([alone(), Outcome::Released, alone(), granted(9)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,7 +354,7 @@ async fn callers_that_are_polled_no_more_delay_no_other() {
     let (pipeline, _fake) = connected(Layout::default(), does_all).await;
     let stuck = pipeline.acquired(&["a", "b"]);
 
-    let other = pipeline.joined(Wanted::Acquire, &lease("other")).await;
+    let other = pipeline.joined(Change::Acquire, &lease("other")).await;
 
     assert_eq!(other.unwrap(), granted(11));
     assert!(join_all(stuck).await.into_iter().all(|outcome| outcome.is_ok()));
@@ -382,7 +404,7 @@ async fn one_caller_sends_at_a_time() {
     let fake = Fake::default();
     serve(&fake, does_all);
     let pipeline = pipeline(&fake, &Layout::default());
-    pipeline.line.connect().await.unwrap();
+    pipeline.connection.connect().await.unwrap();
     let (sending, others_wait) = (Arc::downgrade(&pipeline), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&others_wait);
     fake.serve("h:1", move |words| {
@@ -409,7 +431,7 @@ fn a_runtime_that_ends_tells_those_that_wait() {
     let ends = runtime();
     let (mut sent, mut waits) = (Vec::new(), Vec::new());
     ends.block_on(async {
-        pipeline.line.connect().await.unwrap();
+        pipeline.connection.connect().await.unwrap();
         for n in 0..LANES {
             sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
             tokio::time::sleep(SLOW / 10).await;
@@ -430,4 +452,30 @@ fn a_runtime_that_ends_tells_those_that_wait() {
         let next = pipeline.acquired(&["next"]).remove(0);
         assert_eq!(next.await.unwrap(), granted(7));
     });
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &Layout::default());
+    let (ends, other) = (runtime(), runtime());
+    let mut sent = ends.block_on(async {
+        pipeline.connection.connect().await.unwrap();
+        let sent = pipeline.acquired(&["sent/0"]);
+        tokio::time::sleep(SLOW / 10).await;
+        sent
+    });
+    let waits = other.block_on(async {
+        for n in 1..LANES {
+            sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
+            tokio::time::sleep(SLOW / 10).await;
+        }
+        pipeline.acquired(&["waits"]).remove(0)
+    });
+
+    drop(ends);
+
+    assert_eq!(other.block_on(waits).unwrap(), granted(7));
 }

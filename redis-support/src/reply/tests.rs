@@ -28,6 +28,11 @@ fn bytes(text: &str) -> Reply {
     Reply::Bytes(text.as_bytes().to_vec())
 }
 
+/// A record: numbers, and then a text.
+fn record<const N: usize>(numbers: [i64; N], text: &str) -> Reply {
+    Reply::Array(numbers.into_iter().map(Reply::Int).chain([bytes(text)]).collect())
+}
+
 #[test]
 fn a_grant_carries_its_token_exactly() {
     for token in [bytes("9007199254740991"), Reply::Int((1 << 53) - 1)] {
@@ -112,7 +117,7 @@ fn a_foreign_holder_without_a_ttl_is_a_holder() {
 
 #[test]
 fn a_refusal_of_units_tells_a_holder_and_when_there_may_be_room() {
-    let by = [bytes("some-id"), bytes("3 web-1/42 nightly")];
+    let by = [bytes("some-id"), record([3, 4, 7], "web-1/42 nightly")];
 
     let contention = contention_of(&refusal(700, 1_500, by, -1, -1), UNITS);
 
@@ -166,40 +171,38 @@ fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
 }
 
 /// An inspection by a clock that shows 90,000 ms.
-fn inspected(held: Vec<Reply>, places: &[(&str, &str)]) -> Reply {
+fn inspected(held: Vec<Reply>, places: &[(&str, [i64; 3], &str)]) -> Reply {
     let waiting = i64::try_from(places.len()).unwrap();
     let head = [Reply::Array(held), bytes("90000000"), Reply::Int(waiting)];
-    let places = places.iter().flat_map(|(id, known)| [bytes(id), bytes(known)]);
+    let places = places.iter().flat_map(|(id, place, value)| [bytes(id), record(*place, value)]);
     Reply::Array(head.into_iter().chain(places).collect())
 }
 
 #[test]
-fn records_of_earlier_versions_are_read() {
-    let held = |known| vec![bytes("7"), Reply::Int(2), bytes("id"), Reply::Int(5), bytes(known)];
-    let holder = |known| {
-        let inspection = decode_inspection(Ok(inspected(held(known), &[]))).unwrap();
+fn a_record_tells_the_share_of_a_holder_and_since_when() {
+    let held = |record| vec![bytes("7"), Reply::Int(2), bytes("id"), Reply::Int(5), record];
+    let holder = |record| {
+        let inspection = decode_inspection(Ok(inspected(held(record), &[]))).unwrap();
         inspection.holders()[0].clone()
     };
 
-    let (before, now) = (holder("2 a/b c"), holder("2/3/88500000 a/b c"));
+    let (known, lost) = (holder(record([2, 3, 88_500_000], "a/b c")), holder(Reply::Nil));
 
-    for holder in [&before, &now] {
-        assert_eq!(holder.units(), 2);
-        assert_eq!(holder.description().unwrap().as_str(), "a/b c");
-    }
-    assert_eq!((before.kind(), before.token(), before.held_for()), (None, None, None));
-    assert_eq!((now.kind(), now.token()), (Some(LockKind::Permits), Some(88_500_000)));
-    assert_eq!(now.held_for(), Some(Duration::from_millis(1_500)));
+    assert_eq!((known.kind(), known.units()), (Some(LockKind::Permits), 2));
+    assert_eq!(known.description().unwrap().as_str(), "a/b c");
+    assert_eq!(known.token(), Some(88_500_000));
+    assert_eq!(known.held_for(), Some(Duration::from_millis(1_500)));
+    assert_eq!((lost.kind(), lost.units(), lost.token()), (None, 1, None));
 }
 
 #[test]
 fn places_that_have_ended_or_are_for_strangers_are_not_listed() {
     let free = vec![Reply::Nil, Reply::Nil, Reply::Int(-2)];
     let places = [
-        ("a", "95000 1 1 50 - a web 1"),
-        ("b", "89999 1 1 0"),
-        ("*", "95000 1 1 0"),
-        ("c", "95000 2 3 0"),
+        ("a", [95_000, 1, 1], "a web 1"),
+        ("b", [89_999, 1, 1], ""),
+        ("*", [95_000, 1, 1], ""),
+        ("c", [95_000, 2, 3], ""),
     ];
 
     let inspection = decode_inspection(Ok(inspected(free, &places))).unwrap();
@@ -217,10 +220,10 @@ fn an_inspection_counts_the_units_of_holders_that_it_does_not_list() {
         Reply::Int(9),
         bytes("some-id"),
         Reply::Int(1_500),
-        bytes("3 web-1/42"),
+        record([3, 9, 40], "web-1/42"),
         bytes("other-id"),
         Reply::Int(2_500),
-        bytes("1 "),
+        record([1, 9, 41], ""),
     ];
 
     let inspection = decode_inspection(Ok(inspected(reply, &[]))).unwrap();

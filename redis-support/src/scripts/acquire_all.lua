@@ -1,38 +1,41 @@
--- KEYS: lock, fence, held, queue, revoke, places, news, of one lock after the other.
--- ARGV: value, TTL in ms, id, of one lock after the other.
--- All granted: {1, token, …}. Refused because of the n-th: {0, n, ms until the obstacle ends by itself (negative: unknown), remaining
--- TTL in ms (negative: for ever), value of the holder or nil}. Another type of value lies under the n-th key: {-1, n}. No claim gets a
--- place in a queue.
+-- Acquires several mutexes, or none. No claim gets a place in a queue.
+--
+-- KEYS  lock, fence, held, queue, revoke, places, news, of one lock after the other
+-- ARGV  value, TTL in ms, id, of one lock after the other
+-- Returns  all granted: {1, token, …}; refused because of the n-th: {0, n, ms until the obstacle ends by itself (negative: unknown),
+--          remaining TTL in ms (negative: for ever), value of the holder or nil}; another type of value lies under the n-th key: {-1, n}
+
+--- @include "token"
+--- @include "queue"
+--- @include "units"
 local micros = clock()
 local now = math.floor(micros / 1000)
 local locks = {}
 
 for n = 1, #ARGV / 3 do
-  local key, arg = 7 * n - 7, 3 * n - 3
-  local lock = {
-    name = KEYS[key + 1], fence = KEYS[key + 2], queue = KEYS[key + 4], revoke = KEYS[key + 5], places = KEYS[key + 6],
-    value = ARGV[arg + 1], ttl = ARGV[arg + 2], id = ARGV[arg + 3],
-  }
+  local name, fence, held, queue, revoke, places = unpack(KEYS, 7 * n - 6, 7 * n - 1)
+  local value, ttl, id = unpack(ARGV, 3 * n - 2, 3 * n)
+  local lock = { name = name, fence = fence, queue = queue, revoke = revoke, places = places, value = value, ttl = ttl, id = id }
   locks[n] = lock
-  local held = redis.pcall('GET', lock.name)
-  if type(held) == 'table' then
-    if string.find(held.err, 'WRONGTYPE', 1, true) then
+  local holder = redis.pcall('GET', name)
+  if type(holder) == 'table' then
+    if string.find(holder.err, 'WRONGTYPE', 1, true) then
       return {-1, n}
     end
     -- Any other failure, raised as every version words it.
-    redis.call('GET', lock.name)
+    redis.call('GET', name)
   end
-  lock.again = held == lock.value
-  if held and not lock.again then
-    local left = redis.call('PTTL', lock.name)
-    return {0, n, left, left, string.sub(held, 1, 512)}
+  lock.again = holder == value
+  if holder and not lock.again then
+    local left = redis.call('PTTL', name)
+    return {0, n, left, left, string.sub(holder, 1, 512)}
   end
-  if not held and redis.call('EXISTS', KEYS[key + 3], lock.queue) > 0 then
-    if last_end(KEYS[key + 3], now) then
+  if not holder and redis.call('EXISTS', held, queue) > 0 then
+    if last_end(held, now) then
       return {-1, n}
     end
-    local rank = place_of(lock.queue, lock.places, lock.id, now)
-    local wanted, first = wanted_before(lock.queue, lock.places, rank, 0, now)
+    local rank = place_of(queue, places, id, now)
+    local wanted, first = wanted_before(queue, places, rank, 0, now)
     if wanted > 0 then
       return {0, n, first or -1, -1, false}
     end
@@ -62,7 +65,7 @@ for _, lock in ipairs(locks) do
   redis.call('SET', lock.name, lock.value, 'PX', lock.ttl)
 end
 for _, lock in ipairs(locks) do
-  -- Read after the write, so that the server tells this connection when anybody changes the key.
+  -- Read after the write, so that the server tells this connection when another client changes the key.
   redis.call('GET', lock.name)
 end
 return reply

@@ -1,10 +1,16 @@
--- KEYS: member. ARGV: those of `stand`, the identity that the member must have, the charter, and the number that all later tokens under it
--- exceed. The reply: see `stand`.
-local standing = stand()
-local charter = standing[2]
-if standing[1] == ARGV[5] and (not charter or charter == ARGV[6]) then
-  raise(ARGV[1], ARGV[7])
-  redis.call('HSET', KEYS[1], 'charter', ARGV[6])
-  standing[2], standing[3] = ARGV[6], redis.call('GETEX', ARGV[1])
+-- Makes the server a member of a quorum.
+--
+-- KEYS  member
+-- ARGV  those of `standing`, identity that the member must have, charter, number that all later tokens under it exceed
+-- Returns  see `stand`
+local member = KEYS[1]
+local floor, fresh, process, is_durable, identity, charter, least = unpack(ARGV)
+--- @include "stand"
+local standing = stand(member, floor, fresh, process, is_durable)
+local known, enlisted = standing[1], standing[2]
+if known == identity and (not enlisted or enlisted == charter) then
+  raise(floor, least)
+  redis.call('HSET', member, 'charter', charter)
+  standing[2], standing[3] = charter, redis.call('GETEX', floor)
 end
 return standing

@@ -2,7 +2,7 @@
 --
 -- KEYS  fence, crowd, the locks to release, the locks to acquire
 -- ARGV  how many locks to release, TTL of the others in ms, the value of each lock in the order of the keys
--- Returns the first token, how many tokens each acquired lock has, and the numbers (from 1) of the locks that it left alone: the n-th lock
+-- Returns  the first token, how many tokens each acquired lock has, and the numbers (from 1) of the locks that it left alone: the n-th lock
 -- to acquire has the n-th share of the tokens. Each lock that was left alone takes a script of its own.
 --
 -- The crowd names the locks that have a queue, units or a request to revoke them: those need more than this script knows.

@@ -1,27 +1,35 @@
--- KEYS: lock, fence, held, units, news, queue, places.
--- {holders, the clock in µs, number of waiters, id, its place, …} for the first waiters. The holders: {last token or nil, value of a
--- mutex or nil, its remaining TTL in ms (negative: for ever)}, or {last token or nil, units in use, id, remaining TTL in ms, its
--- record, …} for the leases that end first.
-local value = redis.call('GET', KEYS[1])
-local token = redis.call('GET', KEYS[2])
+-- Tells the holders of a key and its waiters.
+--
+-- KEYS  lock, fence, held, units, news, queue, places
+-- ARGV  none
+-- Returns  {holders, the clock in µs, number of waiters, id, {when its place ends, units, limit, value or ''}, …} for the first waiters.
+--          The holders: {last token or nil, value of a mutex or nil, its remaining TTL in ms (negative: for ever)}, or {last token or nil,
+--          units in use, id, remaining TTL in ms, its record, …} for the leases that end first.
+local lock, fence, held, units, news, queue, places = unpack(KEYS)
+
+--- @include "place"
+--- @include "news"
+--- @include "units"
+--- @include "list"
+local value, token = redis.call('GET', lock), redis.call('GET', fence)
 local micros = clock()
 local now = math.floor(micros / 1000)
-local reply = {false, digits(micros), redis.call('ZCARD', KEYS[6])}
-local waiting = redis.call('ZRANGE', KEYS[6], 0, 127)
+local reply = {false, digits(micros), redis.call('ZCARD', queue)}
+local waiting = redis.call('ZRANGE', queue, 0, 127)
 if waiting[1] then
-  for i, place in ipairs(redis.call('HMGET', KEYS[7], unpack(waiting))) do
+  for i, record in ipairs(redis.call('HMGET', places, unpack(waiting))) do
+    local ends, wants, limit, _, _, of_lock = read_place(record)
     reply[#reply + 1] = waiting[i]
-    reply[#reply + 1] = place or ''
+    reply[#reply + 1] = {ends, wants or 0, limit or 0, of_lock or ''}
   end
 end
-if value or not last_end(KEYS[3], now) then
-  -- Observers wait for news.
-  if not value then
-    await_news(KEYS[5])
-  end
-  reply[1] = {token, value and string.sub(value, 1, 512), redis.call('PTTL', KEYS[1])}
-  return reply
+-- Observers wait for news, those of a held mutex for a change of it.
+if not value then
+  await_news(news)
 end
-await_news(KEYS[5])
-reply[1] = list(KEYS[3], KEYS[4], now, {token, in_use(KEYS[3], KEYS[4], now)})
+if value or not last_end(held, now) then
+  reply[1] = {token, value and string.sub(value, 1, 512), redis.call('PTTL', lock)}
+else
+  reply[1] = list(held, units, now, {token, in_use(held, units, now)})
+end
 return reply

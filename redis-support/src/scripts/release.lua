@@ -1,23 +1,33 @@
--- KEYS: lock, and, if they are at hand: queue, places, news. ARGV: value, id.
--- 1: released. 0: this lock does not lie under the key, and its place in the queue is given up. The ids of those that were called up
--- may follow.
+-- Releases a mutex, or gives up a place in its queue.
+--
+-- KEYS  lock, and, if they are at hand: queue, places, news
+-- ARGV  value, id
+-- Returns  1: released; 0: this lock does not lie under the key, and its place in the queue is given up. The ids of the claims that were
+--          called up may follow.
 -- Needs no command that fails when memory is full.
-if is_held and not KEYS[2] then
-  return redis.call('DEL', KEYS[1])
+local lock, queue, places, news = unpack(KEYS)
+local value, id = unpack(ARGV)
+local is_held = redis.call('GET', lock) == value
+-- A lock without waiters is decided before anything else is set up, which takes longer than this.
+if is_held and not (queue and redis.call('EXISTS', queue) == 1) then
+  return redis.call('DEL', lock)
 end
-local now = math.floor(clock() / 1000)
-if is_held then
-  if hand_over(KEYS, now) then
-    return with_called(1, (call_up(KEYS[2], KEYS[3], KEYS[4], 1, 1, now)))
-  end
-  redis.call('DEL', KEYS[1])
-  return with_called(1, (call_up(KEYS[2], KEYS[3], KEYS[4], 0, 1, now)))
-end
-if not KEYS[2] then
+if not queue then
   return redis.error_reply('TRYAGAIN its place in the queue is not at hand')
 end
-if not forget(KEYS[2], KEYS[3], {ARGV[2]}) then
-  return 0
+
+--- @include "turn"
+--- @include "hand_over"
+local now = math.floor(clock() / 1000)
+if not is_held then
+  if not forget(queue, places, {id}) then
+    return 0
+  end
+  tell(news, {id})
+  return with_called(0, (call_up(queue, places, news, redis.call('EXISTS', lock), 1, now)))
 end
-tell(KEYS[4], {ARGV[2]})
-return with_called(0, (call_up(KEYS[2], KEYS[3], KEYS[4], redis.call('EXISTS', KEYS[1]), 1, now)))
+if hand_over(lock, queue, places, now) then
+  return with_called(1, (call_up(queue, places, news, 1, 1, now)))
+end
+redis.call('DEL', lock)
+return with_called(1, (call_up(queue, places, news, 0, 1, now)))

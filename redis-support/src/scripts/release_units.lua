@@ -1,37 +1,55 @@
--- KEYS: held, units, and, if they are at hand: queue, places, news. ARGV: id.
--- 1: released. 0: this lease is not in force, and its place in the queue is given up. The ids of those that were called up may follow.
+-- Releases units, or gives up a place in their queue.
+--
+-- KEYS  held, units, and, if they are at hand: queue, places, news
+-- ARGV  id
+-- Returns  1: released; 0: this lease is not in force, and its place in the queue is given up. The ids of the claims that were called up
+--          may follow.
+local held, units, queue, places, news = unpack(KEYS)
 local id = ARGV[1]
-local has_left = KEYS[3] and forget(KEYS[3], KEYS[4], {id})
-if has_left then
-  tell(KEYS[5], {id})
-end
-local ends = redis.call('ZSCORE', KEYS[1], id)
-if not ends and not KEYS[3] then
+
+--- @include "time"
+--- @include "lease"
+local ends = redis.call('ZSCORE', held, id)
+if not ends and not queue then
   return redis.error_reply('TRYAGAIN its place in the queue is not at hand')
+end
+local is_queued = queue and redis.call('EXISTS', queue) == 1
+if not ends and not is_queued then
+  return 0
+end
+local now = math.floor(clock() / 1000)
+local used = 0
+if ends then
+  -- Counted first: with its last member the key goes, and while its slot moves away the server ends a script that names a missing key.
+  local is_last = redis.call('ZCARD', held) == 1
+  -- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
+  redis.call('ZREM', held, id)
+  local freed = units_of(redis.call('HGET', units, id))
+  if is_last then
+    redis.call('DEL', units)
+  elseif freed then
+    redis.call('HDEL', units, id)
+    used = redis.call('HINCRBY', units, 'used', digits(-freed))
+  end
+  if news then
+    redis.call('DEL', news)
+  end
+end
+local outcome = ends and tonumber(ends) > now and 1 or 0
+-- A lock without waiters is done with before anything else is set up, which takes longer than this.
+if not is_queued then
+  return outcome
+end
+
+--- @include "turn"
+local has_left = forget(queue, places, {id})
+if has_left then
+  tell(news, {id})
 end
 if not ends and not has_left then
   return 0
 end
-local now = math.floor(clock() / 1000)
 if not ends then
-  local used = tonumber(redis.call('HGET', KEYS[2], 'used') or 0)
-  return with_called(0, (call_up(KEYS[3], KEYS[4], KEYS[5], used, 1, now)))
+  used = tonumber(redis.call('HGET', units, 'used') or 0)
 end
--- Counted first: with its last member the key goes, and while its slot moves away the server ends a script that names a missing key.
-local is_last = redis.call('ZCARD', KEYS[1]) == 1
--- This write is allowed when memory is full. After it, the others are too: the server ends no script half-way.
-redis.call('ZREM', KEYS[1], id)
-local units = string.match(redis.call('HGET', KEYS[2], id) or '', '^%d+')
-local used = 0
-if is_last then
-  redis.call('DEL', KEYS[2])
-elseif units then
-  redis.call('HDEL', KEYS[2], id)
-  used = redis.call('HINCRBY', KEYS[2], 'used', '-' .. units)
-end
-local called = {}
-if KEYS[5] then
-  redis.call('DEL', KEYS[5])
-  called = call_up(KEYS[3], KEYS[4], KEYS[5], used, 1, now)
-end
-return with_called(tonumber(ends) > now and 1 or 0, called)
+return with_called(outcome, (call_up(queue, places, news, used, 1, now)))

@@ -2,7 +2,7 @@
 --
 -- KEYS  crowd, the locks
 -- ARGV  TTL in ms, the value of each lock in the order of the keys
--- Returns the numbers (from 1) of the locks that it did not renew. Each of those takes a script of its own.
+-- Returns  the numbers (from 1) of the locks that it did not renew. Each of those takes a script of its own.
 --
 -- Uses no command that fails when memory is full.
 local call, locks, values = redis.call, {unpack(KEYS, 2)}, {unpack(ARGV, 2)}

@@ -383,7 +383,6 @@ mod in_a_cluster {
     }
 }
 
-#[cfg(feature = "tls")]
 mod tls {
     use leasehold_testbed::patiently;
 

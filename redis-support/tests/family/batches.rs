@@ -63,18 +63,24 @@ async fn take_few_requests() {
     // The server learns the scripts.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
-    let scripts = scripts_run(&redis).await;
     let leases: Vec<Lease> = claims.iter().map(|claim| claim.lease().clone()).collect();
+    for crowds in [0, 1] {
+        assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, format!(":{crowds}"));
+        let scripts = scripts_run(&redis).await;
 
-    acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
-    for renewal in backend.renew_all(&leases).await {
-        assert_eq!(renewal.unwrap(), Renewal::Renewed);
+        acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
+        for renewal in backend.renew_all(&leases).await {
+            assert_eq!(renewal.unwrap(), Renewal::Renewed);
+        }
+        assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
+
+        let scripts = scripts_run(&redis).await - scripts;
+        assert!(scripts <= 12, "{scripts} for {MANY} locks");
+        assert_eq!(redis.command(&["KEYS", "lock:job/*"]).await, "*0");
+        // A crowd that names none of them is in the way of none.
+        let permit = lease("elsewhere").with_share(Share::Units { units: 1, limit: 2 });
+        backend.try_acquire(&Claim::new(permit)).await.unwrap();
     }
-    assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
-
-    let scripts = scripts_run(&redis).await - scripts;
-    assert!(scripts <= 12, "{scripts} for {MANY} locks");
-    assert_eq!(redis.command(&["KEYS", "lock:job/*"]).await, "*0");
 }
 
 #[tokio::test]

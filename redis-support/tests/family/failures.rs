@@ -1,6 +1,7 @@
 //! Servers that are down, hung, busy, full, forgetful, or not Redis at all.
 
 mod canned_replies;
+mod descriptors;
 
 use std::time::Duration;
 

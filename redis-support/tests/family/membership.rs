@@ -100,6 +100,21 @@ async fn a_durable_member_keeps_its_vote_over_a_restart() {
 }
 
 #[tokio::test]
+async fn the_floor_is_the_last_token_of_a_grant() {
+    let redis = Redis::start().await;
+    let backend = connect(&redis.url()).await.unwrap();
+    enlist(&backend).await;
+    // From now on, the time since the last grant is known.
+    vote(&backend).await.unwrap();
+
+    let grant = attempt(&backend, &claim(&lease("spare")).with_spare_tokens(100)).await.unwrap();
+
+    assert!(grant.spare_tokens() > 0);
+    let last = grant.token() + u64::from(grant.spare_tokens());
+    assert_eq!(standing(&backend).await.floor(), last);
+}
+
+#[tokio::test]
 async fn a_member_that_was_durable_only_at_the_end_has_no_vote() {
     let mut redis = RedisOptions::new().append_only().start().await;
     let backend = connect(&redis.url()).await.unwrap();

@@ -1,7 +1,7 @@
-//! The tests of the Redis family, which each client crate passes.
+//! The tests of the Redis family, which each driver passes.
 //!
-//! The file that includes them gives the types `Backend` and `Config`, and `native`, the client crate's own configuration for a
-//! server; and says which features its client crate lacks.
+//! The test binary of a driver names the types `Backend` and `Config`, and `native`, the client crate's own configuration for a server, and
+//! says which features its driver lacks.
 
 mod access;
 mod batches;
@@ -16,7 +16,6 @@ mod membership;
 mod offers;
 mod partition;
 mod replicas;
-mod rights;
 mod sentinel;
 mod steps;
 mod together;
@@ -25,6 +24,8 @@ mod units;
 
 use leasehold_core::{Error, ErrorKind};
 use leasehold_testbed::{patiently, until_some};
+
+use leasehold_redis_tests::rights;
 
 use crate::Backend;
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
-use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, until};
+use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, Weather, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -77,7 +77,8 @@ async fn take_a_release_and_an_attempt() {
 
 #[tokio::test]
 async fn leave_the_key_at_no_time_to_others() {
-    let redis = Redis::start().await;
+    // The key is kept for a moment only, and on this clock no moment passes.
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
     let backend = async || connect(&redis.url()).await.unwrap();
     let (holding, waiting) = (backend().await, backend().await);
     let lease = || Lease::new(&key(), SOON * 10);
@@ -94,6 +95,23 @@ async fn leave_the_key_at_no_time_to_others() {
     assert_eq!(holders, [next.id().fingerprint()]);
     let foreign = redis.command(&["SET", "lock:job", "foreign", "NX", "PX", "10000"]).await;
     assert_eq!(foreign, "$-1");
+}
+
+#[tokio::test]
+async fn are_not_made_by_a_full_server_and_the_key_is_free() {
+    let redis = Redis::start().await;
+    let backend = async || connect(&redis.url()).await.unwrap();
+    let (holding, waiting) = (backend().await, backend().await);
+    let (holder, next) = (Lease::new(&key(), LONG), Lease::new(&key(), LONG));
+    holding.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+    let next = Claim::new(next).with_patience(Patience::Waits);
+    let attempt = waiting.try_acquire(&next).await.unwrap();
+    assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
+
+    assert_eq!(holding.release(&holder).await.unwrap(), Release::Released);
+
+    assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
 }
 
 #[tokio::test]

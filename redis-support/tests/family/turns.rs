@@ -148,7 +148,7 @@ async fn are_served_at_once_after_any_number_of_dead() {
     const DEAD: usize = 1_000;
     const DIE: &str = "
         for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-          redis.call('HSET', KEYS[1], id, '1 1 1 0')
+          redis.call('HSET', KEYS[1], id, cmsgpack.pack(1, 1, 1, 0))
         end";
 
     let redis = Redis::start().await;

@@ -7,7 +7,7 @@ use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
 };
 use leasehold_core::{ErrorKind, LockClient, LockKey};
-use leasehold_testbed::Redis;
+use leasehold_testbed::{Pace, Redis, RedisOptions};
 
 use super::connect;
 use super::steps::scripts_run;
@@ -177,7 +177,7 @@ async fn a_full_server_lets_units_be_renewed_and_given_back() {
 
 #[tokio::test]
 async fn thousands_of_dead_holders_are_cleared_little_by_little() {
-    let redis = Redis::start().await;
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
     let backend = backend(&redis).await;
     let claims: Vec<Claim> =
         (0..1_000).map(|_| Claim::new(permits(1, 1_000).with_ttl(SHORT))).collect();
@@ -190,6 +190,7 @@ async fn thousands_of_dead_holders_are_cleared_little_by_little() {
     let client = LockClient::new(backend);
     let living = permits(1, 1_001);
     grant(client.backend(), &living).await;
+    redis.clock().advance(SHORT);
     let all = client.semaphore("job", 1_001).unwrap();
     let all = all.try_acquire_for(1_000, Duration::from_secs(10)).await.unwrap();
 
@@ -226,15 +227,48 @@ async fn a_long_queue_keeps_its_order_and_enters_as_it_comes_near() {
 async fn a_deleted_record_of_holders_counts_as_full() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
-    let held = permits(1, 3);
+    let (held, more) = (permits(1, 3), permits(1, 3));
     grant(&backend, &held).await;
+    grant(&backend, &more).await;
     let units = names(&redis).await.into_iter().find(|name| name.contains("~units:")).unwrap();
     redis.command(&["DEL", &units]).await;
 
     assert!(!is_granted(&backend, &Claim::new(permits(1, 3))).await);
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
+    assert_eq!(backend.release(&more).await.unwrap(), Release::Released);
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
     assert!(is_granted(&backend, &Claim::new(permits(3, 3))).await);
+}
+
+#[tokio::test]
+async fn a_release_after_the_end_of_a_lease_is_none_while_others_hold() {
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let backend = backend(&redis).await;
+    let (ended, held) = (permits(1, 3).with_ttl(SHORT), permits(1, 3));
+    grant(&backend, &ended).await;
+    grant(&backend, &held).await;
+
+    redis.clock().advance(SHORT);
+
+    assert_eq!(backend.release(&ended).await.unwrap(), Release::NotHeld);
+    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn a_dead_waiter_delays_the_next_by_its_patience_only_once_a_holder_has_died() {
+    let redis = RedisOptions::new().clock(Pace::Still).start().await;
+    let backend = backend(&redis).await;
+    let [dead, next] = [(); 2].map(|()| Claim::new(permits(1, 1)).with_patience(Patience::Waits));
+    grant(&backend, &permits(1, 1).with_ttl(Patience::RESERVATION)).await;
+    assert!(!is_granted(&backend, &dead).await);
+    assert!(!is_granted(&backend, &next).await);
+
+    // No release has called up the first.
+    redis.clock().advance(Patience::RESERVATION);
+    assert!(!is_granted(&backend, &next).await, "the first came before");
+    redis.clock().advance(Patience::RESERVATION);
+
+    assert!(is_granted(&backend, &next).await);
 }
 
 #[tokio::test]

@@ -116,6 +116,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const TIME: Time = $time;
+            const POOLED: bool = true;
             const HOOKS: &[Need] = $hooks;
 
             $($item)*

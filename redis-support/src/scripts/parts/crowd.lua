@@ -1,3 +1,5 @@
+--- @include "time"
+
 -- The crowd names the locks that have a queue, units or a request to revoke them, each until the last of those ends. The scripts for many
 -- locks leave these locks alone, so every script marks a lock before it gives it any of them. A mark that outlasts them costs a script for
 -- one lock.

@@ -1,20 +1,22 @@
+--- @include "queue"
+--- @include "give_way"
+
 -- Keeps the key for the first in the queue that hears of it over its connection, as its holder, for as long as a free key is kept for it:
 -- meanwhile it asks, and has its whole TTL. A claim that nothing listens for is passed by, and its place is given up. False if the first
 -- does not hear of such things, or the key is left to others: then the first is told that it is free.
--- `keys`: lock, queue, places. Needs no command that fails when memory is full.
-local function hand_over(keys, now)
+-- Needs no command that fails when memory is full.
+local function hand_over(lock, queue, places, now)
   for _ = 1, 128 do
-    local first = redis.call('ZRANGE', keys[2], 0, 0)[1]
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
     if not first then
       return false
     end
-    local ends, _, _, patience, rest = read_place(redis.call('HGET', keys[3], first))
+    local ends, _, _, patience, channel, value = read_place(redis.call('HGET', places, first))
     if ends > now then
-      local channel, value = string.match(rest, '^ (%S+) (.+)$')
-      if not channel or channel == '-' or give_way(keys[2], keys[3], now) then
+      if not channel or channel == '-' or give_way(queue, places, now) then
         return false
       end
-      local kept = redis.pcall('SET', keys[1], value, 'PX', digits(math.min(patience, ends - now)))
+      local kept = redis.pcall('SET', lock, value, 'PX', digits(math.min(patience, ends - now)))
       if type(kept) == 'table' and kept.err then
         return false
       end
@@ -23,12 +25,12 @@ local function hand_over(keys, now)
         -- It may not be told.
         return false
       end
-      forget(keys[2], keys[3], {first})
+      forget(queue, places, {first})
       if told > 0 then
         return true
       end
     else
-      forget(keys[2], keys[3], {first})
+      forget(queue, places, {first})
     end
   end
   return false

@@ -1,10 +1,13 @@
--- Adds holders of units to a reply, a bounded number of those that end first: id, remaining TTL in ms, record, and so on.
+--- @include "units"
+
+-- Adds holders of units to a reply, a bounded number of those that end first: id, remaining TTL in ms, record or false, and so on.
 local function list(held, units, now, reply)
   local holders = redis.call('ZRANGEBYSCORE', held, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 128)
   for i = 1, #holders, 2 do
     reply[#reply + 1] = holders[i]
     reply[#reply + 1] = tonumber(holders[i + 1]) - now
-    reply[#reply + 1] = redis.call('HGET', units, holders[i]) or ''
+    local record = redis.call('HGET', units, holders[i])
+    reply[#reply + 1] = record and {cmsgpack.unpack(record)}
   end
   return reply
 end

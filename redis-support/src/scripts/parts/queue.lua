@@ -1,6 +1,6 @@
--- A queue is a sorted set of ids in the order of their coming, and a hash with a place for each: when it ends (in ms), how many units
--- its claim wants, the limit that the claim names, and for how many ms the claim is waited for once there is room for it (0: until the
--- place ends). The place of a claim for a mutex goes on with the channel that its client listens to (`-`: none) and the value of the lock.
+--- @include "time"
+--- @include "place"
+-- A queue is a sorted set of ids in the order of their coming, and a hash with the record of each one's place.
 
 -- Living places that one attempt reads. Claims further back wait until they have come nearer.
 local LOOKAHEAD = 128
@@ -8,12 +8,6 @@ local LOOKAHEAD = 128
 local CLEARED = 4096
 -- Every attempt reads so many of the first places: by them it tells when to look again.
 local FIRST = 4
-
--- Reads a place. A missing place has ended.
-local function read_place(known)
-  local ends, wants, limit, patience, rest = string.match(known or '', '^(%d+) (%d+) (%d+) (%d+)(.*)$')
-  return tonumber(ends or 0), tonumber(wants), tonumber(limit), tonumber(patience), rest
-end
 
 -- Takes these out of the queue, and tells whether any of them stood there. Nothing is left of an empty queue.
 -- Uses no command that fails when memory is full.
@@ -38,8 +32,8 @@ local function place_of(queue, places, id, now)
 end
 
 -- Reads the places before `rank`, or all if that is false, from the front: the first few, and more until they want more than `room`
--- units. Clears those that have ended. Returns how many units the others want, in how many ms the first of them ends, how many of them there are, and how many
--- were cleared.
+-- units. Clears those that have ended. Returns how many units the others want, in how many ms the first of them ends, how many of them
+-- there are, and how many were cleared.
 local function wanted_before(queue, places, rank, room, now)
   local count = rank or redis.call('ZCARD', queue)
   local wanted, first, living, cleared = 0, nil, 0, 0
@@ -50,11 +44,11 @@ local function wanted_before(queue, places, rank, room, now)
       break
     end
     local gone = {}
-    for i, known in ipairs(redis.call('HMGET', places, unpack(ids))) do
-      local ends, wants = read_place(known)
+    for i, record in ipairs(redis.call('HMGET', places, unpack(ids))) do
+      local ends, units = read_place(record)
       if ends > now then
         living = living + 1
-        wanted = wanted + wants
+        wanted = wanted + units
         first = math.min(first or ends, ends)
       else
         gone[#gone + 1] = ids[i]
@@ -77,7 +71,7 @@ local function wanted_before(queue, places, rank, room, now)
 end
 
 -- Keeps the place of `id`, which is `rank`, for `place` ms, or gives it one at the end of the queue if that is false; returns its rank
--- from the front. `terms`: the other fields of the place.
+-- from the front. `terms`: the rest of its record.
 local function queue_up(queue, places, id, rank, terms, place, micros)
   local is_new = false
   if not rank then
@@ -86,7 +80,7 @@ local function queue_up(queue, places, id, rank, terms, place, micros)
     local last = not is_new and redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
     redis.call('ZADD', queue, digits(math.max(last + 1, micros)), id)
   end
-  redis.call('HSET', places, id, digits(math.floor(micros / 1000) + place) .. ' ' .. terms)
+  redis.call('HSET', places, id, write_place(math.floor(micros / 1000) + place, unpack(terms)))
   if is_new or redis.call('PTTL', queue) < place then
     -- For longer than it must be, so that this is not done each time.
     redis.call('PEXPIRE', queue, digits(2 * place))

@@ -1,3 +1,5 @@
+--- @include "time"
+
 -- The larger of the last token + 1 and the server's clock in microseconds: tokens stay in order after a restart, a flush or a failover
 -- that lost the counter. Nil if the counter is no number.
 local function next_token(last, micros)

@@ -1,3 +1,4 @@
+--- @include "queue"
 -- A claim in the queue has a key of its own, which is deleted when the claim is to look again: so a release wakes no crowd.
 
 -- Places that are called up at once: a release calls the first of them, and each claim that is served calls further ones.
@@ -22,10 +23,10 @@ end
 local function call_up(queue, places, news, used, more, now)
   local ids = redis.call('ZRANGE', queue, 0, WINDOW - 1)
   local called, soonest = {}, nil
-  local all_known = ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
+  local records = ids[1] and redis.call('HMGET', places, unpack(ids)) or {}
   for i, id in ipairs(ids) do
-    local ends, wants, limit, patience, rest = read_place(all_known[i])
-    used = used + (wants or math.huge)
+    local ends, units, limit, patience, channel, value = read_place(records[i])
+    used = used + (units or math.huge)
     if used > (limit or 0) then
       if more == 0 then
         break
@@ -33,8 +34,7 @@ local function call_up(queue, places, news, used, more, now)
       more = more - 1
     elseif patience > 0 and now + patience < ends then
       ends = now + patience
-      local terms = table.concat({digits(ends), wants, limit, patience}, ' ')
-      redis.pcall('HSET', places, id, terms .. rest)
+      redis.pcall('HSET', places, id, write_place(ends, units, limit, patience, channel, value))
     end
     called[#called + 1] = id
     soonest = math.min(soonest or ends, ends)

@@ -1,17 +1,13 @@
--- Leases of units are a sorted set of ids by when they end, in ms, and a hash with the record of each: its units, the limit and the
--- token of its grant, and its description, and their sum under `used`. The sorted set decides: it expires with its last lease, and the
--- hash later.
-
--- The record of a lease. `granted`: `/<limit>/<token>`; nothing in a record of an earlier version.
-local function record(units, granted, description)
-  return units .. granted .. ' ' .. description
-end
+--- @include "time"
+--- @include "lease"
+-- Leases of units are a sorted set of ids by when they end, in ms, and a hash with the record of each and the sum of their units under `used`.
+-- The sorted set decides: it expires with its last lease, and the hash later.
 
 -- Ends the leases with these ids, whose time is up.
 local function end_leases(held, units, ids)
   local freed = 0
-  for _, known in ipairs(redis.call('HMGET', units, unpack(ids))) do
-    freed = freed + tonumber(string.match(known or '', '^%d+') or 0)
+  for _, record in ipairs(redis.call('HMGET', units, unpack(ids))) do
+    freed = freed + (units_of(record) or 0)
   end
   redis.call('ZREM', held, unpack(ids))
   redis.call('HDEL', units, unpack(ids))

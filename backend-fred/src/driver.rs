@@ -1,0 +1,252 @@
+//! The `fred` crate as the client: how it connects.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fred::clients::Client as Connection;
+use fred::error::Error as FredError;
+use fred::types::RespVersion;
+use fred::types::config::{
+    Config, ConnectionConfig, CredentialProvider, PerformanceConfig, Server, ServerConfig,
+    TcpConfig, UnresponsiveConfig,
+};
+use leasehold_core::{Error, ErrorKind};
+use leasehold_redis_support::{
+    Access, Address, ConnectError, Driver, Endpoints, KeepAlive, Protocol, PushHandler, Tls,
+};
+use socket2::TcpKeepalive;
+
+use crate::connection::{FredConnection, boxed};
+use crate::error;
+
+/// Capacity of the queues of push messages. fred allocates each kind up front, nearly a kilobyte in all; a lagging receiver is
+/// told that any key may have changed.
+const NEWS_QUEUE: usize = 256;
+
+/// fred's word for a queue that is not limited. A full one would fail requests, and so end the connection.
+const UNLIMITED: usize = 0;
+
+/// The `fred` crate, ready to connect.
+#[derive(Clone)]
+pub struct FredDriver {
+    /// The settings that all connections share, without credentials: their encryption.
+    common: Config,
+}
+
+impl Driver for FredDriver {
+    const NAME: &'static str = error::BACKEND;
+
+    type Native = Config;
+    type Connection = FredConnection;
+
+    fn new(tls: Option<Tls>) -> Result<Self, Error> {
+        let common = match tls {
+            Some(tls) => with_tls(&tls)?,
+            None => Config::default(),
+        };
+        Ok(Self { common })
+    }
+
+    fn adopt(native: Config) -> Result<(Self, Endpoints, Access), Error> {
+        if native.credential_provider.is_some() {
+            return Err(unsupported("the client fetches its credentials, which is not known here"));
+        }
+        ensure_own_names(&native)?;
+        let topology = match &native.server {
+            ServerConfig::Centralized { server } => Endpoints::Single(address(server)),
+            ServerConfig::Unix { path } => Endpoints::Single(Address::Unix(path.clone())),
+            ServerConfig::Clustered { hosts, .. } => {
+                Endpoints::Cluster { seeds: hosts.iter().map(address).collect() }
+            }
+            ServerConfig::Sentinel { hosts, service_name, .. } => Endpoints::Sentinel {
+                sentinels: hosts.iter().map(address).collect(),
+                master: service_name.clone(),
+            },
+        };
+        let access = Access {
+            user: native.username.clone(),
+            password: native.password.clone(),
+            database: native.database.unwrap_or_default(),
+        };
+        let common = Config { username: None, password: None, ..native };
+        Ok((Self { common }, topology, access))
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.common.uses_tls()
+    }
+
+    async fn connect(
+        &self,
+        address: &Address,
+        access: &Access,
+        protocol: Protocol,
+        listener: PushHandler,
+    ) -> Result<FredConnection, ConnectError> {
+        let client = self.prepare(address, access, protocol);
+        let connected = boxed(FredConnection::connect(client, listener)).await;
+        connected.map_err(|error| {
+            if error::speaks_only_resp2(&error) && protocol == Protocol::Resp3 {
+                ConnectError::Protocol
+            } else {
+                ConnectError::Failed(error::connect(error))
+            }
+        })
+    }
+}
+
+impl FredDriver {
+    /// One connection to one server, not made yet. It never tries again, neither to connect nor to send.
+    fn prepare(&self, address: &Address, access: &Access, protocol: Protocol) -> Connection {
+        let config = Config {
+            fail_fast: true,
+            server: match address.clone() {
+                Address::Tcp { host, port } => ServerConfig::new_centralized(host, port),
+                Address::Unix(path) => ServerConfig::Unix { path },
+            },
+            version: match protocol {
+                Protocol::Resp2 => RespVersion::RESP2,
+                Protocol::Resp3 => RespVersion::RESP3,
+            },
+            username: access.user.clone(),
+            password: access.password.clone(),
+            // Without credentials, fred would ask a server for PING over RESP2, which few users may send.
+            credential_provider: access.password.is_none().then(|| Arc::new(NoCredentials) as _),
+            // All connections begin with the first one, and few users may select it.
+            database: Some(access.database).filter(|database| *database != 0),
+            ..self.common.clone()
+        };
+        let performance = PerformanceConfig {
+            default_command_timeout: Duration::ZERO,
+            broadcast_channel_capacity: NEWS_QUEUE,
+            ..PerformanceConfig::default()
+        };
+        // The caller limits the time, around the whole of connecting and of each exchange: to fred, no time is no limit.
+        let connection = ConnectionConfig {
+            connection_timeout: Duration::ZERO,
+            internal_command_timeout: Duration::ZERO,
+            unresponsive: UnresponsiveConfig { max_timeout: None, ..Default::default() },
+            max_command_attempts: 1,
+            max_command_buffer_len: UNLIMITED,
+            reconnect_on_auth_error: false,
+            auto_client_setname: false,
+            // Requests are small and waited for: sending them at once is all that matters.
+            tcp: TcpConfig {
+                nodelay: Some(true),
+                keepalive: Some(keepalive()),
+                ..TcpConfig::default()
+            },
+            ..ConnectionConfig::default()
+        };
+        let no_reconnecting = None;
+        Connection::new(config, Some(performance), Some(connection), no_reconnecting)
+    }
+}
+
+fn keepalive() -> TcpKeepalive {
+    let KeepAlive { idle, interval, retries, .. } = KeepAlive::ALL;
+    TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries)
+}
+
+impl fmt::Debug for FredDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FredDriver").field("tls", &self.is_encrypted()).finish_non_exhaustive()
+    }
+}
+
+/// A provider of no credentials.
+#[derive(Debug)]
+struct NoCredentials;
+
+#[async_trait]
+impl CredentialProvider for NoCredentials {
+    async fn fetch(
+        &self,
+        _: Option<&Server>,
+    ) -> Result<(Option<String>, Option<String>), FredError> {
+        Ok((None, None))
+    }
+}
+
+fn address(server: &Server) -> Address {
+    let host = server.host.trim_start_matches('[').trim_end_matches(']');
+    Address::Tcp { host: host.to_owned(), port: server.port }
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(tls: &Tls) -> Result<Config, Error> {
+    let connector = fred::types::config::TlsConnector::from(rustls_config(tls)?);
+    Ok(Config { tls: Some(connector.into()), ..Config::default() })
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: &Tls) -> Result<Config, Error> {
+    Err(unsupported(
+        "TLS needs the Cargo feature `tls` of leasehold-fred (`fred-tls` of leasehold)",
+    ))
+}
+
+#[cfg(feature = "tls")]
+fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+    let certificates = |pem: &[u8]| {
+        let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+        match certificates {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            Ok(_) => Err(error::certificates("there is no certificate")),
+            Err(error) => Err(error::certificates(error)),
+        }
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    match &tls.authority {
+        Some(authority) => {
+            for certificate in certificates(authority)? {
+                roots.add(certificate).map_err(error::certificates)?;
+            }
+        }
+        // Systems have some that cannot be read, and do without.
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    // Not the process's own provider of cryptography, of which there may be none.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(error::certificates)?
+        .with_root_certificates(roots);
+    let Some((certificate, key)) = &tls.identity else {
+        return Ok(config.with_no_client_auth());
+    };
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(error::certificates)?;
+    config.with_client_auth_cert(certificates(certificate)?, key).map_err(error::certificates)
+}
+
+/// Refuses servers that are to be known, in TLS, by other names than those they are found by.
+#[cfg(feature = "tls")]
+fn ensure_own_names(native: &Config) -> Result<(), Error> {
+    use fred::types::config::TlsHostMapping;
+
+    let mapped = native.tls.as_ref().is_some_and(|tls| tls.hostnames != TlsHostMapping::None);
+    let renamed = native.server.hosts().iter().any(|server| server.tls_server_name.is_some());
+    if mapped || renamed {
+        return Err(unsupported(
+            "the client has other names for servers in TLS, which is not known here",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(not(feature = "tls"))]
+fn ensure_own_names(_: &Config) -> Result<(), Error> {
+    // If the application enabled TLS in fred alone, at worst a server of another name refuses it.
+    Ok(())
+}
+
+fn unsupported(message: &'static str) -> Error {
+    Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND)
+}

@@ -1,0 +1,132 @@
+//! Acquisitions: whether a claim may join others, its script, and the replicas that are to acknowledge its grant.
+
+use std::num::NonZeroU64;
+
+use leasehold_core::backend::{Attempt, AttemptAll, Claim, Grant, Tenure};
+use leasehold_core::{Error, ErrorKind};
+
+use super::Backend;
+use crate::call::Call;
+use crate::config::Replicas;
+use crate::driver::Driver;
+use crate::layout::Concerns;
+use crate::node::Wait;
+use crate::pipeline::Outcome;
+use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release, unexpected};
+
+impl<D: Driver> Backend<D> {
+    /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
+    /// One that does not has to have the news of its lease from the grant on.
+    pub(super) fn may_join(&self, claim: &Claim) -> bool {
+        claim.share().is_whole()
+            && claim.charter().is_none()
+            && claim.lease().tenure() == Tenure::Kept
+            && self.0.replicas == Replicas::None
+    }
+
+    /// Acquires by the script for one lock.
+    pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let share = claim.share();
+        self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
+        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
+        let wait = self.wait(&call).await?;
+        let answer = self.0.topology.run(&call, wait.as_ref()).await?;
+        let replicas = answer.replicas();
+        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.context.has_push() };
+        let Told { outcome: attempt, called } = decode_attempt(answer.received, hearing)?;
+        let is_granted = matches!(attempt, Attempt::Granted(_));
+        if is_granted && let Some(wait) = wait {
+            self.ensure_acknowledged(wait, replicas, std::slice::from_ref(claim)).await?;
+        }
+        self.0.news.called_up(&called, claim.lease());
+        if is_granted && share.is_exclusive() && !share.is_whole() {
+            // Observers of an election learn of the new leader.
+            self.0.news.changed(claim.key(), Concerns::Waiters);
+        }
+        Ok(attempt)
+    }
+
+    /// Acquires several locks by their script.
+    pub(super) async fn acquire_all(
+        &self,
+        claims: &[Claim],
+        call: &Call,
+    ) -> Result<AttemptAll, Error> {
+        let wait = self.wait(call).await?;
+        let answer = self.0.topology.run(call, wait.as_ref()).await?;
+        let replicas = answer.replicas();
+        let attempt = decode_attempt_all(answer.received, claims)?;
+        if matches!(attempt, AttemptAll::Granted(_))
+            && let Some(wait) = wait
+        {
+            self.ensure_acknowledged(wait, replicas, claims).await?;
+        }
+        Ok(attempt)
+    }
+
+    /// Refuses a claim under a charter unless it is one that is granted under charters.
+    pub(super) fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
+        if claim.charter().is_none() || is_grantable {
+            return Ok(());
+        }
+        let message = "under a charter, a single server grants mutexes, one by one";
+        Err(Error::new(ErrorKind::Unsupported, message))
+    }
+
+    async fn wait(&self, call: &Call) -> Result<Option<Wait>, Error> {
+        if self.0.replicas == Replicas::None {
+            return Ok(None);
+        }
+        self.0.topology.wait(self.0.replicas, self.0.replicas_timeout, call).await
+    }
+
+    /// Releases a grant that too few replicas acknowledged.
+    async fn ensure_acknowledged(
+        &self,
+        wait: Wait,
+        replicas: Result<u32, Error>,
+        claims: &[Claim],
+    ) -> Result<(), Error> {
+        let failure = match replicas {
+            Ok(replicas) if replicas >= wait.replicas => return Ok(()),
+            Ok(replicas) => {
+                let message = format!(
+                    "{replicas} of {} replicas acknowledged the grant within {:?}: it was given back",
+                    wait.replicas, wait.time
+                );
+                Error::new(ErrorKind::Unavailable, message)
+            }
+            Err(error) => error,
+        };
+        self.give_back(claims).await?;
+        Err(failure)
+    }
+
+    /// Releases leases that do not count as granted.
+    async fn give_back(&self, claims: &[Claim]) -> Result<(), Error> {
+        let release = |claim: &Claim| Call::release(&self.0.layout, claim.lease());
+        let calls: Vec<Call> = claims.iter().map(release).collect();
+        for (released, claim) in self.0.topology.run_all(&calls).await.into_iter().zip(claims) {
+            let released = released.and_then(decode_release).map_err(|error| {
+                let message = "too few replicas acknowledged the grant, and it could not be given back, outcome unknown";
+                Error::new(ErrorKind::Indeterminate, message).with_source(error)
+            })?;
+            self.0.news.called_up(&released.called, claim.lease());
+        }
+        claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
+        Ok(())
+    }
+}
+
+/// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
+pub(super) fn granted(outcome: &Outcome, claim: &Claim) -> Result<Option<Grant>, Error> {
+    match *outcome {
+        Outcome::Granted { token, spare } => {
+            let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
+            let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
+            Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
+        }
+        Outcome::LeftAlone => Ok(None),
+        _ => Err(unexpected()),
+    }
+}

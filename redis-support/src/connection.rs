@@ -1,0 +1,392 @@
+//! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{self, WeakShared};
+use leasehold_core::{Error, ErrorKind};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::address::Address;
+use crate::context::Context;
+use crate::driver::{
+    Access, ConnectError, Connection, Driver, Protocol, Push, Received, Request, in_full,
+};
+use crate::error::ServerError;
+
+/// Replies in a row that do not come in time before the connection counts as hung. One may be a
+/// slow script of another client; TCP itself does not notice a frozen server for minutes.
+const TIMEOUTS_UNTIL_HUNG: u32 = 3;
+
+/// The purpose of a server, which decides the news that it is asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    /// Locks.
+    Store,
+    /// Where the store is.
+    Sentinel,
+}
+
+/// The channel on which sentinels publish that another server has become the master.
+const SWITCH: &str = "+switch-master";
+
+/// One connection to a server, and the next one, and so on.
+pub(crate) struct ConnectionManager<D: Driver> {
+    address: Address,
+    access: Access,
+    role: Role,
+    context: Arc<Context<D>>,
+    /// Whether this server knows the old protocol only.
+    resp2: AtomicBool,
+    made: AtomicU64,
+    state: Mutex<State<D::Connection>>,
+}
+
+struct State<L> {
+    current: Option<Current<L>>,
+    /// The connection that is being made, while anybody waits for it.
+    connecting: Option<WeakShared<oneshot::Receiver<Connected<L>>>>,
+}
+
+/// A connection, or why there is none.
+type Connected<L> = Result<Current<L>, Arc<Error>>;
+
+/// The connection, while it lasts.
+#[derive(Clone)]
+pub(crate) struct Current<L> {
+    number: u64,
+    connection: L,
+    timeouts: Arc<AtomicU32>,
+}
+
+impl<D: Driver> ConnectionManager<D> {
+    pub(crate) fn new(
+        address: Address,
+        access: Access,
+        role: Role,
+        context: &Arc<Context<D>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            access,
+            role,
+            context: Arc::clone(context),
+            resp2: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            state: Mutex::new(State { current: None, connecting: None }),
+        })
+    }
+
+    /// Another connection to the same server.
+    pub(crate) fn another(&self) -> Arc<Self> {
+        Self::new(self.address.clone(), self.access.clone(), self.role, &self.context)
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether the server can be told that a request is to ask for no news, as far as is known.
+    pub(crate) fn may_forgo_news(&self) -> bool {
+        self.context.may_forgo_news()
+    }
+
+    /// The server does not let itself be told that.
+    pub(crate) fn take_all_news(&self) {
+        self.context.take_all_news();
+    }
+
+    /// Ends the connection. The next call makes another.
+    pub(crate) fn disconnect(&self) {
+        let left = self.state().current.take();
+        // After the lock is released, since the end of a connection may wake other tasks.
+        drop(left);
+    }
+
+    /// Connects, if that is needed.
+    pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        self.current().await.map(drop)
+    }
+
+    /// Sends one command.
+    pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
+        let [received] = self.run([Request::Words(words)], Duration::ZERO).await?;
+        Ok(received)
+    }
+
+    /// Sends requests of which at most one is a script: in one round trip, if the server knows it. The server may take `more_time` than usual.
+    pub(crate) async fn run<const N: usize>(
+        self: &Arc<Self>,
+        requests: [Request<'_>; N],
+        more_time: Duration,
+    ) -> Result<[Received; N], Error> {
+        let current = self.current().await?;
+        let mut replies = self.exchange(&current, requests.to_vec(), more_time).await?;
+        if replies.iter().any(is_unknown) {
+            let current = self.current().await?;
+            replies = self.exchange(&current, in_full(requests.to_vec()), more_time).await?;
+        }
+        replies.try_into().map_err(|_replies| incomplete())
+    }
+
+    /// Sends requests together over a connection that there is; as many replies come, in their order. Sends at once.
+    ///
+    /// A server that is silent too often is left, and so is one that is not the primary.
+    pub(crate) async fn exchange(
+        &self,
+        current: &Current<D::Connection>,
+        requests: Vec<Request<'_>>,
+        more_time: Duration,
+    ) -> Result<Vec<Received>, Error> {
+        let (count, time) = (requests.len(), self.context.timeout + more_time);
+        let Ok(replies) = timeout(time, current.connection.send(requests)).await else {
+            return Err(self.no_reply(current, time));
+        };
+        current.timeouts.store(0, Ordering::Relaxed);
+        let is_complete = |replies: &Vec<Received>| replies.len() == count;
+        let replies = replies
+            .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
+        let is_left = match &replies {
+            Ok(replies) => replies.iter().any(|reply| {
+                // A name or a load balancer may lead to another server by now.
+                reply.as_ref().is_err_and(ServerError::is_no_primary)
+            }),
+            Err(_broken) => true,
+        };
+        if is_left {
+            self.leave(current.number);
+        }
+        replies
+    }
+
+    fn no_reply(&self, current: &Current<D::Connection>, time: Duration) -> Error {
+        if current.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG {
+            self.leave(current.number);
+        }
+        let message = format!("no reply within {time:?}, outcome unknown");
+        Error::new(ErrorKind::Indeterminate, message)
+    }
+
+    /// Gives up a connection; the next call makes another.
+    fn leave(&self, number: u64) {
+        let left = self.state().current.take_if(|current| current.number == number);
+        if left.is_none() {
+            return;
+        }
+        drop(left);
+        // The server may have been replaced, or a sentinel have said so unheard.
+        self.context.suspect();
+        if self.role == Role::Store {
+            // Push messages may have been missed.
+            self.context.news.interrupted();
+        }
+    }
+
+    /// The connection. If there is none, a task makes one. The task waits for no caller, so a caller that has stopped polling does
+    /// not hold up the others.
+    pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
+        // Once more if that was a task of another runtime, which has ended.
+        for _ in 0..2 {
+            if let Some(current) = self.existing()? {
+                return Ok(current);
+            }
+            if let Ok(connected) = self.connecting().await {
+                return connected.map_err(|error| error.repeated());
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, "the runtime that made the connection has ended"))
+    }
+
+    /// Waits for the connection that is being made, or makes one.
+    fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<D::Connection>>> {
+        let mut state = self.state();
+        let connecting = state.connecting.as_ref().and_then(WeakShared::upgrade);
+        if let Some(connecting) = &connecting
+            && connecting.peek().is_none()
+        {
+            return connecting.clone();
+        }
+        let (tell, told) = oneshot::channel();
+        let told = told.shared();
+        state.connecting = told.downgrade();
+        drop(state);
+        // Not locked any more: it may have the last of a connection.
+        drop(connecting);
+        tokio::spawn(Arc::clone(self).make(tell));
+        told
+    }
+
+    /// Makes a connection, as long as anybody waits for it.
+    async fn make(self: Arc<Self>, mut tell: oneshot::Sender<Connected<D::Connection>>) {
+        let connected = tokio::select! {
+            biased;
+            () = tell.closed() => return,
+            connected = timeout(self.context.timeout, self.connect_anew()) => connected,
+        };
+        let connected = connected.unwrap_or_else(|_elapsed| Err(self.too_late()));
+        let connected = connected.and_then(|current| self.keep(current));
+        if let Err(error) = &connected {
+            tracing::debug!(address = %self.address, %error, "no connection");
+        }
+        drop(tell.send(connected.map_err(Arc::new)));
+    }
+
+    /// Shares a new connection among all calls, unless the backend was closed meanwhile, or another one is shared already: if
+    /// two were made at the same time, the first one counts.
+    fn keep(&self, made: Current<D::Connection>) -> Result<Current<D::Connection>, Error> {
+        {
+            let mut state = self.state();
+            // With the state locked: a close marks the backend closed first, and then takes this connection out.
+            self.context.ensure_open()?;
+            if let Some(current) = &state.current {
+                return Ok(current.clone());
+            }
+            state.current = Some(made.clone());
+        }
+        if self.role == Role::Store {
+            // On this connection the server knows of no key yet that we want to hear of.
+            self.context.news.interrupted();
+        }
+        Ok(made)
+    }
+
+    fn existing(&self) -> Result<Option<Current<D::Connection>>, Error> {
+        self.context.ensure_open()?;
+        Ok(self.state().current.clone())
+    }
+
+    async fn connect_anew(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
+        self.context.warn_if_exposed(&self.access, &self.address);
+        loop {
+            let (protocol, hears) = (self.protocol(), self.context.channel().is_some());
+            match self.connect_with(protocol).await {
+                Err(ConnectError::Protocol) if protocol == Protocol::Resp3 => {
+                    self.fall_back_to_resp2();
+                }
+                // A connection on which that was refused is of no use any more.
+                Err(ConnectError::Failed(_)) if hears && self.context.channel().is_none() => {}
+                connected => return connected.map_err(|refused| self.failure(refused)),
+            }
+        }
+    }
+
+    fn protocol(&self) -> Protocol {
+        let knows_less = self.resp2.load(Ordering::Relaxed);
+        if knows_less { Protocol::Resp2 } else { self.context.protocol }
+    }
+
+    /// The server knows the old protocol only. A sentinel that does is asked as often as the others; a store tells no news.
+    fn fall_back_to_resp2(&self) {
+        self.resp2.store(true, Ordering::Relaxed);
+        if self.role == Role::Store {
+            tracing::info!(address = %self.address, "the server knows no RESP3: waiters will poll");
+            self.context.stop_push();
+        }
+    }
+
+    fn failure(&self, refused: ConnectError) -> Error {
+        match refused {
+            // Nothing but the text is lost: no connection, no key, no operation of its own.
+            ConnectError::Failed(error) => {
+                Error::new(error.kind(), format!("{}: {error}", self.address))
+            }
+            ConnectError::Protocol => {
+                let message = format!("{} speaks no protocol that we know", self.address);
+                Error::new(ErrorKind::Unsupported, message)
+            }
+        }
+    }
+
+    fn too_late(&self) -> Error {
+        let hint =
+            if self.context.driver.is_encrypted() { "; does the server speak TLS?" } else { "" };
+        let message =
+            format!("{}: no connection within {:?}{hint}", self.address, self.context.timeout);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    async fn connect_with(
+        self: &Arc<Self>,
+        protocol: Protocol,
+    ) -> Result<Current<D::Connection>, ConnectError> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let this = Arc::downgrade(self);
+        let listener = Arc::new(move |said| listen(&this, number, said));
+        let driver = &self.context.driver;
+        let connection = driver.connect(&self.address, &self.access, protocol, listener).await?;
+        if protocol == Protocol::Resp3 {
+            self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
+        }
+        Ok(Current { number, connection, timeouts: Arc::default() })
+    }
+
+    /// Enables tracking and subscribes to the channels that this client needs.
+    async fn ask_for_news(&self, connection: &D::Connection) -> Result<(), Error> {
+        match self.role {
+            Role::Sentinel => connection.subscribe(SWITCH).await,
+            Role::Store if !self.context.has_push() => Ok(()),
+            Role::Store => {
+                // Tracking covers keys that our scripts read and changes by other clients; a script that needs none says so before.
+                let tracking = Request::Words(&["CLIENT", "TRACKING", "ON", "NOLOOP", "OPTOUT"]);
+                if let Err(refusal) = connection.send(vec![tracking]).await?.remove(0) {
+                    // Then no script would run on this connection either, and the next one may well have news.
+                    if refusal.is_retryable() {
+                        return Err(refusal.into_error());
+                    }
+                    tracing::info!(?refusal, "the server sends no news: waiters will poll");
+                    self.context.stop_push();
+                }
+                let Some(channel) = self.context.channel() else { return Ok(()) };
+                connection.subscribe(channel).await.inspect_err(|error| {
+                    if !error.is_retryable() {
+                        tracing::info!(%error, "the server sends no offers: waiters will ask");
+                        self.context.stop_offers();
+                    }
+                })
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<D::Connection>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> fmt::Debug for ConnectionManager<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// Whether the server did not know the script.
+pub(crate) fn is_unknown(reply: &Received) -> bool {
+    reply.as_ref().is_err_and(ServerError::is_no_script)
+}
+
+/// The protocol promises one reply per request.
+fn incomplete() -> Error {
+    Error::new(ErrorKind::Unexpected, "replies are missing, outcome unknown")
+}
+
+/// Handles a push message of the server.
+fn listen<D: Driver>(manager: &Weak<ConnectionManager<D>>, number: u64, said: Push) {
+    let Some(manager) = manager.upgrade() else {
+        return;
+    };
+    match (said, manager.role) {
+        (Push::Changed(keys), _) => manager.context.news.invalidated(&keys),
+        (Push::Published(message), Role::Store) => manager.context.news.offered(&message),
+        // After a FLUSHALL.
+        (Push::AllChanged, Role::Store) => manager.context.news.interrupted(),
+        (Push::AllChanged | Push::Published(_), Role::Sentinel) => {
+            manager.context.suspect();
+            // The waiters ask the new server.
+            manager.context.news.interrupted();
+        }
+        (Push::Closed, _) => manager.leave(number),
+    }
+}

@@ -1,0 +1,123 @@
+//! One server: a connection and a pipeline that all calls share, and more connections for calls that wait for replicas.
+
+mod replication;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use leasehold_core::Error;
+use leasehold_core::backend::Lease;
+
+use crate::address::Address;
+use crate::call::Call;
+use crate::connection::{ConnectionManager, Role};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received, Request};
+use crate::layout::Layout;
+use crate::pipeline::{Change, Outcome, Pipeline};
+use crate::renewals;
+
+use replication::WaitPool;
+pub(crate) use replication::{Answer, Wait};
+
+/// A server that has locks.
+pub(crate) struct Node<D: Driver> {
+    connection: Arc<ConnectionManager<D>>,
+    pipeline: Arc<Pipeline<D>>,
+    waiting: WaitPool<D>,
+}
+
+impl<D: Driver> Node<D> {
+    pub(crate) fn new(
+        address: Address,
+        access: Access,
+        layout: &Layout,
+        context: &Arc<Context<D>>,
+    ) -> Arc<Self> {
+        let connection = ConnectionManager::new(address, access, Role::Store, context);
+        let pipeline = Pipeline::new(&connection, layout);
+        Arc::new(Self { pipeline, waiting: WaitPool::new(&connection, context), connection })
+    }
+
+    pub(crate) fn address(&self) -> &Address {
+        self.connection.address()
+    }
+
+    /// Connects, if that is needed.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        self.connection.connect().await
+    }
+
+    /// Ends all connections. The next call makes another.
+    pub(crate) fn disconnect(&self) {
+        self.connection.disconnect();
+        self.waiting.disconnect();
+    }
+
+    /// Asks questions in one round trip; as many replies come, in their order.
+    pub(crate) async fn ask<const N: usize>(
+        &self,
+        questions: [Request<'_>; N],
+    ) -> Result<[Received; N], Error> {
+        self.connection.run(questions, Duration::ZERO).await
+    }
+
+    /// Runs one script, in one request with those of other callers at the same time, and waits for replicas if `wait` says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. The script may then have been sent or not, and is not sent later than the next request of its caller.
+    pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
+        if let Some(wait) = wait {
+            return self.waiting.run(call, wait).await;
+        }
+        let received = match self.pipeline.join_call(call) {
+            Some(joined) => joined.await?.into_received()?,
+            None => {
+                let _alone = self.pipeline.alone();
+                let run = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
+                let [received] = self.pipeline.in_order(run).await?;
+                received
+            }
+        };
+        Ok(Answer::unacknowledged(received))
+    }
+
+    /// Runs many scripts, in as few round trips as can be. An error that comes later leaves the others the replies that they have.
+    pub(crate) async fn run_all(&self, calls: &[&Call]) -> Vec<Result<Received, Error>> {
+        let joined: Vec<_> = calls.iter().map(|call| self.pipeline.add_call(call)).collect();
+        join_all(joined.into_iter().map(async |joined| joined?.await?.into_received())).await
+    }
+
+    /// Runs one script for a key that is on its way to this server.
+    pub(crate) async fn run_asking(&self, call: &Call) -> Result<Received, Error> {
+        let requests = [Request::Words(&["ASKING"]), Request::ByHash(call.run())];
+        let [asking, received] = self.connection.run(requests, Duration::ZERO).await?;
+        Ok(asking.and(received))
+    }
+
+    /// Acquires or releases a mutex together with others. Without company it is left alone: its own script is faster then.
+    pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
+        match self.pipeline.join(change, lease) {
+            Some(joined) => joined.await,
+            None => Ok(Outcome::LeftAlone),
+        }
+    }
+
+    /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.
+    pub(crate) async fn renew_all(
+        &self,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        renewals::renew_all(&self.connection, layout, leases).await
+    }
+}
+
+impl<D: Driver> fmt::Debug for Node<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.connection.fmt(f)
+    }
+}

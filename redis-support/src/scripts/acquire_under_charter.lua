@@ -1,0 +1,31 @@
+-- Acquires a mutex on a member of a quorum, under a charter.
+--
+-- KEYS  those of `acquire`, member
+-- ARGV  those of `acquire`, charter, a number that the token is to reach, the key of the floor: not among the keys, since Redis 7.0 would
+--       tell us of each grant on the server
+-- Returns  as `acquire`, or an error if the server has no vote
+local lock, fence, held, queue, revoke, places, news, own_news, crowd, member = unpack(KEYS)
+local value, ttl, spare, id, place, patience, channel, charter, wish, floor = unpack(ARGV)
+place, patience = tonumber(place), tonumber(patience)
+
+--- @include "token"
+--- @include "member"
+--- @include "charter"
+if not has_vote(member, charter) then
+  return redis.error_reply(NO_MEMBER)
+end
+
+--- @include "grant_free"
+--- @include "acquire_in_turn"
+local micros = clock()
+spare, wish = tonumber(spare), tonumber(wish)
+local others = redis.call('EXISTS', held, queue, revoke) > 0
+local granted = not others and grant_free(lock, crowd, value, ttl, number_under_charter, fence, floor, micros, spare, wish)
+if granted then
+  return granted
+end
+local claim = {
+  id = id, place = place, patience = patience, terms = {1, 1, patience, patience > 0 and channel or '-', value}, hears_of_lock = true,
+  lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
+}
+return acquire_in_turn(claim, held, revoke, news, value, ttl, others, number_under_charter, fence, floor, micros, spare, wish)

@@ -1,0 +1,62 @@
+--- @include "refuse"
+--- @include "turn"
+--- @include "units"
+
+-- Grants a mutex to `claim` if no client holds it and none is before the claim, else refuses the claim. `others`: whether the key has a queue,
+-- units or a request to revoke them; `number(…)` numbers the grant. For the other fields of `claim` see `refuse`.
+local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, number, ...)
+  local lock, queue, places, place = claim.lock, claim.queue, claim.places, claim.place
+  local now = math.floor(claim.micros / 1000)
+  local called = {}
+  local wanted, first, living, cleared = 0, nil, 0, 0
+  if others then
+    claim.rank = place > 0 and place_of(queue, places, claim.id, now)
+    wanted, first, living, cleared = wanted_before(queue, places, claim.rank, 0, now)
+    claim.rank = claim.rank and claim.rank - cleared
+    if cleared > 0 then
+      called = call_up(queue, places, news, 1, 1, now)
+    end
+  end
+
+  -- The server tracks keys that were read (Redis 7.0, as measured, all keys that the script names), so a claim that waits behind others
+  -- does not read the lock. A claim without a place may hold the lock, and not know it.
+  if claim.rank and claim.rank > 1 and living > 1 then
+    return refuse(claim, { after = -1, left = -1 }, called)
+  end
+
+  local holder = redis.call('GET', lock)
+  if holder and holder ~= value then
+    local left = redis.call('PTTL', lock)
+    return refuse(claim, { after = left, left = left, holder = string.sub(holder, 1, 512) }, called)
+  end
+  if not holder and others then
+    if last_end(held, now) then
+      return redis.error_reply('WRONGTYPE it is held in units, as a semaphore or by readers and writers')
+    end
+    if wanted > 0 then
+      local soonest
+      called, soonest = call_up(queue, places, news, 0, 0, now)
+      return refuse(claim, { after = math.min(first, soonest or first), left = -1 }, called)
+    end
+  end
+
+  local token, spare = number(...)
+  if not token then
+    return spare
+  end
+  redis.call('SET', lock, value, 'PX', ttl)
+  if others and not holder then
+    -- A new holder has no request to revoke.
+    redis.call('DEL', revoke)
+    if place > 0 and forget(queue, places, {claim.id}) then
+      tell(news, {claim.id})
+    end
+    called = call_up(queue, places, news, 1, 1, now)
+    if redis.call('EXISTS', queue) == 0 then
+      redis.call('ZREM', claim.crowd, lock)
+    end
+  end
+  -- Read after the write, so that the server tells this connection when another client changes the key.
+  redis.call('GET', lock)
+  return {1, token, spare, unpack(called)}
+end

@@ -1,0 +1,190 @@
+//! Which server is asked: the only one, the one that sentinels name, or the one that has the key.
+
+mod cluster;
+mod failover;
+mod sentinel;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::backend::Lease;
+use leasehold_core::{Error, ErrorKind};
+
+use crate::call::Call;
+use crate::config::{Endpoints, Replicas};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received};
+use crate::layout::Layout;
+use crate::node::{Answer, Node, Wait};
+use crate::pipeline::{Change, Outcome};
+use crate::process::Process;
+
+use cluster::Cluster;
+use sentinel::Sentinel;
+
+/// The servers of a backend.
+pub(crate) enum Topology<D: Driver> {
+    Single(Arc<Node<D>>),
+    Sentinel(Arc<Sentinel<D>>),
+    Cluster(Arc<Cluster<D>>),
+}
+
+impl<D: Driver> Topology<D> {
+    pub(crate) fn new(
+        topology: Endpoints,
+        access: Access,
+        sentinel_access: &Access,
+        layout: &Layout,
+        context: &Arc<Context<D>>,
+    ) -> Self {
+        match topology {
+            Endpoints::Single(address) => Self::Single(Node::new(address, access, layout, context)),
+            Endpoints::Sentinel { sentinels, master } => {
+                let access = (access, sentinel_access.clone());
+                Self::Sentinel(Sentinel::new(&sentinels, master, access, layout, context))
+            }
+            Endpoints::Cluster { seeds } => {
+                Self::Cluster(Cluster::new(seeds, access, layout, context))
+            }
+        }
+    }
+
+    /// Whether there is one server, and never another.
+    pub(crate) fn is_the_only_one(&self) -> bool {
+        matches!(self, Self::Single(_))
+    }
+
+    /// Whether all keys are on one server.
+    pub(crate) fn has_all_keys_together(&self) -> bool {
+        !matches!(self, Self::Cluster(_))
+    }
+
+    /// Finds out whether they are there and let us in.
+    pub(crate) async fn connect(&self) -> Result<(), Error> {
+        match self {
+            Self::Single(node) => node.connect().await,
+            Self::Sentinel(sentinel) => sentinel.connect().await,
+            Self::Cluster(cluster) => cluster.connect().await,
+        }
+    }
+
+    /// The servers on which all keys are, in the order of their addresses.
+    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node<D>>>, Error> {
+        Ok(match self {
+            Self::Single(node) => vec![Arc::clone(node)],
+            Self::Sentinel(sentinel) => vec![sentinel.primary().await?.node],
+            Self::Cluster(cluster) => {
+                let mut owners = cluster.owners().await?;
+                owners.sort_by_key(|owner| owner.address().to_string());
+                owners
+            }
+        })
+    }
+
+    pub(crate) fn disconnect(&self) {
+        match self {
+            Self::Single(node) => node.disconnect(),
+            Self::Sentinel(sentinel) => sentinel.disconnect(),
+            Self::Cluster(cluster) => cluster.disconnect(),
+        }
+    }
+
+    /// How many replicas are to acknowledge `call` before it counts, within `time`.
+    pub(crate) async fn wait(
+        &self,
+        wanted: Replicas,
+        time: Duration,
+        call: &Call,
+    ) -> Result<Option<Wait>, Error> {
+        let replicas = match (wanted, self) {
+            (Replicas::None, _) => return Ok(None),
+            (Replicas::AtLeast(count), _) => u32::from(count),
+            (Replicas::Majority, Self::Single(_)) => unreachable!("the configuration refuses it"),
+            (Replicas::Majority, Self::Sentinel(sentinel)) => majority(sentinel.replicas().await?),
+            (Replicas::Majority, Self::Cluster(cluster)) => majority(cluster.replicas(call).await?),
+        };
+        Ok(Some(Wait { replicas, time }))
+    }
+
+    /// Runs one script, and waits for replicas if `wait` says so.
+    pub(crate) async fn run(&self, call: &Call, wait: Option<&Wait>) -> Result<Answer, Error> {
+        match self {
+            Self::Single(node) => node.run(call, wait).await,
+            Self::Sentinel(sentinel) => sentinel.run(call, wait).await,
+            Self::Cluster(cluster) => cluster.run(call, wait).await,
+        }
+    }
+
+    /// Runs many scripts, in as few round trips as can be.
+    pub(crate) async fn run_all(&self, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        if calls.is_empty() {
+            return Vec::new();
+        }
+        match self {
+            Self::Single(node) => node.run_all(&calls.iter().collect::<Vec<_>>()).await,
+            Self::Sentinel(sentinel) => sentinel.run_all(calls).await,
+            Self::Cluster(cluster) => cluster.run_all(calls).await,
+        }
+    }
+
+    /// Acquires or releases a mutex together with others. Without company it is left alone.
+    pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
+        match self {
+            Self::Single(node) => node.change(change, lease).await,
+            Self::Sentinel(sentinel) => Box::pin(sentinel.change(change, lease)).await,
+            Self::Cluster(cluster) => Box::pin(cluster.change(change, lease)).await,
+        }
+    }
+
+    /// Renews many mutexes, and tells of each whether it was renewed; the others take scripts of their own.
+    pub(crate) async fn renew_all(
+        &self,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        match self {
+            Self::Single(node) => node.renew_all(layout, leases).await,
+            Self::Sentinel(sentinel) => sentinel.renew_all(layout, leases).await,
+            // A script takes keys of one hash slot, and most locks have one of their own.
+            Self::Cluster(_) => Ok(vec![false; leases.len()]),
+        }
+    }
+
+    /// Asks the only server, which has `key`, which process it is.
+    pub(crate) async fn process(&self, key: &str) -> Result<Process, Error> {
+        let Self::Single(node) = self else {
+            let message =
+                "only a single server can be a member of a quorum: a failover loses grants";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let process = Process::ask(key, async |questions| node.ask(questions).await).await;
+        process.map_err(|error| only_asked(error, "the server did not say which process it is"))
+    }
+}
+
+impl<D: Driver> fmt::Debug for Topology<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(node) => node.fmt(f),
+            Self::Sentinel(sentinel) => sentinel.fmt(f),
+            Self::Cluster(cluster) => cluster.fmt(f),
+        }
+    }
+}
+
+/// So many replicas that they and their primary are more than half of all.
+fn majority(replicas: u32) -> u32 {
+    replicas.div_ceil(2)
+}
+
+/// The error for a question that changes nothing: it does not matter whether it arrived.
+pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
+    match error.kind() {
+        ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
+        _ => error,
+    }
+}

@@ -1,0 +1,292 @@
+//! Many servers, each with a part of the keys.
+
+mod failover;
+mod map;
+mod survey;
+mod view;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::join_all;
+use leasehold_core::backend::Lease;
+use leasehold_core::{Error, ErrorKind};
+
+use super::failover::{Confirmation, Witnesses};
+use super::only_asked;
+use crate::address::Address;
+use crate::call::Call;
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received, Request};
+use crate::error::ServerError;
+use crate::layout::Layout;
+use crate::node::{Answer, Node, Wait};
+use crate::pipeline::{Change, Outcome};
+use crate::reply::Reply;
+use crate::slot;
+
+use failover::Routing;
+use map::State;
+use survey::{Survey, senseless};
+use view::replicas_of_myself;
+
+/// How often one call may be sent on. Each time the server has refused it as a whole.
+pub(super) const MAX_REDIRECTIONS: usize = 5;
+
+/// The servers of a cluster.
+///
+/// A primary that is cut off from the others goes on for a while after it was replaced, and everything it says is lost. So the map of owners
+/// is good only as long as enough owners have confirmed it of late ([`Confirmation`]); they are asked again at once when a server fails, is slow or
+/// says that the map is out of date. A redirection is followed at once.
+pub(crate) struct Cluster<D: Driver> {
+    seeds: Vec<Address>,
+    access: Access,
+    layout: Layout,
+    context: Arc<Context<D>>,
+    confirmation: Confirmation<D>,
+    state: Mutex<State<D>>,
+}
+
+impl<D: Driver> Cluster<D> {
+    pub(super) fn new(
+        seeds: Vec<Address>,
+        access: Access,
+        layout: &Layout,
+        context: &Arc<Context<D>>,
+    ) -> Arc<Self> {
+        let (confirmation, state, layout) =
+            (Confirmation::new(context), Mutex::default(), layout.clone());
+        Arc::new(Self { seeds, access, layout, context: Arc::clone(context), confirmation, state })
+    }
+
+    /// Asks for the map, and connects to all owners.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        Confirmation::ensure(self).await?;
+        let owners = self.state().owners();
+        let connected = join_all(owners.iter().map(|owner| owner.connect())).await;
+        // The others are of use if one is down.
+        let mut failure = None;
+        for connected in connected {
+            match connected {
+                Ok(()) => return Ok(()),
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// All servers that have slots.
+    pub(super) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node<D>>>, Error> {
+        Confirmation::ensure(self).await?;
+        Ok(self.state().owners())
+    }
+
+    pub(super) fn disconnect(&self) {
+        let servers: Vec<_> = self.state().servers.values().cloned().collect();
+        servers.iter().for_each(|server| server.disconnect());
+    }
+
+    /// How many replicas the server with the key of `call` has, up or down.
+    pub(super) async fn replicas(self: &Arc<Self>, call: &Call) -> Result<u32, Error> {
+        let owner = self.owner(slot_of(call)).await?;
+        let nodes = match owner.ask([Request::Words(&["CLUSTER", "NODES"])]).await {
+            Ok([Ok(Reply::Bytes(nodes))]) => nodes,
+            Ok([Err(refusal)]) => return Err(refusal.into_error()),
+            Ok([Ok(_)]) => return Err(senseless()),
+            Err(error) => {
+                self.context.suspect();
+                return Err(only_asked(error, "a server of the cluster does not answer"));
+            }
+        };
+        replicas_of_myself(&String::from_utf8_lossy(&nodes)).ok_or_else(senseless)
+    }
+
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        call: &Call,
+        wait: Option<&Wait>,
+    ) -> Result<Answer, Error> {
+        let (slot, mut call) = (slot_of(call), Cow::Borrowed(call));
+        let mut node = self.owner(slot).await?;
+        for _ in 0..MAX_REDIRECTIONS {
+            let asked_at = self.context.now();
+            let answer = node.run(&call, wait).await;
+            let answer = answer.inspect_err(|_error| self.context.suspect())?;
+            if let Some(less) = half_moved(&call, &answer.received) {
+                call = Cow::Owned(less);
+                continue;
+            }
+            match self.route(&node, slot, &answer.received) {
+                Routing::Answered => {
+                    self.verify_slow(slot, &node, asked_at).await?;
+                    return Ok(answer);
+                }
+                Routing::Moved(owner) => node = owner,
+                Routing::Ask(importing) => {
+                    let asked = importing.run_asking(&call).await;
+                    let asked = asked.inspect_err(|_error| self.context.suspect())?;
+                    if let Some(less) = half_moved(&call, &asked) {
+                        call = Cow::Owned(less);
+                        continue;
+                    }
+                    match self.route(&importing, slot, &asked) {
+                        // Where keys are moved about, no replica was waited for.
+                        Routing::Answered => return Ok(Answer::unacknowledged(asked)),
+                        // It has arrived meanwhile, or gone back.
+                        Routing::Moved(owner) | Routing::Ask(owner) => node = owner,
+                    }
+                }
+            }
+        }
+        let message = "the servers of the cluster do not agree on the key's owner";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Acquires or releases a mutex together with others on its server. A mutex whose slot moves takes a script of its own.
+    pub(super) async fn change(
+        self: &Arc<Self>,
+        change: Change,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        let slot = self.layout.slot(lease.key());
+        let (node, asked_at) = (self.owner(slot).await?, self.context.now());
+        let outcome = node.change(change, lease).await;
+        let outcome = outcome.inspect_err(|_error| self.context.suspect())?;
+        self.verify_slow(slot, &node, asked_at).await?;
+        Ok(outcome)
+    }
+
+    /// Each server gets its part, and none waits for another.
+    pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        let mut by_owner: HashMap<Address, (Arc<Node<D>>, Vec<usize>)> = HashMap::new();
+        let mut results: Vec<Option<Result<Received, Error>>> = Vec::new();
+        results.resize_with(calls.len(), || None);
+        if let Err(error) = Confirmation::ensure(self).await {
+            return calls.iter().map(|_call| Err(error.repeated())).collect();
+        }
+        for (index, call) in calls.iter().enumerate() {
+            match self.state().owner(slot_of(call)) {
+                Some(owner) => {
+                    let of_owner = by_owner.entry(owner.address().clone());
+                    of_owner.or_insert_with(|| (owner, Vec::new())).1.push(index);
+                }
+                None => results[index] = Some(Err(self.unowned())),
+            }
+        }
+        let parts = by_owner.into_values().map(async |(owner, indices)| {
+            let of_owner: Vec<&Call> = indices.iter().map(|index| &calls[*index]).collect();
+            let replies = self.run_part(&owner, &of_owner).await;
+            (indices, replies)
+        });
+        for (indices, replies) in join_all(parts).await {
+            for (index, reply) in indices.into_iter().zip(replies) {
+                results[index] = Some(reply);
+            }
+        }
+        results.into_iter().map(|result| result.expect("each call is in one part")).collect()
+    }
+
+    async fn run_part(
+        self: &Arc<Self>,
+        owner: &Arc<Node<D>>,
+        calls: &[&Call],
+    ) -> Vec<Result<Received, Error>> {
+        let asked_at = self.context.now();
+        let replies = owner.run_all(calls).await;
+        let believed = calls.iter().zip(replies).map(async |(call, reply)| {
+            let reply = reply.inspect_err(|_error| self.context.suspect())?;
+            let slot = slot_of(call);
+            if half_moved(call, &reply).is_none()
+                && matches!(self.route(owner, slot, &reply), Routing::Answered)
+            {
+                self.verify_slow(slot, owner, asked_at).await?;
+                return Ok(reply);
+            }
+            // It was refused, and nothing applied.
+            Ok(self.run(call, None).await?.received)
+        });
+        join_all(believed).await
+    }
+
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node<D>>, Error> {
+        Confirmation::ensure(self).await?;
+        let owner = self.state().owner(slot);
+        owner.ok_or_else(|| self.unowned())
+    }
+
+    fn unowned(&self) -> Error {
+        self.context.suspect();
+        let message = "no server of the cluster has the key's slot at the moment";
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// The addresses to ask: those of the owners, then those that may have taken over from them, then those that were named at first.
+    fn candidates(&self) -> Vec<Address> {
+        let (mut owners, mut replicas) = {
+            let state = self.state();
+            (state.owners(), state.replicas.clone())
+        };
+        fastrand::shuffle(&mut owners);
+        fastrand::shuffle(&mut replicas);
+        let mut candidates: Vec<Address> = Vec::new();
+        let owners = owners.iter().map(|owner| owner.address().clone());
+        for address in owners.chain(replicas).chain(self.seeds.iter().cloned()) {
+            if !candidates.contains(&address) {
+                candidates.push(address);
+            }
+        }
+        candidates
+    }
+
+    fn server_at(&self, address: &Address) -> Arc<Node<D>> {
+        self.server_in(&mut self.state(), address)
+    }
+
+    fn server_in(&self, state: &mut State<D>, address: &Address) -> Arc<Node<D>> {
+        let server = state.servers.entry(address.clone()).or_insert_with(|| {
+            Node::new(address.clone(), self.access.clone(), &self.layout, &self.context)
+        });
+        Arc::clone(server)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> Witnesses<D> for Cluster<D> {
+    fn confirmation(&self) -> &Confirmation<D> {
+        &self.confirmation
+    }
+
+    async fn ask(&self) -> Result<(), Error> {
+        let members = self.state().members.clone();
+        let survey = Survey::new(&members);
+        let map = survey.run(self.candidates(), |address| self.server_at(address)).await?;
+        let before = self.state().adopt(map, |state, address| self.server_in(state, address));
+        if before.is_different {
+            // On servers that have got something, no waiter is known.
+            self.context.news.interrupted();
+        }
+        Ok(())
+    }
+}
+
+/// The call to send instead, if a server has refused because it has only some of the keys.
+fn half_moved(call: &Call, reply: &Received) -> Option<Call> {
+    let refused = reply.as_ref().is_err_and(ServerError::is_half_moved);
+    refused.then(|| call.with_essential_keys()).flatten()
+}
+
+fn slot_of(call: &Call) -> u16 {
+    slot::of(call.keys().next().expect("each call is for a key").as_bytes())
+}
+
+impl<D: Driver> fmt::Debug for Cluster<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = self.state().owners();
+        f.debug_struct("Cluster").field("servers", &servers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! Asks servers of a cluster for the owners of slots, until enough have answered.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::{Error, ErrorKind};
+use tokio::time::timeout;
+
+use super::super::only_asked;
+use super::view::{Slots, View, merge};
+use crate::address::Address;
+use crate::driver::{Driver, Request};
+use crate::error::ServerError;
+use crate::node::Node;
+
+/// How many servers are asked at a time.
+const ASKED_TOGETHER: usize = 3;
+
+/// As many more are asked when those have been silent for so long: in one network they answer within a few milliseconds.
+const STAGGER: Duration = Duration::from_millis(50);
+
+/// So many owners confirm the map of a cluster of any size: more would cost a large one too much. A minority that is cut off and has as many
+/// ends by itself after the node timeout.
+const MOST_NEEDED: usize = 5;
+
+/// The map on which enough servers agree.
+pub(super) struct Map {
+    pub(super) slots: Vec<Slots>,
+    /// The ids of all servers of the cluster.
+    pub(super) members: HashSet<String>,
+    /// The addresses of those that have no slots.
+    pub(super) replicas: Vec<Address>,
+}
+
+/// The answers so far.
+pub(super) struct Survey<'a> {
+    /// The ids of the cluster's servers: no other answer counts. Empty before the first map.
+    members: &'a HashSet<String>,
+    views: Vec<View>,
+    /// Answers of servers that are no members: their addresses may have been those of members once.
+    strangers: Vec<View>,
+    failure: Option<Error>,
+}
+
+impl<'a> Survey<'a> {
+    pub(super) fn new(members: &'a HashSet<String>) -> Self {
+        Self { members, views: Vec::new(), strangers: Vec::new(), failure: None }
+    }
+
+    /// Asks the servers at `candidates`, and those that they name.
+    pub(super) async fn run<D: Driver>(
+        mut self,
+        candidates: Vec<Address>,
+        server_at: impl Fn(&Address) -> Arc<Node<D>>,
+    ) -> Result<Map, Error> {
+        let mut unasked = VecDeque::from(candidates);
+        let (mut known, mut asked) = (HashSet::<Address>::new(), FuturesUnordered::new());
+        known.extend(unasked.iter().cloned());
+        loop {
+            let next = unasked.drain(..unasked.len().min(ASKED_TOGETHER));
+            asked.extend(next.map(|address| ask_one(server_at(&address))));
+            if asked.is_empty() {
+                return self.settle();
+            }
+            while let Ok(Some(answer)) = timeout(STAGGER, asked.next()).await {
+                let named = self.take(answer);
+                if let Some(map) = self.map() {
+                    // The others are listened to as well: a connection counts as hung when replies do not come.
+                    tokio::spawn(async move { while asked.next().await.is_some() {} });
+                    return Ok(map);
+                }
+                for address in named {
+                    if known.insert(address.clone()) {
+                        // It has slots, so it is worth more than most.
+                        unasked.push_front(address);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes an answer, and returns the addresses of the owners that it names.
+    fn take(&mut self, answer: Result<View, Error>) -> Vec<Address> {
+        let view = match answer {
+            Ok(view) => view,
+            Err(error) => {
+                self.failure = Some(error);
+                return Vec::new();
+            }
+        };
+        if self.is_stranger(&view) {
+            self.strangers.push(view);
+            return Vec::new();
+        }
+        let owners = view.owners().into_iter().map(|owner| owner.address.clone()).collect();
+        // A server may be known by several addresses, and has one voice.
+        self.views.retain(|other| other.by != view.by);
+        self.views.push(view);
+        owners
+    }
+
+    fn is_stranger(&self, view: &View) -> bool {
+        let by_others = self.views.iter().flat_map(View::members).any(|id| id == view.by);
+        let is_first = self.members.is_empty() && self.views.is_empty();
+        !(is_first || by_others || self.members.contains(&view.by))
+    }
+
+    /// The map, if enough of the owners that it names have answered.
+    fn map(&self) -> Option<Map> {
+        let slots = merge(&self.views);
+        let owners: BTreeSet<&str> = slots.iter().map(|slots| slots.owner.id.as_str()).collect();
+        let answered = self.views.iter().filter(|view| owners.contains(view.by.as_str())).count();
+        let needed = (owners.len() / 2 + 1).min(MOST_NEEDED);
+        if owners.is_empty() || answered < needed {
+            return None;
+        }
+        let replicas: BTreeSet<_> = self.views.iter().flat_map(|view| &view.replicas).collect();
+        let replicas = replicas.into_iter().filter(|replica| !owners.contains(&*replica.id));
+        let replicas = replicas.map(|replica| replica.address.clone()).collect();
+        let members = self.views.iter().flat_map(View::members).map(str::to_owned).collect();
+        Some(Map { slots, members, replicas })
+    }
+
+    /// All have been asked. If no member has answered, but servers of another cluster have, then that one has taken its place.
+    fn settle(self) -> Result<Map, Error> {
+        if self.views.is_empty() && !self.strangers.is_empty() {
+            tracing::warn!("none of the cluster's servers answers, but those of another one do");
+            let none = HashSet::new();
+            let mut survey = Survey::new(&none);
+            for view in self.strangers {
+                survey.take(Ok(view));
+            }
+            let map = survey.map();
+            return map.ok_or_else(|| survey.too_few());
+        }
+        Err(match self.failure {
+            Some(failure) if self.views.is_empty() => failure,
+            _ => self.too_few(),
+        })
+    }
+
+    fn too_few(&self) -> Error {
+        let message = if merge(&self.views).is_empty() {
+            "the servers have no part in a cluster yet"
+        } else {
+            "too few servers of the cluster answer to know which are in charge"
+        };
+        Error::new(ErrorKind::Unavailable, message)
+    }
+}
+
+pub(super) fn senseless() -> Error {
+    Error::new(ErrorKind::Unexpected, "a server's answer about its cluster makes no sense")
+}
+
+async fn ask_one<D: Driver>(server: Arc<Node<D>>) -> Result<View, Error> {
+    let questions = [Request::Words(&["CLUSTER", "SLOTS"]), Request::Words(&["CLUSTER", "NODES"])];
+    let replies = server.ask(questions).await;
+    let mut replies = replies
+        .map_err(|error| only_asked(error, "no server of the cluster answers"))?
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(ServerError::into_error)?;
+    let (nodes, slots) = (replies.pop(), replies.pop());
+    let view =
+        slots.zip(nodes).and_then(|(slots, nodes)| View::read(&slots, &nodes, server.address()));
+    view.ok_or_else(senseless)
+}

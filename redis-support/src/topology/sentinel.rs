@@ -1,0 +1,297 @@
+//! One server at a time, and sentinels that know which.
+
+mod answer;
+mod failover;
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use leasehold_core::backend::Lease;
+use leasehold_core::{Error, ErrorKind};
+
+use super::failover::{Confirmation, Witnesses};
+use super::only_asked;
+use crate::address::Address;
+use crate::call::Call;
+use crate::connection::{ConnectionManager, Role};
+use crate::context::Context;
+use crate::driver::{Access, Driver, Received, Request};
+use crate::layout::Layout;
+use crate::node::{self, Node, Wait};
+use crate::pipeline::{Change, Outcome};
+use crate::reply::Reply;
+
+use answer::{Answer, Answers, read_others};
+use failover::is_of_a_replica;
+
+/// The server that sentinels name.
+///
+/// A master that was replaced while it was frozen or cut off goes on answering, and everything it says is lost. So it is believed only as
+/// long as a majority of all sentinels has confirmed it of late ([`Confirmation`]). The sentinels also tell when they switch; and a call that
+/// fails or is slow has them asked again at once.
+pub(crate) struct Sentinel<D: Driver> {
+    master: String,
+    sentinel_access: Access,
+    access: Access,
+    layout: Layout,
+    context: Arc<Context<D>>,
+    confirmation: Confirmation<D>,
+    /// The sentinels of the configuration.
+    named: Vec<Arc<ConnectionManager<D>>>,
+    /// Others that they named last, when there was no majority without these.
+    found: Mutex<Vec<Arc<ConnectionManager<D>>>>,
+    known: Mutex<Option<Known<D>>>,
+}
+
+/// The last answer of the sentinels.
+struct Known<D: Driver> {
+    server: Arc<Node<D>>,
+    replicas: u32,
+}
+
+impl<D: Driver> Sentinel<D> {
+    pub(super) fn new(
+        sentinels: &[Address],
+        master: String,
+        (access, sentinel_access): (Access, Access),
+        layout: &Layout,
+        context: &Arc<Context<D>>,
+    ) -> Arc<Self> {
+        let sentinel = |address: &Address| {
+            ConnectionManager::new(
+                address.clone(),
+                sentinel_access.clone(),
+                Role::Sentinel,
+                context,
+            )
+        };
+        Arc::new(Self {
+            named: sentinels.iter().map(sentinel).collect(),
+            found: Mutex::default(),
+            master,
+            sentinel_access,
+            access,
+            layout: layout.clone(),
+            confirmation: Confirmation::new(context),
+            context: Arc::clone(context),
+            known: Mutex::default(),
+        })
+    }
+
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<(), Error> {
+        self.primary().await?.node.connect().await
+    }
+
+    pub(super) fn disconnect(&self) {
+        self.sentinels().iter().for_each(|sentinel| sentinel.disconnect());
+        let server = self.server();
+        if let Some(server) = server {
+            server.disconnect();
+        }
+    }
+
+    /// How many replicas the sentinels know of, up or down.
+    pub(super) async fn replicas(self: &Arc<Self>) -> Result<u32, Error> {
+        self.primary().await?;
+        Ok(self.known().as_ref().map_or(0, |known| known.replicas))
+    }
+
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        call: &Call,
+        wait: Option<&Wait>,
+    ) -> Result<node::Answer, Error> {
+        let asked = self.primary().await?;
+        let answer = asked.node.run(call, wait).await;
+        self.believe(&asked, answer, |answer| is_of_a_replica(&answer.received)).await
+    }
+
+    pub(super) async fn run_all(self: &Arc<Self>, calls: &[Call]) -> Vec<Result<Received, Error>> {
+        let replies = async {
+            let asked = self.primary().await?;
+            let replies = asked.node.run_all(&calls.iter().collect::<Vec<_>>()).await;
+            if replies.iter().all(Result::is_err) {
+                self.context.suspect();
+                return Ok(replies);
+            }
+            let is_suspect = |replies: &Vec<Result<Received, Error>>| {
+                replies.iter().any(|reply| reply.as_ref().map_or(true, is_of_a_replica))
+            };
+            self.believe(&asked, Ok(replies), is_suspect).await
+        };
+        let all = |error: Error| calls.iter().map(|_call| Err(error.repeated())).collect();
+        replies.await.unwrap_or_else(all)
+    }
+
+    /// Acquires or releases a mutex together with others.
+    pub(super) async fn change(
+        self: &Arc<Self>,
+        change: Change,
+        lease: &Lease,
+    ) -> Result<Outcome, Error> {
+        let asked = self.primary().await?;
+        let outcome = asked.node.change(change, lease).await;
+        self.believe(&asked, outcome, |_outcome| false).await
+    }
+
+    /// Renews many mutexes.
+    pub(super) async fn renew_all(
+        self: &Arc<Self>,
+        layout: &Layout,
+        leases: &[&Lease],
+    ) -> Result<Vec<bool>, Error> {
+        let asked = self.primary().await?;
+        let renewed = asked.node.renew_all(layout, leases).await;
+        self.believe(&asked, renewed, |_renewed| false).await
+    }
+
+    fn adopt(&self, answer: Answer) {
+        let mut known = self.known();
+        let before = known.take().map(|known| known.server);
+        let same = before.as_ref().filter(|server| *server.address() == answer.address);
+        let server = same.map(Arc::clone).unwrap_or_else(|| {
+            Node::new(answer.address.clone(), self.access.clone(), &self.layout, &self.context)
+        });
+        *known = Some(Known { server: Arc::clone(&server), replicas: answer.replicas });
+        drop(known);
+        if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &server)) {
+            tracing::info!(master = self.master, address = %answer.address, "the sentinels name another server");
+            old.disconnect();
+            self.context.news.interrupted();
+        }
+    }
+
+    /// Asks all sentinels until a majority has answered.
+    async fn ask_majority(&self) -> Result<Answer, Error> {
+        let mut unasked = self.sentinels();
+        let (mut answers, mut failure) = (Answers::default(), None);
+        while !unasked.is_empty() {
+            let asked = unasked.into_iter().map(|sentinel| ask_one(sentinel, self.master.clone()));
+            let mut asked: FuturesUnordered<_> = asked.collect();
+            while let Some(answer) = asked.next().await {
+                match answer {
+                    Ok(answer) => answers.add(answer),
+                    Err(error) => failure = Some(error),
+                }
+                if let Some(answer) = answers.of_majority() {
+                    // The others are listened to as well: a connection counts as hung when replies do not come.
+                    tokio::spawn(async move { while asked.next().await.is_some() {} });
+                    return Ok(answer);
+                }
+            }
+            unasked = if answers.is_empty() { Vec::new() } else { self.find_more().await };
+        }
+        Err(match failure {
+            Some(failure) if answers.is_empty() || !failure.is_retryable() => failure,
+            _ if answers.is_empty() => self.unknown(),
+            _ => self.too_few(&answers),
+        })
+    }
+
+    /// Finds the sentinels that others name, and forgets those that none names any more. Returns those that were not known before.
+    async fn find_more(&self) -> Vec<Arc<ConnectionManager<D>>> {
+        let known = self.sentinels();
+        let question = ["SENTINEL", "SENTINELS", &self.master];
+        let replies = join_all(known.iter().map(|sentinel| sentinel.command(&question))).await;
+        let mut addresses = Vec::new();
+        for (asked, reply) in known.iter().zip(replies) {
+            if let Ok(Ok(reply)) = reply {
+                addresses.push(asked.address().clone());
+                addresses.extend(read_others(&reply, asked.address()));
+            }
+        }
+        let (mut found, mut new): (Vec<Arc<ConnectionManager<D>>>, Vec<_>) =
+            (Vec::new(), Vec::new());
+        for address in addresses {
+            let is_there = |sentinel: &&Arc<ConnectionManager<D>>| *sentinel.address() == address;
+            if self.named.iter().chain(&found).any(|sentinel| is_there(&sentinel)) {
+                continue;
+            }
+            let sentinel = known.iter().find(is_there).map(Arc::clone).unwrap_or_else(|| {
+                let access = self.sentinel_access.clone();
+                let sentinel =
+                    ConnectionManager::new(address.clone(), access, Role::Sentinel, &self.context);
+                new.push(Arc::clone(&sentinel));
+                sentinel
+            });
+            found.push(sentinel);
+        }
+        let before = mem::replace(&mut *self.found(), found);
+        // Not locked any more: a connection that ends may wake others.
+        drop(before);
+        new
+    }
+
+    fn unknown(&self) -> Error {
+        let message = format!("no sentinel tells which server {:?} is", self.master);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    fn too_few(&self, answers: &Answers) -> Error {
+        let message = format!("{answers} of {:?}, which is no majority", self.master);
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    fn server(&self) -> Option<Arc<Node<D>>> {
+        self.known().as_ref().map(|known| Arc::clone(&known.server))
+    }
+
+    fn sentinels(&self) -> Vec<Arc<ConnectionManager<D>>> {
+        self.named.iter().chain(&*self.found()).cloned().collect()
+    }
+
+    fn found(&self) -> MutexGuard<'_, Vec<Arc<ConnectionManager<D>>>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known<D>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Driver> Witnesses<D> for Sentinel<D> {
+    fn confirmation(&self) -> &Confirmation<D> {
+        &self.confirmation
+    }
+
+    async fn ask(&self) -> Result<(), Error> {
+        let answer = self.ask_majority().await?;
+        self.adopt(answer);
+        Ok(())
+    }
+}
+
+async fn ask_one<D: Driver>(
+    sentinel: Arc<ConnectionManager<D>>,
+    master: String,
+) -> Result<Answer, Error> {
+    let questions =
+        [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
+    let replies = sentinel.run(questions, Duration::ZERO).await;
+    let replies = replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
+    let replies: Vec<Reply> = replies.into_iter().collect::<Result<_, _>>().map_err(|refusal| {
+        if refusal.is_no_such_master() {
+            let message = format!("the sentinels watch over nothing named {master:?}");
+            Error::new(ErrorKind::Invalid, message)
+        } else {
+            refusal.into_error()
+        }
+    })?;
+    Answer::read(&replies, sentinel.address()).ok_or_else(|| {
+        let message = "a sentinel's answer makes no sense";
+        Error::new(ErrorKind::Unexpected, message)
+    })
+}
+
+impl<D: Driver> fmt::Debug for Sentinel<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sentinel")
+            .field("master", &self.master)
+            .field("server", &self.server())
+            .finish_non_exhaustive()
+    }
+}

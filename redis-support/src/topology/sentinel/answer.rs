@@ -1,0 +1,101 @@
+//! The answers of sentinels.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::address::Address;
+use crate::reply::Reply;
+
+/// The answer of one sentinel.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    /// The sentinel that gave it.
+    id: String,
+    /// How many other sentinels it knows, up or down: all of them elect the one that replaces the master.
+    others: usize,
+    /// Whether it is replacing the master, and so names one that may be replaced already.
+    switches: bool,
+    /// Counts the failovers.
+    epoch: u64,
+    pub(super) address: Address,
+    pub(super) replicas: u32,
+}
+
+impl Answer {
+    /// Reads the replies to `SENTINEL MYID` and `SENTINEL MASTER`.
+    pub(super) fn read(replies: &[Reply], asked: &Address) -> Option<Self> {
+        let [Reply::Bytes(id), master] = replies else { return None };
+        let fields = read_fields(master)?;
+        let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
+        Some(Self {
+            id: String::from_utf8(id.clone()).ok()?,
+            others: usize::try_from(number("num-other-sentinels")?).ok()?,
+            switches: fields.get("flags")?.split(',').any(|flag| flag == "failover_in_progress"),
+            epoch: fields.get("config-epoch")?.parse().ok()?,
+            address: Address::of(fields.get("ip")?, fields.get("port")?.parse().ok()?, asked)?,
+            replicas: number("num-slaves").unwrap_or_default(),
+        })
+    }
+}
+
+/// The answers of several sentinels, one of each.
+#[derive(Debug, Default)]
+pub(super) struct Answers(HashMap<String, Answer>);
+
+impl Answers {
+    /// Adds an answer. The same sentinel may be known by several addresses, and has one voice.
+    pub(super) fn add(&mut self, answer: Answer) {
+        self.0.insert(answer.id.clone(), answer);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The answer after the latest failover, if a majority of all sentinels has given one.
+    pub(super) fn of_majority(&self) -> Option<Answer> {
+        if self.confirming().count() <= self.all() / 2 {
+            return None;
+        }
+        self.confirming().max_by_key(|answer| answer.epoch).cloned()
+    }
+
+    /// One that is replacing the master confirms nothing: it names the old one until all replicas follow the new one.
+    fn confirming(&self) -> impl Iterator<Item = &Answer> {
+        self.0.values().filter(|answer| !answer.switches)
+    }
+
+    /// How many sentinels there are.
+    fn all(&self) -> usize {
+        self.0.values().map(|answer| answer.others + 1).max().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Answers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} sentinels name the server", self.confirming().count(), self.all())
+    }
+}
+
+/// Reads the reply to `SENTINEL SENTINELS`: where the other sentinels are.
+pub(super) fn read_others(reply: &Reply, asked: &Address) -> Vec<Address> {
+    let Reply::Array(others) = reply else { return Vec::new() };
+    let address = |other: &Reply| {
+        let fields = read_fields(other)?;
+        Address::of(fields.get("ip")?, fields.get("port")?.parse().ok()?, asked)
+    };
+    others.iter().filter_map(address).collect()
+}
+
+/// Reads a list of names and values.
+fn read_fields(reply: &Reply) -> Option<HashMap<&str, &str>> {
+    let Reply::Array(parts) = reply else { return None };
+    let mut fields = HashMap::new();
+    for pair in parts.chunks_exact(2) {
+        let [Reply::Bytes(name), Reply::Bytes(value)] = pair else { continue };
+        if let (Ok(name), Ok(value)) = (str::from_utf8(name), str::from_utf8(value)) {
+            fields.insert(name, value);
+        }
+    }
+    Some(fields)
+}

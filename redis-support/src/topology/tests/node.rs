@@ -1,0 +1,188 @@
+//! One server, and the requests that it receives.
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::*;
+use crate::driver::Push;
+
+fn store(to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static) -> Store {
+    let store = Store::new(Endpoints::Single(Fake::address(1)));
+    store.serve(1, |_| None, to_scripts);
+    store
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_of_a_script_when_it_does_not_know_it() {
+    let store = store(learns());
+
+    for _ in 0..2 {
+        assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+    }
+    assert_eq!(store.commands(), ["EVALSHA", "EVAL", "EVALSHA"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_once_for_a_whole_batch() {
+    let store = store(learns());
+    let call = Call::inspect(&Layout::default(), &key());
+
+    for result in store.servers.run_all(&[call.clone(), call]).await {
+        assert_eq!(outcome(result), Ok(1));
+    }
+    let sent = store.commands();
+    assert_eq!(sent.iter().filter(|command| *command == "EVAL").count(), 1, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_is_gone_before_calls_are_sent_once_more_leaves_their_outcome_unknown() {
+    let store = Store::new(Endpoints::Single(Fake::address(1)));
+    let fake = store.fake.clone();
+    let refuses_and_goes = move |_words: &[String]| {
+        fake.remove("h:1");
+        fake.listeners("h:1").iter().for_each(|listener| listener(Push::Closed));
+        refused("OOM", "no memory")
+    };
+    store.serve(1, |_| None, refuses_and_goes);
+
+    for result in store.servers.run_all(&[call(), call()]).await {
+        assert_eq!(outcome(result), Err(ErrorKind::Indeterminate));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_fails_when_some_are_sent_once_more_has_answered_the_others() {
+    let store = store(first_is_done_and_second_hangs);
+
+    let results = store.servers.run_all(&two_calls()).await;
+
+    let outcomes: Vec<_> = results.into_iter().map(outcome).collect();
+    assert_eq!(outcomes, [Ok(1), Err(ErrorKind::Indeterminate)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_sent_the_source_together_with_the_wait_for_replicas() {
+    let store = store(learns());
+
+    let wait = store.servers.wait(Replicas::AtLeast(1), TIMEOUT, &call()).await.unwrap();
+    let answer = store.servers.run(&call(), wait.as_ref()).await.unwrap();
+
+    assert_eq!(answer.replicas().unwrap(), 1);
+    assert_eq!(answer.received, Ok(Reply::Int(1)));
+    assert_eq!(store.commands(), ["EVALSHA", "WAIT", "EVAL", "WAIT"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_no_replicas_if_none_are_wanted() {
+    let store = store(|_| done());
+
+    let wait = store.servers.wait(Replicas::None, TIMEOUT, &call()).await.unwrap();
+
+    assert!(wait.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn gets_the_calls_of_several_callers_in_one_request() {
+    let store = store(|_| done());
+    store.servers.connect().await.unwrap();
+    let (call, before) = (call(), store.fake.round_trips().len());
+    store.fake.delay("h:1", TIMEOUT / 10);
+
+    for result in join_all([(); 5].map(|()| store.servers.call(&call))).await {
+        assert_eq!(outcome(result), Ok(1));
+    }
+
+    // The first three have too little company.
+    assert_eq!(store.fake.round_trips()[before..], [1, 1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_connected_to_once_for_all_callers_and_for_none_that_stopped_polling() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 10);
+    let mut stuck = Box::pin(store.servers.connect());
+    assert!((&mut stuck).now_or_never().is_none());
+
+    for connected in join_all((0..10).map(|_| store.servers.connect())).await {
+        connected.unwrap();
+    }
+
+    assert_eq!(store.fake.listeners("h:1").len(), 1);
+    stuck.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_connected_to_once_no_caller_waits_for_it() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 10);
+
+    let given_up = timeout(TIMEOUT / 20, store.servers.connect()).await;
+    assert!(given_up.is_err());
+    sleep(TIMEOUT).await;
+    assert_eq!(store.fake.connections(), 0);
+
+    store.servers.connect().await.unwrap();
+    assert_eq!(store.fake.connections(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
+    let store = store(|_| None);
+    let connections = || store.fake.listeners("h:1").len();
+
+    for expected in [1, 1, 1, 2] {
+        let asked_at = Instant::now();
+        assert_eq!(outcome(store.servers.call(&call()).await), Err(ErrorKind::Indeterminate));
+        assert_eq!(asked_at.elapsed(), TIMEOUT);
+        assert_eq!(connections(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_closes_the_connection_has_everybody_look_again() {
+    let store = store(|_| done());
+    store.servers.connect().await.unwrap();
+    let mut watch = store.watch();
+
+    store.fake.listeners("h:1").iter().for_each(|listener| listener(Push::Closed));
+
+    assert!(is_told(&mut watch).await);
+    assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+    assert_eq!(store.fake.listeners("h:1").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_connected_to_by_a_backend_closed_meanwhile() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 2);
+    let close = async {
+        tokio::time::sleep(TIMEOUT / 4).await;
+        store.close();
+    };
+
+    let (connected, ()) = tokio::join!(store.servers.connect(), close);
+
+    assert_eq!(connected.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(store.fake.connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_waited_for_replicas_is_left_if_all_was_closed_meanwhile() {
+    let store = store(|_| done());
+    let call = call();
+    let wait_for = store.servers.wait(Replicas::AtLeast(1), TIMEOUT, &call).await.unwrap();
+    let wait = || store.servers.run(&call, wait_for.as_ref());
+    wait().await.unwrap();
+    assert_eq!(store.fake.connections(), 1);
+    store.fake.delay("h:1", TIMEOUT / 2);
+    let close = async {
+        tokio::time::sleep(TIMEOUT / 4).await;
+        store.close();
+    };
+
+    let (answer, ()) = tokio::join!(wait(), close);
+
+    assert_eq!(answer.unwrap().received, Ok(Reply::Int(1)));
+    assert_eq!(store.fake.connections(), 0);
+}
