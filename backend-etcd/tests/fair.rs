@@ -18,5 +18,5 @@ async fn a_process() {
 async fn claims_are_served_in_the_order_of_acknowledged_places() {
     let server = Etcd::start().await;
 
-    CONTEST.assert_first_come_first_served("a_process", &server.url()).await;
+    CONTEST.assert_first_come_first_served("fair::a_process", &server.url()).await;
 }

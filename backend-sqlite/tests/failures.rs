@@ -294,7 +294,8 @@ fn a_disk_that_takes_no_more_is_an_error_and_neither_yes_nor_no() {
     let scene = Scene::new();
     let program = env::current_exe().unwrap();
     // In units of 512 bytes or of a KiB, for each file.
-    let limited = "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact has_little_space --nocapture";
+    let limited =
+        "ulimit -f 600; trap '' XFSZ; exec \"$0\" --exact failures::has_little_space --nocapture";
 
     let mut command = Command::new("sh");
     command.args(["-c", limited]).arg(program).env(FILE, scene.path());

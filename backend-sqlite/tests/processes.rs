@@ -51,7 +51,8 @@ struct Process(Child);
 impl Process {
     fn start(test: &str, folder: &Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture"]).env(FOLDER, folder);
+        let test = format!("processes::{test}");
+        command.args(["--exact", &test, "--nocapture"]).env(FOLDER, folder);
         Self(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
@@ -92,7 +93,7 @@ async fn claims_are_served_in_the_order_of_acknowledged_places() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", file(folder.path()).display());
 
-    CONTEST.assert_first_come_first_served("contends", &url).await;
+    CONTEST.assert_first_come_first_served("processes::contends", &url).await;
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ impl Process {
     /// Starts one, and waits until it works.
     fn start(url: &str) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "works", "--nocapture"]).env(STORE, url);
+        command.args(["--exact", "stopped::works", "--nocapture"]).env(STORE, url);
         let mut process = Self(command.stdout(Stdio::piped()).spawn().unwrap());
         let lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
         assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");

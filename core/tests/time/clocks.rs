@@ -154,7 +154,7 @@ mod of_linux {
 
     use super::*;
 
-    const THIS: &str = "clocks::of_linux::count_the_time_of_a_suspension";
+    const THIS: &str = "time::clocks::of_linux::count_the_time_of_a_suspension";
     const INSIDE: &str = "LEASEHOLD_TEST_WAS_SUSPENDED";
 
     /// The time since boot, with suspensions, as the kernel tells it in hundredths of a second.

@@ -101,12 +101,14 @@ impl Session {
         self.run("kill $(jobs -p); wait");
     }
 
-    /// Writes each script that the commands name by its path: it says that it runs.
+    /// Writes each script that the commands name by its path: it says that it runs, and ends with Ctrl-C where its command does.
     pub(super) fn write_scripts(&mut self, commands: &[String]) {
-        let words = commands.iter().flat_map(|command| command.split(' '));
-        for script in words.filter(|word| word.starts_with("./")) {
-            let text = "#!/bin/sh\necho \"$0 $*\"\n";
-            self.run(&format!("printf %s '{text}' > {script} && chmod +x {script}"));
+        for command in commands {
+            let rest = if command.ends_with("until Ctrl-C") { "exec sleep 600\n" } else { "" };
+            for script in command.split(' ').filter(|word| word.starts_with("./")) {
+                let text = format!("#!/bin/sh\necho \"$0 $*\"\n{rest}");
+                self.run(&format!("printf %s '{text}' > {script} && chmod +x {script}"));
+            }
         }
     }
 }
