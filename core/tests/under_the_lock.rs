@@ -117,6 +117,17 @@ mod a_caller_that_would_wait_for_itself {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn for_one_of_several_locks_is_told_so() {
+        let client = client();
+        let mutex = client.mutex("k").unwrap();
+        let several = client.multi_lock().mutexes(["a", "k"]).unwrap();
+
+        let kind = mutex.run(async |_| several.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn is_not_seen_in_attempts_in_other_tasks_in_other_clients_and_in_locks_with_room() {
         let (client, another) = (client(), client());
         let (mutex, theirs) = (client.mutex("k").unwrap(), another.mutex("k").unwrap());
