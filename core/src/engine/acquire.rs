@@ -15,6 +15,7 @@ use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::deadline;
+use crate::engine::few::Few;
 use crate::engine::reaper::Reaper;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
@@ -276,7 +277,7 @@ impl Acquisition<'_, '_> {
     }
 
     /// Takes note of the grants; `false` if it is too late for one of them.
-    fn granted(&mut self, grants: &Grants, sent_at: Instant, now: Instant) -> bool {
+    fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
         let in_time = |(asked, grant): (&Asked<'_>, &Grant)| {
@@ -350,23 +351,9 @@ impl Refusal {
 
 /// The store's answer to claims.
 enum Answer {
-    Granted(Grants),
+    /// One grant for each claim.
+    Granted(Few<Grant>),
     Held(LockKey, Contention),
-}
-
-/// One grant for each claim: nearly always it is one.
-enum Grants {
-    One([Grant; 1]),
-    Several(Vec<Grant>),
-}
-
-impl Grants {
-    fn as_slice(&self) -> &[Grant] {
-        match self {
-            Self::One(grant) => grant,
-            Self::Several(grants) => grants,
-        }
-    }
 }
 
 /// Sends one request for all `claims`.
@@ -377,12 +364,12 @@ async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Erro
                 let message = "the backend granted more or less than it was asked for";
                 Err(Error::new(ErrorKind::Unexpected, message))
             }
-            AttemptAll::Granted(grants) => Ok(Answer::Granted(Grants::Several(grants))),
+            AttemptAll::Granted(grants) => Ok(Answer::Granted(Few::Several(grants))),
             AttemptAll::Held { key, contention } => Ok(Answer::Held(key, contention)),
         };
     };
     Ok(match backend.try_acquire(claim).await? {
-        Attempt::Granted(grant) => Answer::Granted(Grants::One([grant])),
+        Attempt::Granted(grant) => Answer::Granted(Few::One(grant)),
         Attempt::Held(contention) => Answer::Held(claim.key().clone(), contention),
     })
 }
