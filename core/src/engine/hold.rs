@@ -120,6 +120,17 @@ pub(crate) enum Leave {
     Last(LeaseState, Option<Turn<Hold>>),
 }
 
+#[cfg(test)]
+impl Granted {
+    /// The only grant of a lease, by a store that took no time and sends no news.
+    pub(crate) fn at_once(lease: Lease, now: Instant) -> Self {
+        let (token, spare_tokens, ttl) = (1, 0, lease.ttl());
+        let (unanswered, has_news, watch) = (None, true, KeyWatch::silent());
+        let (sent_at, answered_at) = (now, now);
+        Self { lease, token, spare_tokens, sent_at, answered_at, ttl, unanswered, has_news, watch }
+    }
+}
+
 impl Hold {
     pub(crate) fn new(
         granted: Granted,

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::clock::{Instant, TokioClock};
-    use crate::contract::backend::{KeyWatch, Lease};
+    use crate::contract::backend::Lease;
     use crate::engine::hold::Granted;
     use crate::observe::{AskedKind, Events};
     use crate::options::LockOptions;
@@ -172,17 +172,7 @@ mod tests {
             .await
             .unwrap();
         let Some(Entry::First(entering)) = entered else { panic!() };
-        let granted = Granted {
-            lease: Lease::new(&key, ttl),
-            token: 1,
-            spare_tokens: 0,
-            sent_at: clock.now(),
-            answered_at: clock.now(),
-            ttl,
-            unanswered: None,
-            has_news: true,
-            watch: KeyWatch::silent(),
-        };
+        let granted = Granted::at_once(Lease::new(&key, ttl), clock.now());
         let options = Arc::new(LockOptions::new());
         let hold = Hold::new(
             granted,

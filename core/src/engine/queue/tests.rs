@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::clock::TokioClock;
-use crate::contract::backend::{Fingerprint, KeyWatch, Lease, Share};
+use crate::contract::backend::{Fingerprint, Lease, Share};
 use crate::engine::hold::{Granted, Hold};
 use crate::engine::wait::Wait;
 use crate::observe::{AskedKind, Events};
@@ -74,18 +74,8 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
 
 /// Puts a lease in force that lasts for as long as clients have them by default.
 fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
-    let ttl = LockOptions::DEFAULT_TTL;
-    let granted = Granted {
-        lease: Lease::new(&LockKey::new("k").unwrap(), ttl).with_share(share),
-        token: 1,
-        spare_tokens: 0,
-        sent_at: clock.now(),
-        answered_at: clock.now(),
-        ttl,
-        unanswered: None,
-        has_news: true,
-        watch: KeyWatch::silent(),
-    };
+    let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
+    let granted = Granted::at_once(lease.with_share(share), clock.now());
     let options = Arc::default();
     let told = (&Events::default(), AskedKind::Mutex);
     asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
