@@ -114,23 +114,24 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Sends one command.
     pub(crate) async fn command(self: &Arc<Self>, words: &[&str]) -> Result<Received, Error> {
-        let [received] = self.run([Request::Words(words)], Duration::ZERO).await?;
+        let [received] = exactly(self.run(&[Request::Words(words)], Duration::ZERO).await?)?;
         Ok(received)
     }
 
-    /// Sends requests of which at most one is a script: in one round trip, if the server knows it. The server may take `more_time` than usual.
-    pub(crate) async fn run<const N: usize>(
+    /// Sends requests in one round trip, and all of them once more, in full, if the server does not know a script: so if there are several
+    /// scripts, each may run twice. As many replies come, in their order. The server may take `more_time` than usual.
+    pub(crate) async fn run(
         self: &Arc<Self>,
-        requests: [Request<'_>; N],
+        requests: &[Request<'_>],
         more_time: Duration,
-    ) -> Result<[Received; N], Error> {
+    ) -> Result<Vec<Received>, Error> {
         let current = self.current().await?;
-        let mut replies = self.exchange(&current, requests.to_vec(), more_time).await?;
-        if replies.iter().any(is_unknown) {
-            let current = self.current().await?;
-            replies = self.exchange(&current, in_full(requests.to_vec()), more_time).await?;
+        let replies = self.exchange(&current, requests.to_vec(), more_time).await?;
+        if !replies.iter().any(is_unknown) {
+            return Ok(replies);
         }
-        replies.try_into().map_err(|_replies| incomplete())
+        let current = self.current().await?;
+        self.exchange(&current, in_full(requests.to_vec()), more_time).await
     }
 
     /// Sends requests together over a connection that there is; as many replies come, in their order. Sends at once.
@@ -365,6 +366,11 @@ impl<D: Driver> fmt::Debug for ConnectionManager<D> {
 /// Whether the server did not know the script.
 pub(crate) fn is_unknown(reply: &Received) -> bool {
     reply.as_ref().is_err_and(ServerError::is_no_script)
+}
+
+/// The replies to so many requests.
+pub(crate) fn exactly<const N: usize>(replies: Vec<Received>) -> Result<[Received; N], Error> {
+    replies.try_into().map_err(|_replies| incomplete())
 }
 
 /// The protocol promises one reply per request.

@@ -5,13 +5,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use leasehold_core::clock::SystemClock;
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
 use crate::config::Endpoints;
+use crate::connection::{ConnectionManager, Role};
+use crate::context::Context;
 use crate::driver::{
     Access, ConnectError, Connection, Driver, Protocol, PushHandler, Received, Request, Tls,
 };
+use crate::layout::Layout;
+use crate::watch::News;
 
 /// The reply of a server to a command; nothing, if it hangs.
 pub(crate) type Answer = Arc<dyn Fn(&[String]) -> Option<Received> + Send + Sync>;
@@ -24,7 +29,7 @@ pub(crate) struct Fake {
     delays: Arc<Mutex<HashMap<String, Duration>>>,
     old: Arc<Mutex<Vec<String>>>,
     listeners: Arc<Mutex<Vec<(String, PushHandler)>>>,
-    links: Arc<Mutex<Vec<Weak<()>>>>,
+    open: Arc<Mutex<Vec<Weak<()>>>>,
     round_trips: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -62,12 +67,20 @@ impl Fake {
 
     /// How many connections there are.
     pub(crate) fn connections(&self) -> usize {
-        self.links.lock().unwrap().iter().filter(|link| link.strong_count() > 0).count()
+        self.open.lock().unwrap().iter().filter(|open| open.strong_count() > 0).count()
     }
 
     /// How many requests were sent at a time.
     pub(crate) fn round_trips(&self) -> Vec<usize> {
         self.round_trips.lock().unwrap().clone()
+    }
+
+    /// A connection to the first server, which has half a second to reply.
+    pub(crate) fn connection(&self, layout: &Layout) -> Arc<ConnectionManager<Self>> {
+        let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
+        let timeout = Duration::from_millis(500);
+        let context = Context::new(self.clone(), timeout, clock, news, true, Protocol::Resp3);
+        ConnectionManager::new(Self::address(1), Access::default(), Role::Store, &context)
     }
 
     /// The address of a server as others name it.
@@ -119,7 +132,7 @@ impl Driver for Fake {
         self.listeners.lock().unwrap().push((address.clone(), listener));
         let (servers, delays) = (Arc::clone(&self.servers), Arc::clone(&self.delays));
         let open = Arc::new(());
-        self.links.lock().unwrap().push(Arc::downgrade(&open));
+        self.open.lock().unwrap().push(Arc::downgrade(&open));
         let round_trips = Arc::clone(&self.round_trips);
         Ok(FakeConnection { address, servers, delays, round_trips, _open: open })
     }

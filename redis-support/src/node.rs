@@ -12,7 +12,7 @@ use leasehold_core::backend::Lease;
 
 use crate::address::Address;
 use crate::call::Call;
-use crate::connection::{ConnectionManager, Role};
+use crate::connection::{ConnectionManager, Role, exactly};
 use crate::context::Context;
 use crate::driver::{Access, Driver, Received, Request};
 use crate::layout::Layout;
@@ -61,7 +61,7 @@ impl<D: Driver> Node<D> {
         &self,
         questions: [Request<'_>; N],
     ) -> Result<[Received; N], Error> {
-        self.connection.run(questions, Duration::ZERO).await
+        exactly(self.connection.run(&questions, Duration::ZERO).await?)
     }
 
     /// Runs one script, in one request with those of other callers at the same time, and waits for replicas if `wait` says so.
@@ -77,8 +77,9 @@ impl<D: Driver> Node<D> {
             Some(joined) => joined.await?.into_received()?,
             None => {
                 let _alone = self.pipeline.alone();
-                let run = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
-                let [received] = self.pipeline.in_order(run).await?;
+                let requests = [Request::ByHash(call.run())];
+                let run = self.connection.run(&requests, Duration::ZERO);
+                let [received] = exactly(self.pipeline.in_order(run).await?)?;
                 received
             }
         };
@@ -94,7 +95,7 @@ impl<D: Driver> Node<D> {
     /// Runs one script for a key that is on its way to this server.
     pub(crate) async fn run_asking(&self, call: &Call) -> Result<Received, Error> {
         let requests = [Request::Words(&["ASKING"]), Request::ByHash(call.run())];
-        let [asking, received] = self.connection.run(requests, Duration::ZERO).await?;
+        let [asking, received] = exactly(self.connection.run(&requests, Duration::ZERO).await?)?;
         Ok(asking.and(received))
     }
 

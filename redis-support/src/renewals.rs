@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold_core::Error;
 use leasehold_core::backend::Lease;
 
-use crate::connection::{ConnectionManager, is_unknown};
-use crate::driver::{Driver, Received, Request, Run, in_full};
+use crate::connection::ConnectionManager;
+use crate::driver::{Driver, Received, Request, Run};
 use crate::layout::{Layout, Place};
 use crate::reply::Reply;
 use crate::script::Script;
@@ -39,11 +39,7 @@ pub(crate) async fn renew_all<D: Driver>(
     }
     let runs = scripts.iter().map(|(shape, _)| Run { shape, words: &words });
     let by_hash: Vec<_> = runs.map(Request::ByHash).collect();
-    let current = connection.current().await?;
-    let mut replies = connection.exchange(&current, by_hash.clone(), Duration::ZERO).await?;
-    if replies.iter().any(is_unknown) {
-        replies = connection.exchange(&current, in_full(by_hash), Duration::ZERO).await?;
-    }
+    let replies = connection.run(&by_hash, Duration::ZERO).await?;
     for ((_, of_ttl), reply) in scripts.iter().zip(&replies) {
         for (index, is_renewed) in of_ttl.iter().zip(read(reply, of_ttl.len())) {
             renewed[*index] = is_renewed;
@@ -72,21 +68,9 @@ fn read(reply: &Received, count: usize) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use leasehold_core::LockKey;
-    use leasehold_core::clock::SystemClock;
 
     use super::*;
-    use crate::connection::Role;
-    use crate::context::Context;
-    use crate::driver::{Access, Protocol};
     use crate::fake::Fake;
-    use crate::watch::News;
-
-    fn connection(fake: &Fake) -> Arc<ConnectionManager<Fake>> {
-        let (news, clock) = (Arc::new(News::new(Layout::default())), Arc::new(SystemClock));
-        let timeout = Duration::from_millis(500);
-        let context = Context::new(fake.clone(), timeout, clock, news, true, Protocol::Resp3);
-        ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &context)
-    }
 
     fn lease(seconds: u64) -> Lease {
         Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(seconds))
@@ -97,7 +81,7 @@ mod tests {
         let (fake, leases) = (Fake::default(), [3, 1, 2, 1].map(lease));
         // The second lease of a script is left alone.
         fake.serve("h:1", |_words| Some(Ok(Reply::Array(vec![Reply::Int(2)]))));
-        let connection = connection(&fake);
+        let connection = fake.connection(&Layout::default());
         connection.connect().await.unwrap();
         let before = fake.round_trips().len();
 
@@ -113,7 +97,8 @@ mod tests {
     async fn no_leases_take_no_request() {
         let fake = Fake::default();
 
-        assert!(renew_all(&connection(&fake), &Layout::default(), &[]).await.unwrap().is_empty());
+        let connection = fake.connection(&Layout::default());
+        assert!(renew_all(&connection, &Layout::default(), &[]).await.unwrap().is_empty());
 
         assert!(fake.round_trips().is_empty());
     }

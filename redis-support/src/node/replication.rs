@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::call::Call;
-use crate::connection::ConnectionManager;
+use crate::connection::{ConnectionManager, exactly};
 use crate::context::Context;
 use crate::driver::{Driver, Received, Request};
 use crate::reply::Reply;
@@ -79,7 +79,7 @@ impl<D: Driver> WaitPool<D> {
         let (replicas, millis) = (wait.replicas.to_string(), wait.time.as_millis().to_string());
         let wait_for = ["WAIT", &replicas, &millis];
         let requests = [Request::ByHash(call.run()), Request::Words(&wait_for)];
-        let answer = connection.run(requests, wait.time).await;
+        let answer = connection.run(&requests, wait.time).await.and_then(exactly);
         if let Some(connection) = used.connection.take() {
             self.put_back(connection);
         }

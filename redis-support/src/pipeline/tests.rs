@@ -3,21 +3,16 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use leasehold_core::LockKey;
-use leasehold_core::clock::SystemClock;
 use tokio::runtime::{Builder, Runtime};
 
 use super::batch::MAX_CALLERS;
 use super::*;
-use crate::connection::Role;
-use crate::context::Context;
-use crate::driver::{Access, Protocol};
+use crate::connection::exactly;
 use crate::error::ServerError;
 use crate::fake::Fake;
 use crate::reply::Reply;
 use crate::script::Script;
-use crate::watch::News;
 
-const TIMEOUT: Duration = Duration::from_millis(500);
 const SLOW: Duration = Duration::from_millis(10);
 const TTL: Duration = Duration::from_secs(30);
 
@@ -78,15 +73,22 @@ async fn connected(
 }
 
 fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
-    let (news, clock) = (Arc::new(News::new(layout.clone())), Arc::new(SystemClock));
-    let context = Context::new(fake.clone(), TIMEOUT, clock, news, true, Protocol::Resp3);
-    let connection =
-        ConnectionManager::new(Fake::address(1), Access::default(), Role::Store, &context);
-    Pipeline::new(&connection, layout)
+    Pipeline::new(&fake.connection(layout), layout)
 }
 
+/// Its time stands still while a task is ready.
 fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().unwrap()
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+}
+
+/// Has a mutex acquired, and returns once the server was asked for it.
+async fn sent(pipeline: &Arc<Pipeline<Fake>>, fake: &Fake, name: &str) -> Joined {
+    let before = fake.round_trips().len();
+    let joined = pipeline.acquired(&[name]).remove(0);
+    while fake.round_trips().len() == before {
+        yield_now().await;
+    }
+    joined
 }
 
 fn lease(name: &str) -> Lease {
@@ -105,8 +107,9 @@ impl Pipeline<Fake> {
 
     async fn run(&self, call: &Call) -> Result<Received, Error> {
         let _alone = self.alone();
-        let request = self.connection.run([Request::ByHash(call.run())], Duration::ZERO);
-        let [received] = self.in_order(request).await?;
+        let requests = [Request::ByHash(call.run())];
+        let [received] =
+            exactly(self.in_order(self.connection.run(&requests, Duration::ZERO)).await?)?;
         Ok(received)
     }
 
@@ -429,12 +432,11 @@ fn a_runtime_that_ends_tells_those_that_wait() {
     fake.delay("h:1", SLOW);
     let pipeline = pipeline(&fake, &Layout::default());
     let ends = runtime();
-    let (mut sent, mut waits) = (Vec::new(), Vec::new());
+    let (mut under_way, mut waits) = (Vec::new(), Vec::new());
     ends.block_on(async {
         pipeline.connection.connect().await.unwrap();
         for n in 0..LANES {
-            sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
-            tokio::time::sleep(SLOW / 10).await;
+            under_way.push(sent(&pipeline, &fake, &format!("sent/{n}")).await);
         }
         waits.extend(pipeline.acquired(&["waits"]));
     });
@@ -445,7 +447,7 @@ fn a_runtime_that_ends_tells_those_that_wait() {
         let told = other.block_on(join_all::<Vec<Joined>>(joined));
         told.into_iter().map(|told| told.unwrap_err().kind()).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(sent), [ErrorKind::Indeterminate; LANES]);
+    assert_eq!(kinds(under_way), [ErrorKind::Indeterminate; LANES]);
     assert_eq!(kinds(waits), [ErrorKind::Unavailable]);
     assert!(pipeline.is_idle());
     other.block_on(async {
@@ -461,16 +463,14 @@ fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
     fake.delay("h:1", SLOW);
     let pipeline = pipeline(&fake, &Layout::default());
     let (ends, other) = (runtime(), runtime());
-    let mut sent = ends.block_on(async {
+    let mut under_way = Vec::new();
+    ends.block_on(async {
         pipeline.connection.connect().await.unwrap();
-        let sent = pipeline.acquired(&["sent/0"]);
-        tokio::time::sleep(SLOW / 10).await;
-        sent
+        under_way.push(sent(&pipeline, &fake, "sent/0").await);
     });
     let mut waits = other.block_on(async {
         for n in 1..LANES {
-            sent.extend(pipeline.acquired(&[&format!("sent/{n}")]));
-            tokio::time::sleep(SLOW / 10).await;
+            under_way.push(sent(&pipeline, &fake, &format!("sent/{n}")).await);
         }
         pipeline.acquired(&["waits"])
     });

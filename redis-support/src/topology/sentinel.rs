@@ -271,7 +271,7 @@ async fn ask_one<D: Driver>(
 ) -> Result<Answer, Error> {
     let questions =
         [Request::Words(&["SENTINEL", "MYID"]), Request::Words(&["SENTINEL", "MASTER", &master])];
-    let replies = sentinel.run(questions, Duration::ZERO).await;
+    let replies = sentinel.run(&questions, Duration::ZERO).await;
     let replies = replies.map_err(|error| only_asked(error, "a sentinel does not answer"))?;
     let replies: Vec<Reply> = replies.into_iter().collect::<Result<_, _>>().map_err(|refusal| {
         if refusal.is_no_such_master() {
