@@ -47,7 +47,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
 
     /// Whether cases that disturb no other use the same store, in a test binary of [`Suites`](crate::Suites): at the same time, or in
-    /// [driven time](Time::Driven) one after the other. Cases that disturb the store, list it, or put it under load start one of their own.
+    /// [driven time](Time::Driven) one after the other. Cases that disturb the store, list it, put it under load or have it
+    /// join a quorum start one of their own.
     ///
     /// For stores that are costly to start. [`start`](Self::start) then runs on a runtime that outlives the cases, and connections that
     /// other methods open must not outlive a call, since each case has a runtime of its own.

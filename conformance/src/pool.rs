@@ -41,51 +41,109 @@ pub(crate) fn used_by<T>(cases: impl FnOnce() -> T) -> T {
 
 /// A store for a case that disturbs no other.
 pub(crate) async fn take(store: &Profile) -> Arc<dyn AnyHarness> {
-    let found = lock().as_mut().filter(|_| store.is_pooled).map(|pool| pool.find(store));
-    match found {
-        None => store.start().await,
-        Some(Found::Idle(harness)) => harness,
-        Some(Found::None(tasks)) => started(&tasks, store).await,
-        Some(Found::Shared(tasks, cell)) => {
-            Arc::clone(cell.get_or_init(|| started(&tasks, store)).await)
+    // The clock of a driven store belongs to one case at a time.
+    if store.time == Time::Driven {
+        match with_pool(store, |pool| (pool.tasks.clone(), pool.idle_of(store).pop())) {
+            Some((_, Some(idle))) => idle,
+            Some((tasks, None)) => start(&tasks, store).await,
+            None => store.start().await,
+        }
+    } else {
+        match with_pool(store, |pool| (pool.tasks.clone(), pool.shared_of(store))) {
+            Some((tasks, shared)) => Arc::clone(shared.get_or_init(|| start(&tasks, store)).await),
+            None => store.start().await,
         }
     }
 }
 
 /// Leaves a store to the next case.
 pub(crate) fn give_back(store: &Profile, harness: Arc<dyn AnyHarness>) {
-    if let Some(pool) = &mut *lock()
-        && store.is_pooled
-        && store.time == Time::Driven
-    {
-        pool.idle.entry(store.name).or_default().push(harness);
+    if store.time == Time::Driven {
+        with_pool(store, |pool| pool.idle_of(store).push(harness));
     }
 }
 
-async fn started(tasks: &Handle, store: &Profile) -> Arc<dyn AnyHarness> {
+/// Does something with the pool, unless the store is for one case alone.
+fn with_pool<T>(store: &Profile, work: impl FnOnce(&mut Pool) -> T) -> Option<T> {
+    lock().as_mut().filter(|_| store.is_pooled).map(work)
+}
+
+/// Starts a store that outlives the case.
+async fn start(tasks: &Handle, store: &Profile) -> Arc<dyn AnyHarness> {
     tasks.spawn(store.start()).await.expect("the store starts")
 }
 
-enum Found {
-    Idle(Arc<dyn AnyHarness>),
-    None(Handle),
-    Shared(Handle, Arc<OnceCell<Arc<dyn AnyHarness>>>),
-}
-
 impl Pool {
-    fn find(&mut self, store: &Profile) -> Found {
-        let tasks = self.tasks.clone();
-        // The clock of a driven store belongs to one case at a time.
-        if store.time != Time::Driven {
-            return Found::Shared(tasks, Arc::clone(self.shared.entry(store.name).or_default()));
-        }
-        match self.idle.get_mut(store.name).and_then(Vec::pop) {
-            Some(harness) => Found::Idle(harness),
-            None => Found::None(tasks),
-        }
+    fn idle_of(&mut self, store: &Profile) -> &mut Vec<Arc<dyn AnyHarness>> {
+        self.idle.entry(store.name).or_default()
+    }
+
+    fn shared_of(&mut self, store: &Profile) -> Arc<OnceCell<Arc<dyn AnyHarness>>> {
+        Arc::clone(self.shared.entry(store.name).or_default())
     }
 }
 
 fn lock() -> MutexGuard<'static, Option<Pool>> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use leasehold_core::memory::MemoryBackend;
+    use leasehold_core::{Holder, LockClient, LockKey};
+
+    use super::*;
+    use crate::harness::Harness;
+    use crate::test::run_case;
+
+    static STARTED: AtomicUsize = AtomicUsize::new(0);
+    static STOPPED: AtomicUsize = AtomicUsize::new(0);
+
+    struct Counted(MemoryBackend);
+
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            STOPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[async_trait]
+    impl Harness for Counted {
+        type Backend = MemoryBackend;
+
+        const NAME: &str = "counted";
+        const POOLED: bool = true;
+
+        async fn start() -> Self {
+            STARTED.fetch_add(1, Ordering::Relaxed);
+            Self(MemoryBackend::new())
+        }
+
+        async fn connect(&self) -> MemoryBackend {
+            self.0.clone()
+        }
+
+        async fn witness(&self, key: &LockKey) -> Option<Holder> {
+            let inspection = LockClient::new(self.0.clone()).admin().inspect(key).await;
+            inspection.unwrap().holders().first().cloned()
+        }
+    }
+
+    #[test]
+    fn cases_share_a_store_unless_they_see_all_keys() {
+        used_by(|| {
+            run_case::<Counted>("mutual_exclusion", "a_held_lock_is_refused_at_once");
+            run_case::<Counted>("mutual_exclusion", "similar_names_are_different_locks");
+            assert_eq!(STARTED.load(Ordering::Relaxed), 1);
+            assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
+
+            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
+            assert_eq!(STARTED.load(Ordering::Relaxed), 2);
+        });
+
+        assert_eq!(STOPPED.load(Ordering::Relaxed), 2);
+    }
 }
