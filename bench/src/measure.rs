@@ -36,6 +36,11 @@ impl Measure {
         Self { name, unit, better: Better::Less }
     }
 
+    /// Whether it counts events per second.
+    pub(crate) fn is_rate(&self) -> bool {
+        self.unit == "/s"
+    }
+
     /// The name with its unit.
     pub(crate) fn heading(&self) -> String {
         match self.unit {

@@ -1,7 +1,7 @@
-//! We.
+//! Leasehold's mutex.
 
 use leasehold_core::backend::LockBackend;
-use leasehold_core::{LockClient, Mutex};
+use leasehold_core::{ErrorKind, LockClient, Mutex};
 
 use super::{Lock, Locker};
 
@@ -20,7 +20,10 @@ impl Lock for Mutex {
     {
         let guard = self.lock().await.expect("the server is up");
         let done = work.await;
-        guard.release().await.expect("the server is up");
+        // Where too few members of a quorum answer in time, the release goes on in the background.
+        if let Err(error) = guard.release().await {
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        }
         done
     }
 }
