@@ -38,9 +38,10 @@ async fn are_used_up_and_calls_fail_in_time_and_no_lease_is_lost() {
 #[tokio::test]
 async fn are_few() {
     let Ok(url) = env::var(URL) else { return };
+    // Counted once: the client's connections of a void measurement may still be open when the next one begins.
+    let all = free_descriptors().len();
     measure(async || {
         let (stalls, mut operator) = (Stalls::watch(), Operator::connect(&url));
-        let all = free_descriptors().len();
         let options = LockOptions::new().ttl(TTL).outage_wait(PATIENCE);
         let backend = connect(&url).await.unwrap();
         let client = LockClient::builder(backend).options(options).build().unwrap();
@@ -50,7 +51,8 @@ async fn are_few() {
         until("those of the client's connections are taken, too", || {
             operator.end_connections();
             files.extend(free_descriptors());
-            ready(files.len() == all)
+            // The operator's connection has the last one.
+            ready(files.len() + 1 == all)
         })
         .await;
         let asked_at = Instant::now();
