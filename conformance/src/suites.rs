@@ -1,14 +1,19 @@
 //! Several suites in one test binary.
 
 use std::process::ExitCode;
+use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Trial};
 
+use crate::case::Subject;
 use crate::document::assert_documented;
 use crate::harness::Harness;
 use crate::list::cases;
 use crate::pool;
 use crate::test::run_case;
+
+/// Cases of load run one at a time and beside no other case: two loads at once would measure the machine.
+static LOAD: RwLock<()> = RwLock::new(());
 
 /// The suites of a test binary that has its own `main` (`harness = false` in `Cargo.toml`).
 ///
@@ -44,6 +49,8 @@ use crate::test::run_case;
 #[derive(Debug, Default)]
 pub struct Suites {
     tests: Vec<Trial>,
+    /// Cases of load, which run after all others.
+    loads: Vec<Trial>,
     documented: Vec<fn(&str)>,
 }
 
@@ -57,14 +64,19 @@ impl Suites {
     #[must_use]
     pub fn with<H: Harness>(mut self, module: &str) -> Self {
         let prefix = if module.is_empty() { String::new() } else { format!("{module}::") };
-        self.tests.extend(cases::<H>().into_iter().map(|case| {
+        for case in cases::<H>() {
+            let is_load = case.subject == Subject::Load;
             let run = move || {
+                let _alone = is_load.then(|| LOAD.write().unwrap_or_else(PoisonError::into_inner));
+                let _beside_others =
+                    (!is_load).then(|| LOAD.read().unwrap_or_else(PoisonError::into_inner));
                 run_case::<H>(case.group, case.name);
                 Ok(())
             };
-            Trial::test(format!("{prefix}{}", case.path()), run)
-                .with_ignored_flag(case.skips.is_some())
-        }));
+            let test = Trial::test(format!("{prefix}{}", case.path()), run)
+                .with_ignored_flag(case.skips.is_some());
+            if is_load { &mut self.loads } else { &mut self.tests }.push(test);
+        }
         self.documented.push(assert_documented::<H>);
         self
     }
@@ -84,7 +96,8 @@ impl Suites {
     /// Lists or runs the tests that the arguments of the process select, as Rust's own test harness does, which `cargo test` and
     /// `cargo nextest` expect.
     pub fn main(self) -> ExitCode {
-        pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), self.tests)).exit_code()
+        let tests = self.tests.into_iter().chain(self.loads).collect();
+        pool::used_by(|| libtest_mimic::run(&Arguments::from_args(), tests)).exit_code()
     }
 }
 
@@ -123,12 +136,13 @@ mod tests {
     fn cases_that_a_harness_rules_out_are_ignored() {
         let suites = Suites::new().with::<Memory>("").with::<Memory>("again").documented_in("");
 
-        let ignored = suites.tests.iter().filter(|test| test.has_ignored_flag()).count();
+        let tests: Vec<_> = suites.tests.iter().chain(&suites.loads).collect();
+        let ignored = tests.iter().filter(|test| test.has_ignored_flag()).count();
 
         let skipped = cases::<Memory>().iter().filter(|case| case.skips.is_some()).count();
         assert_eq!(ignored, 2 * skipped);
-        assert_eq!(suites.tests.len(), 2 * cases::<Memory>().len() + 1);
-        let names: Vec<_> = suites.tests.iter().map(Trial::name).collect();
+        assert_eq!(tests.len(), 2 * cases::<Memory>().len() + 1);
+        let names: Vec<_> = tests.iter().map(|test| test.name()).collect();
         assert!(names.contains(&"again::together::all_keys_are_granted_or_none"));
     }
 }

@@ -135,8 +135,9 @@ pub(crate) async fn a_resource_that_checks_tokens_refuses_a_late_holder(scene: &
 pub(crate) async fn tokens_increase_after_a_restart(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
-    let lease = scene.lease(&key).with_ttl(scene.ttl() / 10);
+    let lease = scene.lease(&key);
     let before = grant(&backend, &lease).await.token();
+    backend.release(&lease).await.unwrap();
 
     scene.disturb(Disturbance::Restart).await;
 
