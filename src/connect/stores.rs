@@ -2,55 +2,49 @@
 
 use std::sync::Arc;
 
-use leasehold_core::Error;
-use leasehold_core::backend::LockBackend;
+use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::{Error, ErrorKind};
 
 use super::invalid;
 
-#[cfg(feature = "etcd")]
-pub(super) async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_etcd::EtcdBackend::connect(url).await?))
+/// Two functions that return the store at a URL: connected, and to be connected by the first request. Both refuse if the program is built
+/// without the feature.
+macro_rules! store {
+    ($store:literal, $feature:literal: $connect:ident, $connect_lazily:ident, $backend:path, $config:path) => {
+        pub(super) async fn $connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+            #[cfg(feature = $feature)]
+            return Ok(Arc::new(<$backend>::connect(url).await?));
+            #[cfg(not(feature = $feature))]
+            $connect_lazily(url)
+        }
+
+        pub(super) fn $connect_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+            #[cfg(feature = $feature)]
+            return Ok(Arc::new(<$backend>::connect_lazily(<$config>::from_url(url)?)));
+            #[cfg(not(feature = $feature))]
+            {
+                let _ = url;
+                Err(not_built_in($store, $feature))
+            }
+        }
+    };
 }
 
-#[cfg(feature = "etcd")]
-pub(super) fn etcd_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_etcd::{EtcdBackend, EtcdConfig};
-    Ok(Arc::new(EtcdBackend::connect_lazily(EtcdConfig::from_url(url)?)))
-}
+store!("etcd", "etcd": etcd, etcd_lazily, leasehold_etcd::EtcdBackend, leasehold_etcd::EtcdConfig);
+store!("client=fred", "fred": with_fred, with_fred_lazily, leasehold_fred::FredBackend, leasehold_fred::FredConfig);
+store!("MySQL and MariaDB", "mysql": mysql, mysql_lazily, leasehold_mysql::MysqlBackend, leasehold_mysql::MysqlConfig);
+store!("PostgreSQL", "postgres": postgres, postgres_lazily, leasehold_postgres::PostgresBackend, leasehold_postgres::PostgresConfig);
+store!("Redis", "redis": with_redis, with_redis_lazily, leasehold_redis::RedisBackend, leasehold_redis::RedisConfig);
+store!("SQLite", "sqlite": sqlite, sqlite_lazily, leasehold_sqlite::SqliteBackend, leasehold_sqlite::SqliteConfig);
 
-#[cfg(not(feature = "etcd"))]
-pub(super) async fn etcd(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    etcd_lazily(url)
-}
-
-#[cfg(not(feature = "etcd"))]
-pub(super) fn etcd_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "etcd is not built into this program: build it with the Cargo feature `etcd`, with TLS `etcd-tls`",
-    ))
-}
-
-#[cfg(feature = "postgres")]
-pub(super) async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_postgres::PostgresBackend::connect(url).await?))
-}
-
-#[cfg(feature = "postgres")]
-pub(super) fn postgres_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_postgres::{PostgresBackend, PostgresConfig};
-    Ok(Arc::new(PostgresBackend::connect_lazily(PostgresConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "postgres"))]
-pub(super) async fn postgres(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    postgres_lazily(url)
-}
-
-#[cfg(not(feature = "postgres"))]
-pub(super) fn postgres_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "PostgreSQL is not built into this program: build it with the Cargo feature `postgres`, with TLS `postgres-tls`",
-    ))
+pub(super) async fn zookeeper(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    #[cfg(feature = "zookeeper")]
+    return Ok(Arc::new(leasehold_zookeeper::ZooKeeperBackend::connect(url).await?));
+    #[cfg(not(feature = "zookeeper"))]
+    {
+        let _ = url;
+        Err(not_built_in("ZooKeeper", "zookeeper"))
+    }
 }
 
 /// The crate that speaks to Redis.
@@ -88,121 +82,13 @@ pub(crate) fn redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     }
 }
 
-#[cfg(feature = "redis")]
-async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_redis::RedisBackend::connect(url).await?))
-}
-
-#[cfg(feature = "redis")]
-fn with_redis_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_redis::{RedisBackend, RedisConfig};
-    Ok(Arc::new(RedisBackend::connect_lazily(RedisConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "redis"))]
-async fn with_redis(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    with_redis_lazily(url)
-}
-
-#[cfg(not(feature = "redis"))]
-fn with_redis_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "Redis is not built into this program: build it with the Cargo feature `redis`, with TLS `redis-tls`",
-    ))
-}
-
-#[cfg(feature = "fred")]
-async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_fred::FredBackend::connect(url).await?))
-}
-
-#[cfg(feature = "fred")]
-fn with_fred_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_fred::{FredBackend, FredConfig};
-    Ok(Arc::new(FredBackend::connect_lazily(FredConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "fred"))]
-async fn with_fred(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    with_fred_lazily(url)
-}
-
-#[cfg(not(feature = "fred"))]
-fn with_fred_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "client=fred is not built into this program: build it with the Cargo feature `fred`, with TLS `fred-tls`",
-    ))
-}
-
-#[cfg(feature = "mysql")]
-pub(super) async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_mysql::MysqlBackend::connect(url).await?))
-}
-
-#[cfg(feature = "mysql")]
-pub(super) fn mysql_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_mysql::{MysqlBackend, MysqlConfig};
-    Ok(Arc::new(MysqlBackend::connect_lazily(MysqlConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "mysql"))]
-pub(super) async fn mysql(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    mysql_lazily(url)
-}
-
-#[cfg(not(feature = "mysql"))]
-pub(super) fn mysql_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "MySQL and MariaDB are not built into this program: build it with the Cargo feature `mysql`, with TLS `mysql-tls`",
-    ))
-}
-
-#[cfg(feature = "sqlite")]
-pub(super) async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_sqlite::SqliteBackend::connect(url).await?))
-}
-
-#[cfg(feature = "sqlite")]
-pub(super) fn sqlite_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    use leasehold_sqlite::{SqliteBackend, SqliteConfig};
-    Ok(Arc::new(SqliteBackend::connect_lazily(SqliteConfig::from_url(url)?)))
-}
-
-#[cfg(not(feature = "sqlite"))]
-pub(super) async fn sqlite(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    sqlite_lazily(url)
-}
-
-#[cfg(not(feature = "sqlite"))]
-pub(super) fn sqlite_lazily(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "SQLite is not built into this program: build it with the Cargo feature `sqlite`",
-    ))
-}
-
-#[cfg(feature = "zookeeper")]
-pub(super) async fn zookeeper(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Ok(Arc::new(leasehold_zookeeper::ZooKeeperBackend::connect(url).await?))
-}
-
-#[cfg(not(feature = "zookeeper"))]
-pub(super) async fn zookeeper(_url: &str) -> Result<Arc<dyn LockBackend>, Error> {
-    Err(unsupported(
-        "ZooKeeper is not built into this program: build it with the Cargo feature `zookeeper`, with TLS `zookeeper-tls`",
-    ))
-}
-
-#[cfg(not(all(
-    feature = "etcd",
-    feature = "fred",
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zookeeper"
-)))]
-fn unsupported(message: &'static str) -> Error {
-    use leasehold_core::ErrorKind;
-    use leasehold_core::backend::Operation;
+/// The refusal of a URL whose store the program does not have.
+#[cfg_attr(not(test), allow(dead_code, reason = "a program with all stores refuses none"))]
+pub(super) fn not_built_in(store: &str, feature: &str) -> Error {
+    let is = if store.contains(" and ") { "are" } else { "is" };
+    let with_tls = if feature == "sqlite" { "" } else { &format!(", with TLS `{feature}-tls`") };
+    let message = format!(
+        "{store} {is} not built into this program: build it with the Cargo feature `{feature}`{with_tls}"
+    );
     Error::new(ErrorKind::Unsupported, message).with_operation(Operation::Connect)
 }
