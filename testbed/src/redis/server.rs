@@ -99,6 +99,8 @@ impl Server {
         command.args(args);
         if let Some(clock) = &self.clock {
             clock.rule(&mut command);
+            // The allocator's thread waits until a time of the wall clock. Where that stands still, the wait ends at once, again and again.
+            command.args(["--jemalloc-bg-thread", "no"]);
         }
         let process = Process::spawn(&mut command, &self.log())
             .unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
