@@ -94,6 +94,15 @@ impl Etcd {
         proxies
     }
 
+    /// The process id of a member.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn id(&self, i: usize) -> u32 {
+        self.members[i].instance.id()
+    }
+
     /// Stops a member in its tracks: connections stay open, nothing is answered.
     pub fn pause_member(&self, i: usize) {
         self.members[i].instance.pause();
