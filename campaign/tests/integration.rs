@@ -1,1 +1,5 @@
 //! The campaign, in one binary.
+
+mod gate;
+mod judge;
+mod schedule;

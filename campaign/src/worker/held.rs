@@ -215,12 +215,12 @@ fn lost(guards: &[&LockGuard]) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// One in 32 relies on the watchdog for three TTLs. Most are short, so that keys change hands often.
+/// One in 64 relies on the watchdog for three TTLs. Most are short, so that keys change hands often.
 fn hold_time(ttl: Duration, renewal: RenewalMode) -> Duration {
-    match fastrand::u8(..32) {
+    match fastrand::u8(..64) {
         0 if renewal == RenewalMode::Watchdog => ttl * 3,
-        1..5 => (ttl / 2).mul_f64(fastrand::f64()),
-        _ => (ttl / 50).mul_f64(fastrand::f64()),
+        1..6 => (ttl / 2).mul_f64(fastrand::f64()),
+        _ => (ttl / 100).mul_f64(fastrand::f64()),
     }
 }
 
