@@ -1,6 +1,6 @@
 //! Disturbs real stores and real clients of Leasehold by a schedule that a seed decides, and judges the history of both.
 //!
-//! A [`Run`](run::Run) is the outcome on one class of store, as plain data; [`campaign::run`] brings it about.
+//! A [`Run`](run::Run) is the outcome on one class of store, as plain data; [`campaign::run`] brings it about, and [`report::html`] shows several.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -14,6 +14,7 @@ pub mod line;
 pub mod population;
 pub mod process;
 pub mod record;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod store;
