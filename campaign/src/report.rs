@@ -13,13 +13,14 @@ const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/style.css");
 
 /// The parts of the one script, in the order in which they use each other.
-const SCRIPT: [&str; 9] = [
+const SCRIPT: [&str; 10] = [
     include_str!("report/history.js"),
     include_str!("report/lanes.js"),
     include_str!("report/page.js"),
     include_str!("report/chart.js"),
     include_str!("report/draw.js"),
     include_str!("report/overview.js"),
+    include_str!("report/resources.js"),
     include_str!("report/class.js"),
     include_str!("report/input.js"),
     include_str!("report/main.js"),

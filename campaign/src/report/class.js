@@ -16,7 +16,7 @@ function showClass(main, history, siblings, addressOf, violation) {
   main.replaceChildren(node("div", { class: "class" },
     headOf(history, siblings, addressOf, tools),
     node("div", { class: "chart" }, map, lanes, legend),
-    node("aside", { class: "side", "aria-label": "Violations, faults and the selected hold" }, ...lists.sections, node("h3", {}, "Selected hold"), detail, keysHelp())));
+    node("aside", { class: "side", "aria-label": "Violations, faults and the selected hold" }, ...lists.sections, node("h3", {}, "Selected hold"), detail, ...resourcesOf(history), keysHelp())));
 
   fillLegend(legend, history, chart);
   detail.replaceChildren(detailOf(history, null));
