@@ -196,7 +196,7 @@ async fn until_free(url: &str, ttl: Duration, record: &Record) {
     let ended = Instant::now();
     let client = worker::client(url, ttl).await;
     let free = async |key: &'static str| {
-        worker::take_all(&client, key).await;
+        worker::take_all(&client, key, ttl).await;
         record.add(0, EventKind::Freed { key: key.to_owned(), after: ended.elapsed() });
     };
     join_all(worker::KEYS.map(free)).await;

@@ -150,10 +150,18 @@ const MEMBER_CLOCK: Window = Window {
     after: (1, 0),
 };
 
-/// A member that was wiped has no vote for the longest TTL.
+/// The server loses its data.
 const DATA_LOST: Window = Window {
     promise: "data: the key is lost, so that the lock is granted again while its first holder believes for at most a TTL",
     rules: &["V1"],
+    longest: (1, 0),
+    after: (1, 1),
+};
+
+/// The file is removed, and processes go over to a new one, one after the other.
+const FILE_LOST: Window = Window {
+    promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
+    rules: &["V1", "tokens"],
     longest: (1, 0),
     after: (1, 1),
 };
@@ -262,5 +270,5 @@ pub static CATALOGUE: &[Fault] = &[
     servers("tables-locked", DATABASES, (10, 25)),
     servers("read-only", DATABASES, (10, 30)),
     servers("file-locked", &[Sqlite], (5, 20)),
-    servers("file-removed", &[Sqlite], (1, 5)).opens(&DATA_LOST).outside(),
+    servers("file-removed", &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
 ];

@@ -26,9 +26,6 @@ pub use self::lock::KEYS;
 /// Between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A store may allow no shorter one.
-const TAKE_TTL: Duration = Duration::from_secs(5);
-
 /// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
@@ -205,14 +202,15 @@ impl Worker {
 ///
 /// # Panics
 ///
-/// If the store refuses.
-pub async fn take_all(client: &LockClient, key: &str) {
+/// If such leases are not possible.
+pub async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
     let locks = Lock::all(client);
     let lock = locks.iter().find(|lock| lock.name() == key && lock.kind() != Kind::Reader);
     let Some(lock) = lock else { return };
     loop {
-        match lock.take(options(TAKE_TTL), TAKE_TTL, PERMITS).await {
+        match lock.take(options(ttl), ttl, PERMITS).await {
             Ok(Some(guards)) => return drop(guards.release().await),
+            Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
             Ok(None) | Err(_) => sleep(PAUSE).await,
         }
     }
