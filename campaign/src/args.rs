@@ -47,6 +47,9 @@ pub struct Args {
     /// Writes the runs to a file, as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Writes a page that shows the runs to a file, as HTML.
+    #[arg(long)]
+    pub report: Option<PathBuf>,
     /// The plan of the process that started this one.
     #[arg(long, hide = true)]
     pub child: Option<String>,

@@ -22,9 +22,9 @@ pub struct Firewall(());
 pub enum Cut {
     /// The packets of both ways.
     BothWays,
-    /// Those of the client.
+    /// The packets of the client.
     Requests,
-    /// Those of the servers.
+    /// The packets of the servers.
     Replies,
     /// A fifth of the packets of both ways, of all clients.
     Loss,

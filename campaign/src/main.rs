@@ -8,6 +8,7 @@ use clap::Parser;
 use leasehold_campaign::args::Args;
 use leasehold_campaign::campaign;
 use leasehold_campaign::firewall::Firewall;
+use leasehold_campaign::report;
 use leasehold_campaign::summary::Summary;
 use leasehold_campaign::worker;
 
@@ -28,6 +29,9 @@ async fn main() -> ExitCode {
     if let Some(file) = &args.json {
         let json = serde_json::to_vec(&runs).expect("runs are plain data");
         fs::write(file, json).expect("the file can be written");
+    }
+    if let Some(file) = &args.report {
+        fs::write(file, report::html(&runs)).expect("the file can be written");
     }
     // A campaign in which no process gets a lock proves nothing.
     let is_kept = runs.iter().all(|run| run.figures.violations.is_empty() && !run.holds.is_empty());

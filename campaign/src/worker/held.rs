@@ -17,7 +17,7 @@ use crate::run::Register;
 /// The longest time between the read and the write of an update.
 const UPDATE: Duration = Duration::from_millis(5);
 
-/// Says what it knows of one guard.
+/// The reports on one guard.
 pub(super) struct Belief {
     teller: Arc<Teller>,
     hold: u64,
