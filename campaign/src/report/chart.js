@@ -118,18 +118,22 @@ class Chart {
     }
     [this.width, this.height] = [this.lanes.clientWidth, this.lanes.clientHeight];
     this.density = null;
-    this.draw();
+    // At once: a canvas is empty after its size has changed.
+    this.paint();
   }
 
   draw() {
     if (this.frame || !this.width) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = null;
-      if (this.width > 0) {
-        drawLanes(this);
-        drawMap(this);
-      }
+      this.paint();
     });
+  }
+
+  paint() {
+    if (!(this.width > GUTTER)) return;
+    drawLanes(this);
+    drawMap(this);
   }
 
   x(time) { return GUTTER + (time - this.from) * this.scale(); }

@@ -390,7 +390,7 @@ function drawMap(chart) {
     context.fillStyle = violation.excused ? colours.excused : colours.broken;
     context.fillRect(x(violation.at_ms) - 1, 0, 2, height);
   }
-  const [left, right] = [x(chart.from), x(chart.until)];
+  const [left, right] = [Math.max(x(chart.from), GUTTER), Math.min(x(chart.until), width)];
   context.fillStyle = colours.window;
   context.fillRect(left, 0, Math.max(right - left, 2), height);
   context.strokeStyle = colours.accent;
