@@ -7,6 +7,7 @@ use clap::Parser;
 
 use crate::campaign::Size;
 use crate::class::Class;
+use crate::liar::Lie;
 
 /// Disturbs real stores and real clients of Leasehold, and judges the history of both.
 ///
@@ -50,6 +51,9 @@ pub struct Args {
     /// Writes a page that shows the runs to a file, as HTML.
     #[arg(long)]
     pub report: Option<PathBuf>,
+    /// The clients see a store with this flaw: to see that it is found.
+    #[arg(long, value_enum)]
+    lie: Option<Lie>,
     /// The plan of the process that started this one.
     #[arg(long, hide = true)]
     pub child: Option<String>,
@@ -78,6 +82,7 @@ impl Args {
             sample_every: (time / 300).max(Duration::from_secs(1)),
             ttl: self.ttl_ms.map(Duration::from_millis),
             kinds: self.faults.clone(),
+            lie: self.lie,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::event::{EventKind, now};
 use crate::fault::{Fault, Hit, Part};
 use crate::firewall::{Cut, Firewall};
 use crate::judge::History;
+use crate::liar::Lie;
 use crate::line::Plan;
 use crate::population::Population;
 use crate::record::Record;
@@ -39,6 +40,8 @@ pub struct Size {
     pub ttl: Option<Duration>,
     /// Only faults of these kinds; all that fit if there are none.
     pub kinds: Vec<String>,
+    /// The flaw of the store, as its clients see it.
+    pub lie: Option<Lie>,
 }
 
 /// A store and its clients.
@@ -64,6 +67,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
         process: 0,
         tasks: size.tasks,
         sample_every: size.sample_every,
+        lie: size.lie,
     };
     let start = now();
     let clients = Population::start(plan, size.processes, firewall.is_some(), &record);
@@ -194,7 +198,7 @@ impl Drop for Burner {
 /// Takes all of each key once no other client is left, and looks for keys that remain.
 async fn until_free(url: &str, ttl: Duration, record: &Record) {
     let ended = Instant::now();
-    let client = worker::client(url, ttl).await;
+    let client = worker::client(url, ttl, None).await;
     let free = async |key: &'static str| {
         worker::take_all(&client, key, ttl).await;
         record.add(0, EventKind::Freed { key: key.to_owned(), after: ended.elapsed() });

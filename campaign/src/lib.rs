@@ -10,6 +10,7 @@ pub mod event;
 pub mod fault;
 pub mod firewall;
 pub mod judge;
+pub mod liar;
 pub mod line;
 pub mod population;
 pub mod process;

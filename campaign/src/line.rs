@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, EventKind};
+use crate::liar::Lie;
 
 /// The task of a process.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -21,6 +22,8 @@ pub struct Plan {
     pub tasks: u32,
     /// How often it tells of the resources that it uses.
     pub sample_every: Duration,
+    /// The flaw of the store, as its clients see it.
+    pub lie: Option<Lie>,
 }
 
 /// A line that a process writes.

@@ -18,6 +18,7 @@ use self::held::{Belief, Held};
 use self::lock::{Guards, Lock, PERMITS};
 use self::teller::Teller;
 use crate::event::{EventKind, Usage};
+use crate::liar::{Liar, Lie};
 use crate::line::Plan;
 use crate::run::Kind;
 
@@ -29,15 +30,24 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
-/// Connects to a store, once it is up.
-pub async fn client(url: &str, ttl: Duration) -> LockClient {
+/// Connects to a store, once it is up, and shows it with its flaw if it has one.
+pub async fn client(url: &str, ttl: Duration, lie: Option<Lie>) -> LockClient {
     loop {
-        match leasehold::connect_with(url, options(ttl)).await {
+        match connect(url, ttl, lie).await {
             Ok(client) => return client,
             Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
             Err(_down) => sleep(PAUSE).await,
         }
     }
+}
+
+async fn connect(url: &str, ttl: Duration, lie: Option<Lie>) -> Result<LockClient, Error> {
+    let backend = leasehold::backend::connect(url).await?;
+    let backend = match lie {
+        Some(lie) => Arc::new(Liar::new(backend, lie)),
+        None => backend,
+    };
+    Ok(LockClient::builder(backend).options(options(ttl)).build()?.erase())
 }
 
 fn options(ttl: Duration) -> LockOptions {
@@ -49,7 +59,7 @@ pub async fn run(plan: &str) -> ExitCode {
     let plan: Plan =
         serde_json::from_str(plan).expect("parents and children share the type of plans");
     let teller = Arc::new(Teller::new());
-    let client = client(&plan.url, plan.ttl).await;
+    let client = client(&plan.url, plan.ttl, plan.lie).await;
     let locks: Arc<[Lock]> = Lock::all(&client).into();
     let mut tasks = JoinSet::new();
     for task in 0..plan.tasks {

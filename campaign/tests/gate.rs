@@ -5,11 +5,12 @@ use std::process::{Command, Output};
 use leasehold_campaign::run::Run;
 
 /// Runs a campaign without a firewall, which takes no rights.
-fn campaign(class: &str, seconds: &str) -> (Output, Run) {
+pub(crate) fn campaign(args: &[&str]) -> (Output, Run) {
     let folder = tempfile::tempdir().expect("temporary folders can be made");
     let file = folder.path().join("runs.json");
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold-campaign"))
-        .args([class, "--seconds", seconds, "--seed", "1", "--json"])
+        .args(args)
+        .args(["--seed", "1", "--json"])
         .arg(&file)
         .output()
         .expect("the program can be started");
@@ -21,7 +22,7 @@ fn campaign(class: &str, seconds: &str) -> (Output, Run) {
 
 #[track_caller]
 fn assert_kept(class: &str, seconds: &str, faults: usize) {
-    let (output, run) = campaign(class, seconds);
+    let (output, run) = campaign(&[class, "--seconds", seconds]);
 
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -56,7 +57,7 @@ fn mariadb_keeps_its_promises() {
 
 #[test]
 fn a_store_for_each_process_breaks_them() {
-    let (output, run) = campaign("memory", "2");
+    let (output, run) = campaign(&["memory", "--seconds", "2"]);
 
     assert!(!output.status.success());
     for rule in ["V1", "V2", "tokens"] {

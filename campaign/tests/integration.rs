@@ -2,4 +2,5 @@
 
 mod gate;
 mod judge;
+mod lies;
 mod schedule;
