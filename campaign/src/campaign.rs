@@ -73,7 +73,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let clients = Population::start(plan, size.processes, firewall.is_some(), &record);
     let (store, clients) = (Mutex::new(store), Mutex::new(clients));
     let campaign = Campaign { store, clients, firewall, ports, start };
-    let mut kinds = Fault::of(class, firewall.is_some());
+    let mut kinds = Fault::fitting(class, firewall.is_some());
     kinds.retain(|fault| size.kinds.is_empty() || size.kinds.iter().any(|it| it == fault.kind));
     let hits = campaign.disturb(Schedule::new(size.seed, kinds), size.time).await;
     let within = bounds.ttl * 4 + bounds.recovery + Duration::from_secs(30);
@@ -155,26 +155,35 @@ impl Campaign<'_> {
 
     async fn disturb_packets(&self, kind: &str, time: Duration, pick: usize) -> String {
         let firewall = self.firewall.expect("without a firewall, there are no such faults");
-        let (cut, place) = match kind {
-            "client-partitioned" => (Cut::BothWays, pick),
-            "requests-dropped" => (Cut::Requests, pick),
-            "replies-dropped" => (Cut::Replies, pick),
-            "packets-lost" => (Cut::Loss, pick),
-            "connections-refused" => (Cut::Reset, pick),
-            _ => panic!("{kind} befalls no packet"),
+        let cut = match kind {
+            "client-partitioned" => Cut::BothWays,
+            "requests-dropped" => Cut::Requests,
+            "replies-dropped" => Cut::Replies,
+            "packets-lost" => Cut::Loss,
+            "connections-refused" => Cut::Reset,
+            _ => return self.isolate_leader(firewall, kind, time).await,
         };
         let (place, victim) = {
             let clients = self.clients.lock().await;
-            let place = place % clients.len();
+            let place = pick % clients.len();
             (place, clients.at(place).number())
         };
         firewall.cut(cut, place, &self.ports).await;
         sleep(time).await;
-        firewall.heal().await;
+        let packets = firewall.heal().await;
         match cut {
-            Cut::Loss => "all clients and servers".to_owned(),
-            _ => format!("process {victim} and the servers"),
+            Cut::Loss => format!("all clients and servers, {packets} packets"),
+            _ => format!("process {victim} and the servers, {packets} packets"),
         }
+    }
+
+    async fn isolate_leader(&self, firewall: &Firewall, kind: &str, time: Duration) -> String {
+        let leader = self.store.lock().await.leader().await;
+        let leader = leader.unwrap_or_else(|| panic!("{kind} befalls no packet"));
+        firewall.isolate(&leader, kind != "leader-mute", kind != "leader-deaf").await;
+        sleep(time).await;
+        let packets = firewall.heal().await;
+        format!("{} and the others, {packets} packets", leader.name)
     }
 }
 

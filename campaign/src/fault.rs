@@ -80,7 +80,7 @@ impl Hit {
 
 impl Fault {
     /// The faults that fit a class of store. Without a firewall there are none of packets.
-    pub fn of(class: Class, has_firewall: bool) -> Vec<&'static Self> {
+    pub fn fitting(class: Class, has_firewall: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
             fault.classes.contains(&class) && (has_firewall || fault.part != Part::Packets)
         };
@@ -201,6 +201,16 @@ impl Fault {
         self
     }
 
+    const fn of(mut self, classes: &'static [Class]) -> Self {
+        self.classes = classes;
+        self
+    }
+
+    const fn lasting(mut self, lasts: (u32, u32)) -> Self {
+        self.lasts = lasts;
+        self
+    }
+
     const fn outside(mut self) -> Self {
         self.is_outside = true;
         self
@@ -218,6 +228,9 @@ pub static CATALOGUE: &[Fault] = &[
     packets("replies-dropped"),
     packets("packets-lost"),
     packets("connections-refused"),
+    packets("leader-isolated").of(ENSEMBLES).lasting((20, 70)),
+    packets("leader-deaf").of(ENSEMBLES).lasting((20, 70)),
+    packets("leader-mute").of(ENSEMBLES).lasting((20, 70)),
     servers("network-slow", REMOTE, (20, 40)),
     servers("network-silent", REMOTE, (10, 30)),
     servers("replies-lost", REMOTE, (5, 15)),

@@ -17,16 +17,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::class::Class;
+use crate::firewall::Peer;
 
 /// A store, whose servers end when it is dropped.
 #[async_trait]
-pub trait Store: Send {
+pub trait Store: Send + Sync {
     /// Its URL, for clients.
     fn url(&self) -> String;
 
     /// The ports on which clients reach it.
     fn ports(&self) -> Vec<u16> {
         Vec::new()
+    }
+
+    /// The server that leads the others, by the packets between them; none where proxies stand between servers, or there is only one.
+    async fn leader(&self) -> Option<Peer> {
+        None
     }
 
     /// The versions of its programs.

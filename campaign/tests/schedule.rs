@@ -7,7 +7,7 @@ use leasehold_campaign::fault::{CATALOGUE, Fault};
 use leasehold_campaign::schedule::Schedule;
 
 fn drawn(seed: u64, class: Class, slots: usize) -> Vec<String> {
-    let slots = Schedule::new(seed, Fault::of(class, true)).take(slots);
+    let slots = Schedule::new(seed, Fault::fitting(class, true)).take(slots);
     let text = |(fault, time): &(&Fault, _)| format!("{} {time:?}", fault.kind);
     slots.map(|slot| slot.faults.iter().map(text).collect::<Vec<_>>().join(" and ")).collect()
 }
@@ -21,7 +21,7 @@ fn a_seed_decides_the_schedule() {
 #[test]
 fn each_kind_comes_before_any_comes_again() {
     for class in Class::REAL {
-        let kinds = Fault::of(class, true);
+        let kinds = Fault::fitting(class, true);
         let slots: Vec<_> = Schedule::new(1, kinds.clone()).take(kinds.len()).collect();
         let all = slots.iter().flat_map(|slot| &slot.faults).take(kinds.len());
 
@@ -32,7 +32,7 @@ fn each_kind_comes_before_any_comes_again() {
 
 #[test]
 fn faults_at_the_same_time_are_of_different_parts() {
-    let slots = Schedule::new(1, Fault::of(Class::Sentinel, true)).take(500);
+    let slots = Schedule::new(1, Fault::fitting(Class::Sentinel, true)).take(500);
     let mut doubles = slots.filter(|slot| slot.faults.len() > 1).peekable();
 
     assert!(doubles.peek().is_some());
@@ -42,7 +42,7 @@ fn faults_at_the_same_time_are_of_different_parts() {
 #[test]
 fn a_class_has_one_fault_of_each_kind() {
     for class in Class::REAL {
-        let kinds: Vec<_> = Fault::of(class, true).iter().map(|fault| fault.kind).collect();
+        let kinds: Vec<_> = Fault::fitting(class, true).iter().map(|fault| fault.kind).collect();
         let different: HashSet<_> = kinds.iter().collect();
 
         assert_eq!(different.len(), kinds.len(), "{class:?}: {kinds:?}");

@@ -5,12 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, group_of};
 use tokio::process::Command;
 use tokio::time::sleep;
 
 use super::weather::{self, change};
 use super::{Store, version};
+use crate::firewall::Peer;
 
 const MEMBERS: usize = 3;
 
@@ -103,6 +104,14 @@ impl Store for ThreeEtcd {
 
     fn ports(&self) -> Vec<u16> {
         weather::ports(&self.all_proxies())
+    }
+
+    async fn leader(&self) -> Option<Peer> {
+        let leader = self.cluster.leader().await;
+        let mut others = self.cluster.peer_ports();
+        let own = vec![others.remove(leader)];
+        let group = group_of(self.cluster.id(leader));
+        Some(Peer { name: format!("member {leader}"), group, own, others })
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

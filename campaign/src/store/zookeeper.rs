@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_testbed::{FaultProxy, ZooKeeper, ZooKeeperOptions};
+use leasehold_testbed::{FaultProxy, ZooKeeper, ZooKeeperOptions, group_of};
 use tokio::time::sleep;
 
 use super::weather::{self, change};
 use super::{Store, version};
+use crate::firewall::Peer;
 
 const MEMBERS: usize = 3;
 
@@ -37,6 +38,14 @@ impl Store for ThreeZooKeeper {
 
     fn ports(&self) -> Vec<u16> {
         weather::ports(&self.all_proxies())
+    }
+
+    async fn leader(&self) -> Option<Peer> {
+        let leader = self.ensemble.leader().await;
+        let mut others = self.ensemble.peer_ports();
+        let own = others.remove(leader).to_vec();
+        let group = group_of(self.ensemble.id(leader));
+        Some(Peer { name: format!("member {leader}"), group, own, others: others.concat() })
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {
