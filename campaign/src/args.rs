@@ -48,6 +48,9 @@ pub struct Args {
     /// Writes the runs to a file, as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Writes the record of all events to a folder: a file for each class, with one event on each line, as JSON.
+    #[arg(long)]
+    record: Option<PathBuf>,
     /// Writes a page that shows the runs to a file, as HTML.
     #[arg(long)]
     pub report: Option<PathBuf>,
@@ -83,6 +86,7 @@ impl Args {
             ttl: self.ttl_ms.map(Duration::from_millis),
             kinds: self.faults.clone(),
             lie: self.lie,
+            record: self.record.clone(),
         }
     }
 }

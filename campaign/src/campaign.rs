@@ -1,5 +1,7 @@
 //! A campaign against one class of store.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +17,7 @@ use crate::fault::{Fault, Hit, Part};
 use crate::firewall::{Cut, Firewall};
 use crate::judge::History;
 use crate::liar::Lie;
-use crate::line::Plan;
+use crate::line::{Plan, text};
 use crate::population::Population;
 use crate::record::Record;
 use crate::run::{Run, machine};
@@ -42,6 +44,8 @@ pub struct Size {
     pub kinds: Vec<String>,
     /// The flaw of the store, as its clients see it.
     pub lie: Option<Lie>,
+    /// The folder for the record of all events, if it is wanted.
+    pub record: Option<PathBuf>,
 }
 
 /// A store and its clients.
@@ -79,7 +83,12 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let within = bounds.ttl * 4 + bounds.recovery + Duration::from_secs(30);
     campaign.clients.into_inner().finish(within).await;
     until_free(&url, bounds.ttl, &record).await;
-    let run = History::new(start, record.events(), hits, bounds).judge();
+    let events = record.events();
+    if let Some(folder) = &size.record {
+        let lines: String = events.iter().map(text).collect();
+        fs::write(folder.join(class.name()), lines).expect("the folder can be written");
+    }
+    let run = History::new(start, events, hits, bounds).judge();
     Run {
         seed: size.seed,
         class: class.name().to_owned(),

@@ -161,7 +161,7 @@ const DATA_LOST: Window = Window {
 /// The file is removed, and processes go over to a new one, one after the other.
 const FILE_LOST: Window = Window {
     promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
-    rules: &["V1", "tokens"],
+    rules: &["V1", "V2", "tokens"],
     longest: (1, 0),
     after: (1, 1),
 };

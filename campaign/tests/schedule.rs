@@ -40,6 +40,15 @@ fn faults_at_the_same_time_are_of_different_parts() {
 }
 
 #[test]
+fn the_page_on_reliability_names_each_kind() {
+    let page = include_str!("../../docs/reliability.md");
+
+    for fault in CATALOGUE {
+        assert!(page.contains(&format!("`{}`", fault.kind)), "{}", fault.kind);
+    }
+}
+
+#[test]
 fn a_class_has_one_fault_of_each_kind() {
     for class in Class::REAL {
         let kinds: Vec<_> = Fault::fitting(class, true).iter().map(|fault| fault.kind).collect();

@@ -228,7 +228,10 @@ async fn act(belief: &Belief, guard: &LockGuard, ttl: Duration) {
     match fastrand::u8(..16) {
         0..6 if belief.is_alone => belief.write(Register::Fenced).await,
         6..10 if belief.is_alone => belief.write(Register::Unfenced).await,
-        10 => drop(guard.extend(ttl).await),
+        10 => tokio::select! {
+            _lost = guard.lost() => {}
+            _extended = guard.extend(ttl) => {}
+        },
         _ => {}
     }
 }
