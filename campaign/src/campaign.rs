@@ -22,6 +22,7 @@ use crate::population::Population;
 use crate::record::Record;
 use crate::run::{Run, machine};
 use crate::schedule::{Schedule, Slot};
+use crate::stalls::Stalls;
 use crate::store::{self, Store};
 use crate::worker;
 
@@ -73,7 +74,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
         sample_every: size.sample_every,
         lie: size.lie,
     };
-    let start = now();
+    let (start, stalls) = (now(), Stalls::watch(&record));
     let clients = Population::start(plan, size.processes, firewall.is_some(), &record);
     let (store, clients) = (Mutex::new(store), Mutex::new(clients));
     let campaign = Campaign { store, clients, firewall, ports, start };
@@ -83,6 +84,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let within = bounds.ttl * 4 + bounds.recovery + Duration::from_secs(30);
     campaign.clients.into_inner().finish(within).await;
     until_free(&url, bounds.ttl, &record).await;
+    drop(stalls);
     let events = record.events();
     if let Some(folder) = &size.record {
         let lines: String = events.iter().map(text).collect();

@@ -110,6 +110,11 @@ pub enum EventKind {
     Ended,
     /// A line of the process is missing in the record.
     Missing,
+    /// The campaign stood still until now, since the machine did not run it.
+    Stalled {
+        /// How late it was.
+        late: Duration,
+    },
     /// Another process found the key free, so long after all others had ended.
     Freed {
         /// The key.

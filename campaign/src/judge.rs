@@ -35,6 +35,14 @@ pub struct History {
     bounds: Bounds,
 }
 
+/// The times in which the machine ran no process.
+fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
+    events.iter().filter_map(|event| match event.kind {
+        EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
+        _ => None,
+    })
+}
+
 /// The times that a history is judged by.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {

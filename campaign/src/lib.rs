@@ -18,6 +18,7 @@ pub mod record;
 pub mod report;
 pub mod run;
 pub mod schedule;
+pub mod stalls;
 pub mod store;
 pub mod summary;
 pub mod worker;

@@ -188,6 +188,7 @@ pub struct ViolationRow {
 
 /// The counts and extremes of a run.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Figures {
     /// The events in the record.
     pub events: u64,
@@ -219,6 +220,8 @@ pub struct Figures {
     pub longest_unserved_ms: f64,
     /// The time from the last client's end until all keys were free.
     pub until_free_ms: f64,
+    /// The time in all for which the machine ran no process of the campaign, as far as a stall of a fifth of a second or more tells.
+    pub stalled_ms: f64,
     /// The file descriptors of the client that had most of them when it was at work, and when it had finished.
     pub fds: [u64; 2],
     /// The use of resources over time, in long runs.

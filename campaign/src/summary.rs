@@ -43,7 +43,8 @@ impl Display for Summary<'_> {
         )?;
         writeln!(
             f,
-            "  longest: overlap {:.0} ms, unserved {:.0} ms, until all was free {:.0} ms; {} open files at work, {} afterwards",
+            "  the machine stood still for {:.0} ms; longest: overlap {:.0} ms, unserved {:.0} ms, until all was free {:.0} ms; {} open files at work, {} afterwards",
+            figures.stalled_ms,
             figures.longest_overlap_ms,
             figures.longest_unserved_ms,
             figures.until_free_ms,

@@ -230,6 +230,16 @@ fn a_caller_that_waits_for_a_free_key_is_found() {
 }
 
 #[test]
+fn a_caller_that_waits_while_the_machine_stands_still_is_not_passed_over() {
+    let held = [enters(0, 1, 7), ends(50, 1, 100)];
+    let stalled = event(300, 0, EventKind::Stalled { late: ms(200) });
+    let run = judged([&held[..], &[stalled], &asks(0, 380, 2)].concat(), Vec::new());
+
+    assert!(run.violations.is_empty(), "{:?}", run.violations);
+    assert_eq!(run.figures.stalled_ms, 200.0);
+}
+
+#[test]
 fn an_error_that_no_fault_explains_is_found() {
     let answered = EventKind::Answered { call: 1, outcome: "internal".to_owned() };
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::event::EventKind;
 use crate::run::{End, Figures, Register, Run, Sample};
 
-use super::History;
 use super::belief::{Belief, Beliefs};
 use super::rules::Rules;
 use super::time::Timeline;
+use super::{History, stalls};
 
 /// Counts the history, and hands the violations over to the run.
 pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: Rules<'_>) {
@@ -21,6 +21,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
         longest_unserved_ms: ms(rules.longest_unserved),
         until_free_ms: ms(rules.until_free),
         loss_latency_ms: loss_latency(history, beliefs),
+        stalled_ms: stalls(&history.events).map(|(from, until)| ms(until - from)).sum(),
         ..Figures::default()
     };
     for event in &history.events {
@@ -74,7 +75,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
 
 /// The time from a deadline to the signal: median, 99th percentile and maximum, in milliseconds.
 ///
-/// A process that is stopped hears of nothing: a signal after a fault on the process itself does not count.
+/// A process that is stopped hears of nothing: a signal after a fault on the process itself, or a stall of the machine, does not count.
 fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
     let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
     for hit in &history.faults {
@@ -82,9 +83,10 @@ fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
             stops.entry(*process).or_default().push((hit.from, hit.until));
         }
     }
+    let stalls: Vec<_> = stalls(&history.events).collect();
     let was_stopped = |belief: &Belief, at: Duration| {
-        let stops = stops.get(&belief.process).into_iter().flatten();
-        stops.into_iter().any(|(from, until)| *from <= at && belief.deadline <= *until)
+        let mut stops = stops.get(&belief.process).into_iter().flatten().chain(&stalls);
+        stops.any(|(from, until)| *from <= at && belief.deadline <= *until)
     };
     let latency = |belief: &Belief| {
         let (at, reason) = belief.lost.as_ref()?;

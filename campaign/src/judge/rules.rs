@@ -7,9 +7,9 @@ use crate::event::{Event, EventKind, Usage};
 use crate::fault::Hit;
 use crate::run::{Kind, Register, ViolationRow};
 
-use super::Bounds;
 use super::belief::{Belief, Beliefs};
 use super::time::Timeline;
+use super::{Bounds, stalls};
 
 /// The errors that a store may answer with while it, or the way to it, is disturbed.
 const EXPECTED: [&str; 8] = [
@@ -183,7 +183,7 @@ impl<'a> Rules<'a> {
     /// Liveness: no caller waits for long for a key in which no caller believes, while no fault is in force.
     pub(super) fn judge_service(&mut self, events: &[Event], beliefs: &Beliefs) {
         let mut calls = HashMap::new();
-        let busy = self.busy_times(beliefs);
+        let busy = self.busy_times(events, beliefs);
         let bound = self.bounds.ttl + self.bounds.recovery;
         for event in events {
             match &event.kind {
@@ -269,9 +269,14 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// The times, key by key, in which a caller believes or a fault is in force, in order and apart.
-    fn busy_times<'e>(&self, beliefs: &'e Beliefs) -> HashMap<&'e str, Vec<(Duration, Duration)>> {
-        let faults: Vec<_> = self.faults.iter().map(|hit| (hit.from, hit.until)).collect();
+    /// The times, key by key, in which a caller believes, a fault is in force or the machine stands still, in order and apart.
+    fn busy_times<'e>(
+        &self,
+        events: &[Event],
+        beliefs: &'e Beliefs,
+    ) -> HashMap<&'e str, Vec<(Duration, Duration)>> {
+        let faults = self.faults.iter().map(|hit| (hit.from, hit.until));
+        let faults: Vec<_> = faults.chain(stalls(events)).collect();
         let mut keys: HashMap<&str, Vec<_>> = HashMap::new();
         for belief in beliefs.all() {
             let times = keys.entry(&belief.key).or_insert_with(|| faults.clone());
