@@ -21,7 +21,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
         longest_unserved_ms: ms(rules.longest_unserved),
         until_free_ms: ms(rules.until_free),
         loss_latency_ms: loss_latency(history, beliefs),
-        stalled_ms: stalls(&history.events).map(|(from, until)| ms(until - from)).sum(),
+        stalled_ms: ms(stalls(&history.events).map(|(from, until)| until - from).sum()),
         ..Figures::default()
     };
     for event in &history.events {
