@@ -125,6 +125,7 @@ impl Campaign<'_> {
             Part::Servers => (self.store.lock().await.disturb(fault.kind, time).await, Vec::new()),
             Part::Clients => self.disturb_clients(fault.kind, time, pick).await,
             Part::Packets => (self.disturb_packets(fault.kind, time, pick).await, Vec::new()),
+            Part::Peers => (self.isolate_leader(fault.kind, time).await, Vec::new()),
         };
         let until = now();
         let at = |at: Duration| (at - self.start).as_secs_f64();
@@ -172,7 +173,7 @@ impl Campaign<'_> {
             "replies-dropped" => Cut::Replies,
             "packets-lost" => Cut::Loss,
             "connections-refused" => Cut::Reset,
-            _ => return self.isolate_leader(firewall, kind, time).await,
+            _ => panic!("{kind} befalls no packet"),
         };
         let (place, victim) = {
             let clients = self.clients.lock().await;
@@ -188,9 +189,10 @@ impl Campaign<'_> {
         }
     }
 
-    async fn isolate_leader(&self, firewall: &Firewall, kind: &str, time: Duration) -> String {
+    async fn isolate_leader(&self, kind: &str, time: Duration) -> String {
+        let firewall = self.firewall.expect("without a firewall, there are no such faults");
         let leader = self.store.lock().await.leader().await;
-        let leader = leader.unwrap_or_else(|| panic!("{kind} befalls no packet"));
+        let leader = leader.unwrap_or_else(|| panic!("{kind} befalls no single server"));
         firewall.isolate(&leader, kind != "leader-mute", kind != "leader-deaf").await;
         sleep(time).await;
         let packets = firewall.heal().await;

@@ -11,7 +11,7 @@ pub struct Fault {
     pub kind: &'static str,
     /// The classes of store that it fits.
     pub classes: &'static [Class],
-    /// The part of the system that it befalls. Faults of two parts may be in force at once.
+    /// The part of the system that it befalls.
     pub part: Part,
     /// How long it is in force, in tenths of a second: from, and to.
     pub lasts: (u32, u32),
@@ -28,8 +28,24 @@ pub enum Part {
     Clients,
     /// The packets between clients and servers, by a firewall.
     Packets,
+    /// The packets between servers, by a firewall.
+    Peers,
     /// The servers, and the proxies in front of them.
     Servers,
+}
+
+impl Part {
+    /// Whether faults of both parts may be in force at once. Where servers are cut off from each other, nothing else befalls them.
+    pub fn is_beside(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Peers, other) | (other, Self::Peers) => other == Self::Clients,
+            _ => self != other,
+        }
+    }
+
+    fn takes_firewall(self) -> bool {
+        matches!(self, Self::Packets | Self::Peers)
+    }
 }
 
 /// A time for which the promises exclude some rules, after a fault.
@@ -82,7 +98,7 @@ impl Fault {
     /// The faults that fit a class of store. Without a firewall there are none of packets.
     pub fn fitting(class: Class, has_firewall: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
-            fault.classes.contains(&class) && (has_firewall || fault.part != Part::Packets)
+            fault.classes.contains(&class) && (has_firewall || !fault.part.takes_firewall())
         };
         CATALOGUE.iter().filter(fits).collect()
     }
@@ -191,6 +207,11 @@ const fn packets(kind: &'static str) -> Fault {
     Fault { kind, classes, part, lasts, window: None, is_outside: false }
 }
 
+const fn peers(kind: &'static str) -> Fault {
+    let (classes, part, lasts) = (ENSEMBLES, Part::Peers, (20, 70));
+    Fault { kind, classes, part, lasts, window: None, is_outside: false }
+}
+
 const fn servers(kind: &'static str, classes: &'static [Class], lasts: (u32, u32)) -> Fault {
     Fault { kind, classes, part: Part::Servers, lasts, window: None, is_outside: false }
 }
@@ -198,16 +219,6 @@ const fn servers(kind: &'static str, classes: &'static [Class], lasts: (u32, u32
 impl Fault {
     const fn opens(mut self, window: &'static Window) -> Self {
         self.window = Some(window);
-        self
-    }
-
-    const fn of(mut self, classes: &'static [Class]) -> Self {
-        self.classes = classes;
-        self
-    }
-
-    const fn lasting(mut self, lasts: (u32, u32)) -> Self {
-        self.lasts = lasts;
         self
     }
 
@@ -228,9 +239,9 @@ pub static CATALOGUE: &[Fault] = &[
     packets("replies-dropped"),
     packets("packets-lost"),
     packets("connections-refused"),
-    packets("leader-isolated").of(ENSEMBLES).lasting((20, 70)),
-    packets("leader-deaf").of(ENSEMBLES).lasting((20, 70)),
-    packets("leader-mute").of(ENSEMBLES).lasting((20, 70)),
+    peers("leader-isolated"),
+    peers("leader-deaf"),
+    peers("leader-mute"),
     servers("network-slow", REMOTE, (20, 40)),
     servers("network-silent", REMOTE, (10, 30)),
     servers("replies-lost", REMOTE, (5, 15)),

@@ -9,6 +9,7 @@ use leasehold_campaign::args::Args;
 use leasehold_campaign::campaign;
 use leasehold_campaign::firewall::Firewall;
 use leasehold_campaign::report;
+use leasehold_campaign::run::Run;
 use leasehold_campaign::summary::Summary;
 use leasehold_campaign::worker;
 
@@ -25,15 +26,20 @@ async fn main() -> ExitCode {
         let run = campaign::run(class, args.url.as_deref(), &size, firewall.as_ref()).await;
         println!("{}", Summary(&run));
         runs.push(run);
-    }
-    if let Some(file) = &args.json {
-        let json = serde_json::to_vec(&runs).expect("runs are plain data");
-        fs::write(file, json).expect("the file can be written");
-    }
-    if let Some(file) = &args.report {
-        fs::write(file, report::html(&runs)).expect("the file can be written");
+        // After each class: an interrupted campaign leaves the runs before.
+        write(&args, &runs);
     }
     // A campaign in which no process gets a lock proves nothing.
     let is_kept = runs.iter().all(|run| run.figures.violations.is_empty() && !run.holds.is_empty());
     if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn write(args: &Args, runs: &[Run]) {
+    if let Some(file) = &args.json {
+        let json = serde_json::to_vec(runs).expect("runs are plain data");
+        fs::write(file, json).expect("the file can be written");
+    }
+    if let Some(file) = &args.report {
+        fs::write(file, report::html(runs)).expect("the file can be written");
+    }
 }

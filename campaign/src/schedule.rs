@@ -41,12 +41,15 @@ impl Schedule {
         Self { random: Rng::with_seed(seed), kinds, deck: Vec::new(), is_first: true }
     }
 
-    fn draw(&mut self, not_of: Option<Part>) -> Option<&'static Fault> {
+    fn draw(&mut self, beside: Option<Part>) -> Option<&'static Fault> {
         if self.deck.is_empty() {
             self.deck.clone_from(&self.kinds);
             self.random.shuffle(&mut self.deck);
         }
-        let place = self.deck.iter().rposition(|fault| Some(fault.part) != not_of)?;
+        let place = self
+            .deck
+            .iter()
+            .rposition(|fault| beside.is_none_or(|part| fault.part.is_beside(part)))?;
         Some(self.deck.remove(place))
     }
 

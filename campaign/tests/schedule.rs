@@ -36,7 +36,7 @@ fn faults_at_the_same_time_are_of_different_parts() {
     let mut doubles = slots.filter(|slot| slot.faults.len() > 1).peekable();
 
     assert!(doubles.peek().is_some());
-    assert!(doubles.all(|slot| slot.faults[0].0.part != slot.faults[1].0.part));
+    assert!(doubles.all(|slot| slot.faults[0].0.part.is_beside(slot.faults[1].0.part)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, group_of};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, group_of, until_some};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -50,10 +50,24 @@ impl ThreeEtcd {
             }
         }
         sleep(time).await;
-        self.cluster.ctl(&["del", "--prefix", "ballast/"]).await;
-        self.cluster.compact().await;
-        self.cluster.ctl(&["defrag", "--cluster"]).await;
-        self.cluster.ctl(&["alarm", "disarm"]).await;
+        self.insist(&["del", "--prefix", "ballast/"]).await;
+        self.compact().await;
+        self.insist(&["defrag", "--cluster"]).await;
+        self.insist(&["alarm", "disarm"]).await;
+    }
+
+    async fn compact(&self) {
+        until_some("the history is compacted", async || {
+            let fields = self.insist(&["get", "any-key", "-w", "fields"]).await;
+            let revision = fields.lines().find_map(|line| line.strip_prefix(r#""Revision" : "#))?;
+            self.cluster.try_ctl(&["compact", revision]).await.ok()
+        })
+        .await;
+    }
+
+    /// Runs `etcdctl` again and again: the cluster is busy, or another fault is in force.
+    async fn insist(&self, args: &[&str]) -> String {
+        until_some(args.join(" "), async || self.cluster.try_ctl(args).await.ok()).await
     }
 
     /// By standard input: an argument may not be as long as the value.
@@ -153,13 +167,13 @@ impl Store for ThreeEtcd {
                 sleep(time).await;
             }
             "history-compacted" => {
-                self.cluster.compact().await;
+                self.compact().await;
                 sleep(time).await;
             }
             "disk-stalled" => self.stall_disk(leader, time).await,
             "quota-used-up" => self.use_up_quota(time).await,
             "leases-revoked" => {
-                let leases = self.cluster.ctl(&["lease", "list"]).await;
+                let leases = self.insist(&["lease", "list"]).await;
                 for lease in leases.lines().skip(1) {
                     // It may have ended by itself.
                     drop(self.cluster.try_ctl(&["lease", "revoke", lease]).await);
