@@ -1,5 +1,4 @@
 //! The scenarios of the bench, in one binary.
 
-mod histories;
 mod smoke;
 mod stopped;

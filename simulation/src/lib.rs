@@ -24,8 +24,6 @@
 //! | V6 | faults have ended, and a key is not free within a TTL, or a task, a record, a watch or an entry of a client is left |
 //! | V7 | a lease is handed over that is asked back, or of which less than half is left |
 //!
-//! A [`History`] of events that real processes recorded is judged by the same rules.
-//!
 //! Wipes, failovers and operators end leases that their holders still believe in. `docs/promises.md` grants the overlap for a TTL, and
 //! the report counts it apart.
 
@@ -47,12 +45,9 @@ mod world;
 mod aftermath;
 mod judge;
 
-mod history;
-
 mod report;
 mod shrink;
 
-pub use history::{Event, EventKind, History, Verdict};
 pub use incident::{Fault, Incident};
 pub use network::Link;
 pub use report::Report;

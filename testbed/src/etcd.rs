@@ -94,6 +94,20 @@ impl Etcd {
         proxies
     }
 
+    /// The process id of a member.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn id(&self, i: usize) -> u32 {
+        self.members[i].instance.id()
+    }
+
+    /// The ports on which the members listen for each other.
+    pub fn peer_ports(&self) -> Vec<u16> {
+        self.members.iter().map(|member| member.peer_port).collect()
+    }
+
     /// Stops a member in its tracks: connections stay open, nothing is answered.
     pub fn pause_member(&self, i: usize) {
         self.members[i].instance.pause();

@@ -1,12 +1,37 @@
 //! A server's process.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+
+/// The group of the next process; none as long as it is 0.
+static NEXT_GROUP: AtomicU32 = AtomicU32::new(0);
+
+/// Gives each server that starts from now on a group of its own, counted from `first`: a firewall tells the packets of servers apart by it.
+///
+/// It takes root. A server that starts again has another group, see [`group_of`].
+pub fn give_groups(first: u32) {
+    NEXT_GROUP.store(first, Ordering::Relaxed);
+}
+
+/// The group of a process.
+///
+/// # Panics
+///
+/// If there is no such process.
+pub fn group_of(id: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).expect("the process is there");
+    let groups = status.lines().find_map(|line| line.strip_prefix("Gid:"));
+    // The fourth is the one of files and sockets.
+    let group = groups.and_then(|groups| groups.split_whitespace().nth(3)?.parse().ok());
+    group.expect("each process has groups")
+}
 
 /// A child process that is killed and reaped when dropped.
 #[derive(Debug)]
@@ -34,6 +59,9 @@ impl Process {
     ///
     /// As [`Process::start`].
     pub fn spawn(command: &mut Command, log: &Path) -> io::Result<Self> {
+        if NEXT_GROUP.load(Ordering::Relaxed) != 0 {
+            command.gid(NEXT_GROUP.fetch_add(1, Ordering::Relaxed));
+        }
         let log = File::options().create(true).append(true).open(log)?;
         let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
         Ok(Self { child })

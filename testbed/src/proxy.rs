@@ -97,13 +97,18 @@ impl FaultProxy {
         self.address.to_string()
     }
 
+    /// The port of its address.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Changes the weather.
     pub fn set_weather(&self, weather: Weather) {
         self.sky.set_all(weather);
     }
 
     /// Changes the weather for traffic that comes from an address.
-    pub(crate) fn set_weather_from(&self, source: Ipv4Addr, weather: Weather) {
+    pub fn set_weather_from(&self, source: Ipv4Addr, weather: Weather) {
         self.sky.set(IpAddr::V4(source), weather);
     }
 

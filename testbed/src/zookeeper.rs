@@ -103,6 +103,20 @@ impl ZooKeeper {
         members.map(|member| member.instance.id()).collect()
     }
 
+    /// The process id of a member.
+    ///
+    /// # Panics
+    ///
+    /// If it was killed.
+    pub fn id(&self, i: usize) -> u32 {
+        self.members[i].instance.id()
+    }
+
+    /// The ports on which each member listens for the others.
+    pub fn peer_ports(&self) -> Vec<[u16; 2]> {
+        self.members.iter().map(|member| [member.peer_port, member.election_port]).collect()
+    }
+
     /// Stops a member in its tracks: connections stay open, nothing is answered.
     pub fn pause_member(&self, i: usize) {
         self.members[i].instance.pause();

@@ -9,6 +9,9 @@
 local call, locks, values = redis.call, {unpack(KEYS, 3)}, {unpack(ARGV, 3)}
 local fence, crowd, leaving, ttl = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]
 local count, coming = #locks, #locks - leaving
+-- As many numbers as one lock may have (`LockOptions::hand_over`). After a failover, a server may not know of the last grants: a share of all the
+-- time since the last grant that it knows would begin below their tokens.
+local NUMBERS = 65536
 local marks = call('EXISTS', crowd) == 1 and call('ZMSCORE', crowd, unpack(locks))
 
 local held = leaving > 0 and call('MGET', unpack(locks, 1, leaving))
@@ -22,7 +25,7 @@ if coming > 0 then
     return redis.error_reply('WRONGTYPE the fence is not a number')
   end
   -- The locks share the numbers of the time since the last grant, of which nothing is known where the counter was lost.
-  share = last and math.max(math.floor((micros - last) / coming), 1) or 1
+  share = last and math.max(math.floor(math.min(micros - last, NUMBERS) / coming), 1) or 1
   first = last and math.max(last + 1, micros - coming * share + 1) or micros
   local final = first + coming * share - 1
   if final >= 9007199254740992 then

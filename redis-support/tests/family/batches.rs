@@ -147,10 +147,42 @@ async fn have_tokens_of_their_own() {
 #[tokio::test]
 async fn share_the_numbers_since_the_last_grant() {
     let redis = Redis::start().await;
-    let time = redis.command(&["EVAL", "return redis.call('TIME')[1]", "0"]).await;
-    let seconds: u64 = time.lines().last().unwrap().parse().unwrap();
-    let last = (seconds - 60) * 1_000_000;
+    let micros = clock_of(&redis).await;
+    let last = micros + 3_600_000_000;
     redis.command(&["SET", FENCE, &last.to_string()]).await;
+    assert_eq!(exchanged(&redis).await, [last + 1, 1], "the clock allows no spare ones");
+
+    redis.command(&["SET", FENCE, &(clock_of(&redis).await - 30_000).to_string()]).await;
+    let [first, share] = exchanged(&redis).await;
+
+    assert!(first > micros - 30_000 && share >= 10_000, "{first}, {share} for each");
+    let fence = redis.command(&["GET", FENCE]).await;
+    assert!(fence.ends_with(&format!("\n{}", first + 3 * share - 1)), "{fence}");
+}
+
+/// As after a failover to a replica that has not heard of the last grants.
+#[tokio::test]
+async fn reach_no_further_back_than_one_lock_may() {
+    let redis = Redis::start().await;
+    let micros = clock_of(&redis).await;
+    redis.command(&["SET", FENCE, &(micros - 60_000_000).to_string()]).await;
+
+    let [first, share] = exchanged(&redis).await;
+
+    assert!(first > micros - 65_536, "{first} is {} us back", micros - first);
+    assert!(share >= 65_536 / 3, "{share} for each");
+}
+
+/// The server's clock, in microseconds.
+async fn clock_of(redis: &Redis) -> u64 {
+    let time = "local t = redis.call('TIME') return string.format('%.0f', t[1] * 1000000 + t[2])";
+    let reply = redis.command(&["EVAL", time, "0"]).await;
+    reply.lines().last().unwrap().parse().unwrap()
+}
+
+/// The first token and the tokens of each, of three locks that one script acquires anew.
+async fn exchanged(redis: &Redis) -> [u64; 2] {
+    redis.command(&["DEL", "lock:a", "lock:b", "lock:c"]).await;
     let keys = [FENCE, "lock:~crowd", "lock:a", "lock:b", "lock:c"];
     let eval = ["EVAL", Script::Exchange.source(), "5"].into_iter().chain(keys);
     let eval = eval.chain(["0", "60000", "a's", "b's", "c's"]);
@@ -158,10 +190,7 @@ async fn share_the_numbers_since_the_last_grant() {
     let reply = redis.command(&eval.collect::<Vec<_>>()).await;
 
     let numbers = reply.lines().filter_map(|line| line.strip_prefix(':')?.parse().ok());
-    let [first, share]: [u64; 2] = numbers.collect::<Vec<_>>().try_into().unwrap();
-    assert!(first > last && share >= 20_000_000, "{first} after {last}, {share} for each");
-    let fence = redis.command(&["GET", FENCE]).await;
-    assert!(fence.ends_with(&format!("\n{}", first + 3 * share - 1)), "{fence}");
+    numbers.collect::<Vec<_>>().try_into().unwrap()
 }
 
 #[tokio::test]

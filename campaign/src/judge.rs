@@ -1,0 +1,130 @@
+//! The judge of a history: it reads the events of all processes, and says which promises they break.
+
+mod belief;
+mod figures;
+mod rules;
+mod time;
+
+use std::time::Duration;
+
+use crate::event::{Event, EventKind};
+use crate::fault::Hit;
+use crate::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
+
+use self::belief::Beliefs;
+use self::rules::Rules;
+use self::time::Timeline;
+
+/// The events of several processes on one machine that read one clock, and the faults that befell them.
+///
+/// | rule | the history breaks it if |
+/// | --- | --- |
+/// | V1 | the holders that believe in their leases of a key have more units than its limit |
+/// | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there, or refuses the only one |
+/// | V3 | a resource that checks no tokens loses an update; this is counted, and is no violation: no lock can exclude it while processes are stopped |
+/// | V4 | a guard says *held* after it has said *lost*, or for longer than it may be held, or work under `run` goes on after a loss |
+/// | tokens | the tokens of a key do not grow in the order of grants |
+/// | liveness | a caller waits for too long for a key in which no caller believes, while no fault is in force |
+/// | leak | processes have ended, and a key is not free within a TTL, or is left in the store, or a process keeps entries |
+/// | record | a line of a process is missing, or a process has ended by itself |
+#[derive(Clone, Debug)]
+pub struct History {
+    start: Duration,
+    events: Vec<Event>,
+    faults: Vec<Hit>,
+    bounds: Bounds,
+}
+
+/// The times in which the machine ran no process.
+fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
+    events.iter().filter_map(|event| match event.kind {
+        EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
+        _ => None,
+    })
+}
+
+/// The times that a history is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The TTL of all leases.
+    pub ttl: Duration,
+    /// How long the store may need after a fault, and clients to notice that a key is free.
+    pub recovery: Duration,
+}
+
+impl History {
+    /// Takes the events of all processes in any order. Events of one process with the same time, and all writes, are in the order in
+    /// which they happened.
+    pub fn new(start: Duration, mut events: Vec<Event>, faults: Vec<Hit>, bounds: Bounds) -> Self {
+        events.sort_by_key(|event| event.at);
+        Self { start, events, faults, bounds }
+    }
+
+    /// Judges the history. The run has no seed, class or machine yet.
+    pub fn judge(&self) -> Run {
+        let timeline = Timeline::new(self.start);
+        let beliefs = Beliefs::of(&self.events);
+        let mut rules = Rules::new(&timeline, &self.faults, self.bounds);
+        rules.judge_units(&beliefs);
+        rules.judge_writes(&self.events, &beliefs);
+        rules.judge_tokens(&beliefs);
+        rules.judge_looks(&self.events, &beliefs);
+        rules.judge_service(&self.events, &beliefs);
+        rules.judge_end(&self.events);
+        let mut run = Run {
+            seconds: timeline.seconds(self.events.last().map_or(self.start, |event| event.at)),
+            ttl_ms: self.bounds.ttl.as_secs_f64() * 1_000.0,
+            clients: self.clients(&timeline),
+            holds: beliefs.rows(&timeline),
+            faults: self.faults.iter().map(|hit| fault_row(hit, &timeline)).collect(),
+            writes: self.writes(&timeline, &beliefs),
+            ..Run::default()
+        };
+        figures::fill(&mut run, self, &beliefs, rules);
+        run
+    }
+
+    fn clients(&self, timeline: &Timeline) -> Vec<ClientRow> {
+        let mut clients: Vec<ClientRow> = Vec::new();
+        for event in &self.events {
+            let client = clients.iter_mut().find(|client| client.process == event.process);
+            let cause = match event.kind {
+                EventKind::Started => {
+                    let (process, started_ms) = (event.process, timeline.ms(event.at));
+                    clients.push(ClientRow { process, started_ms, ended_ms: None, cause: None });
+                    continue;
+                }
+                EventKind::Killed => Cause::Killed,
+                EventKind::Ended => Cause::Ended,
+                _ => continue,
+            };
+            if let Some(client) = client {
+                client.ended_ms = Some(timeline.ms(event.at));
+                client.cause = Some(cause);
+            }
+        }
+        clients
+    }
+
+    fn writes(&self, timeline: &Timeline, beliefs: &Beliefs) -> Vec<WriteRow> {
+        let row = |event: &Event| {
+            let EventKind::Wrote { hold, register, accepted, undid } = event.kind else {
+                return None;
+            };
+            let hold = beliefs.place(event.process, hold)?;
+            let (process, at_ms) = (event.process, timeline.ms(event.at));
+            Some(WriteRow { process, hold, at_ms, register, accepted, undid })
+        };
+        self.events.iter().filter_map(row).collect()
+    }
+}
+
+fn fault_row(hit: &Hit, timeline: &Timeline) -> FaultRow {
+    FaultRow {
+        kind: hit.fault.kind.to_owned(),
+        target: hit.target.clone(),
+        from_ms: timeline.ms(hit.from),
+        until_ms: timeline.ms(hit.until),
+        outside: hit.fault.is_outside,
+    }
+}

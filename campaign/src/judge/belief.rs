@@ -1,0 +1,179 @@
+//! The times for which callers believed in their leases.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::event::{Event, EventKind};
+use crate::run::{End, HoldRow, Kind};
+
+use super::time::Timeline;
+
+/// The time for which a caller surely believed in its lease.
+#[derive(Clone, Debug)]
+pub(super) struct Belief {
+    pub(super) process: u32,
+    pub(super) task: u32,
+    pub(super) key: String,
+    pub(super) kind: Kind,
+    pub(super) token: u64,
+    pub(super) units: u32,
+    pub(super) limit: u32,
+    pub(super) from: Duration,
+    pub(super) until: Duration,
+    pub(super) end: End,
+    /// When the caller heard of a loss, and the reason.
+    pub(super) lost: Option<(Duration, String)>,
+    /// The last deadline that is known. A caller that was stopped believes up to then, whether it looks or not.
+    pub(super) deadline: Duration,
+    is_over: bool,
+}
+
+/// All beliefs of a history, in the order in which they began.
+#[derive(Debug)]
+pub(super) struct Beliefs {
+    all: Vec<Belief>,
+    places: HashMap<(u32, u64), usize>,
+}
+
+impl Beliefs {
+    pub(super) fn of(events: &[Event]) -> Self {
+        let mut beliefs = Self { all: Vec::new(), places: HashMap::new() };
+        events.iter().for_each(|event| beliefs.note(event));
+        for belief in &mut beliefs.all {
+            belief.end_by(Duration::MAX, None, End::Deadline);
+        }
+        beliefs
+    }
+
+    pub(super) fn all(&self) -> &[Belief] {
+        &self.all
+    }
+
+    pub(super) fn place(&self, process: u32, hold: u64) -> Option<usize> {
+        self.places.get(&(process, hold)).copied()
+    }
+
+    /// The places of the beliefs in each key, in the order in which they began.
+    pub(super) fn by_key(&self) -> Vec<(&str, Vec<usize>)> {
+        let mut keys: Vec<(&str, Vec<usize>)> = Vec::new();
+        for (place, belief) in self.all.iter().enumerate() {
+            match keys.iter_mut().find(|(key, _)| *key == belief.key) {
+                Some((_, places)) => places.push(place),
+                None => keys.push((&belief.key, vec![place])),
+            }
+        }
+        keys
+    }
+
+    pub(super) fn rows(&self, timeline: &Timeline) -> Vec<HoldRow> {
+        let row = |belief: &Belief| HoldRow {
+            process: belief.process,
+            task: belief.task,
+            key: belief.key.clone(),
+            kind: belief.kind,
+            token: belief.token,
+            units: belief.units,
+            limit: belief.limit,
+            from_ms: timeline.ms(belief.from),
+            until_ms: timeline.ms(belief.until),
+            end: belief.end,
+            lost_ms: belief.lost.as_ref().map(|(at, _)| timeline.ms(*at)),
+        };
+        self.all.iter().map(row).collect()
+    }
+
+    fn note(&mut self, event: &Event) {
+        let Event { at, process, kind } = event;
+        if let EventKind::Entered { hold, task, key, kind, token, units, limit, deadline } = kind {
+            self.places.insert((*process, *hold), self.all.len());
+            self.all.push(Belief {
+                process: *process,
+                task: *task,
+                key: key.clone(),
+                kind: *kind,
+                token: *token,
+                units: *units,
+                limit: *limit,
+                from: *at,
+                until: *at,
+                end: End::Deadline,
+                lost: None,
+                deadline: *deadline,
+                is_over: false,
+            });
+            return;
+        }
+        if *kind == EventKind::Killed {
+            let of_process = |belief: &&mut Belief| belief.process == *process;
+            for belief in self.all.iter_mut().filter(of_process) {
+                belief.end_by(*at, None, End::Killed);
+            }
+            return;
+        }
+        let (hold, deadline, end) = match kind {
+            EventKind::Held { hold, deadline } => (*hold, *deadline, None),
+            EventKind::Lost { hold, reason, deadline } => {
+                self.note_loss(*process, *hold, *at, reason);
+                return self.end(*process, *hold, *at, *deadline, End::Lost);
+            }
+            EventKind::Ends { hold, deadline, waits } => {
+                (*hold, *deadline, Some(if *waits { End::Released } else { End::Dropped }))
+            }
+            _ => return,
+        };
+        match end {
+            Some(end) => self.end(*process, hold, *at, Some(deadline), end),
+            None => {
+                if let Some(belief) = self.get_mut(*process, hold) {
+                    belief.look(*at, deadline);
+                }
+            }
+        }
+    }
+
+    fn note_loss(&mut self, process: u32, hold: u64, at: Duration, reason: &str) {
+        if let Some(belief) = self.get_mut(process, hold) {
+            belief.lost.get_or_insert((at, reason.to_owned()));
+        }
+    }
+
+    fn end(&mut self, process: u32, hold: u64, at: Duration, deadline: Option<Duration>, end: End) {
+        if let Some(belief) = self.get_mut(process, hold) {
+            belief.end_by(at, deadline, end);
+        }
+    }
+
+    fn get_mut(&mut self, process: u32, hold: u64) -> Option<&mut Belief> {
+        let place = self.place(process, hold)?;
+        self.all.get_mut(place)
+    }
+}
+
+impl Belief {
+    /// Whether it leaves no room for another.
+    pub(super) fn is_alone(&self) -> bool {
+        self.units == self.limit
+    }
+
+    pub(super) fn is_at(&self, at: Duration) -> bool {
+        self.from <= at && at < self.until
+    }
+
+    fn look(&mut self, at: Duration, deadline: Duration) {
+        if !self.is_over {
+            self.until = self.until.max(at);
+            self.deadline = deadline;
+        }
+    }
+
+    /// Ends it at `at`, or at its last deadline if that was earlier.
+    fn end_by(&mut self, at: Duration, deadline: Option<Duration>, end: End) {
+        if self.is_over {
+            return;
+        }
+        self.deadline = deadline.unwrap_or(self.deadline);
+        self.end = if self.deadline <= at { End::Deadline } else { end };
+        self.until = self.until.max(self.deadline.min(at));
+        self.is_over = true;
+    }
+}

@@ -1,0 +1,114 @@
+//! The counts and extremes of a run.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use crate::event::EventKind;
+use crate::run::{End, Figures, Register, Run, Sample};
+
+use super::belief::{Belief, Beliefs};
+use super::rules::Rules;
+use super::time::Timeline;
+use super::{History, stalls};
+
+/// Counts the history, and hands the violations over to the run.
+pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: Rules<'_>) {
+    let timeline = Timeline::new(history.start);
+    let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
+    let mut figures = Figures {
+        events: count(history.events.len()),
+        longest_overlap_ms: ms(rules.longest_overlap),
+        longest_unserved_ms: ms(rules.longest_unserved),
+        until_free_ms: ms(rules.until_free),
+        loss_latency_ms: loss_latency(history, beliefs),
+        stalled_ms: ms(stalls(&history.events).map(|(from, until)| until - from).sum()),
+        ..Figures::default()
+    };
+    for event in &history.events {
+        match &event.kind {
+            EventKind::Answered { outcome, .. } => {
+                figures.calls += 1;
+                bump(&mut figures.outcomes, outcome);
+            }
+            EventKind::Uses(usage) => {
+                figures.fds[0] = figures.fds[0].max(usage.fds);
+                figures.samples.push(Sample {
+                    process: event.process,
+                    at_ms: timeline.ms(event.at),
+                    memory_kib: usage.memory_kib,
+                    fds: usage.fds,
+                    tasks: usage.tasks,
+                    entries: usage.entries.clone(),
+                });
+            }
+            EventKind::Finished(usage) => figures.fds[1] = figures.fds[1].max(usage.fds),
+            _ => {}
+        }
+    }
+    for belief in beliefs.all() {
+        bump(&mut figures.holds, &format!("{:?}", belief.kind).to_lowercase());
+        if let Some((_, reason)) = &belief.lost {
+            bump(&mut figures.losses, reason);
+        }
+    }
+    for hit in &history.faults {
+        bump(&mut figures.faults, hit.fault.kind);
+        figures.faults_on_holds += u64::from(beliefs.all().iter().any(|it| it.is_at(hit.from)));
+    }
+    for write in &run.writes {
+        match write.register {
+            Register::Fenced => figures.writes[usize::from(!write.accepted)] += 1,
+            Register::Unfenced => figures.lost_updates += u64::from(write.undid),
+        }
+    }
+    run.violations = rules.violations;
+    run.violations.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
+    for violation in &run.violations {
+        let counts = match violation.excused {
+            Some(_) => &mut figures.excused,
+            None => &mut figures.violations,
+        };
+        bump(counts, &violation.rule);
+    }
+    run.figures = figures;
+}
+
+/// The time from a deadline to the signal: median, 99th percentile and maximum, in milliseconds.
+///
+/// A process that is stopped hears of nothing: a signal after a fault on the process itself, or a stall of the machine, does not count.
+fn loss_latency(history: &History, beliefs: &Beliefs) -> [f64; 3] {
+    let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
+    for hit in &history.faults {
+        for process in &hit.stopped {
+            stops.entry(*process).or_default().push((hit.from, hit.until));
+        }
+    }
+    let stalls: Vec<_> = stalls(&history.events).collect();
+    let was_stopped = |belief: &Belief, at: Duration| {
+        let mut stops = stops.get(&belief.process).into_iter().flatten().chain(&stalls);
+        stops.any(|(from, until)| *from <= at && belief.deadline <= *until)
+    };
+    let latency = |belief: &Belief| {
+        let (at, reason) = belief.lost.as_ref()?;
+        let counts =
+            belief.end == End::Deadline && reason == "expired" && !was_stopped(belief, *at);
+        counts.then(|| at.saturating_sub(belief.deadline).as_secs_f64() * 1_000.0)
+    };
+    let mut latencies: Vec<f64> = beliefs.all().iter().filter_map(latency).collect();
+    latencies.sort_by(f64::total_cmp);
+    [50, 99, 100].map(|percent| percentile(&latencies, percent))
+}
+
+/// The value below which so many percent of the sorted `values` are; zero without values.
+fn percentile(values: &[f64], percent: usize) -> f64 {
+    let place = (values.len() * percent).div_ceil(100).saturating_sub(1);
+    values.get(place).copied().unwrap_or_default()
+}
+
+fn bump(counts: &mut BTreeMap<String, u64>, name: &str) {
+    *counts.entry(name.to_owned()).or_default() += 1;
+}
+
+fn count(count: usize) -> u64 {
+    u64::try_from(count).expect("counts fit into 64 bits")
+}

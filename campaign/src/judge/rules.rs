@@ -1,0 +1,379 @@
+//! The rules.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use crate::event::{Event, EventKind, Usage};
+use crate::fault::Hit;
+use crate::run::{Kind, Register, ViolationRow};
+
+use super::belief::{Belief, Beliefs};
+use super::time::Timeline;
+use super::{Bounds, stalls};
+
+/// The errors that a store may answer with while it, or the way to it, is disturbed.
+const EXPECTED: [&str; 8] = [
+    "granted",
+    "busy",
+    "cancelled",
+    "indeterminate",
+    "unavailable",
+    "leaselost",
+    "refused",
+    "denied",
+];
+
+/// More file descriptors than a client has at work are those of connections that it forgot.
+const SPARE_FDS: u64 = 32;
+
+/// The violations of a history.
+#[derive(Debug)]
+pub(super) struct Rules<'a> {
+    timeline: &'a Timeline,
+    faults: &'a [Hit],
+    bounds: Bounds,
+    pub(super) violations: Vec<ViolationRow>,
+    pub(super) longest_overlap: Duration,
+    pub(super) longest_unserved: Duration,
+    pub(super) until_free: Duration,
+}
+
+/// A broken rule, before it is written down.
+struct Violation<'k> {
+    rule: &'static str,
+    at: Duration,
+    key: &'k str,
+    length: Duration,
+    holds: Vec<usize>,
+    text: String,
+}
+
+impl<'k> Violation<'k> {
+    fn new(rule: &'static str, at: Duration, key: &'k str, text: String) -> Self {
+        Self { rule, at, key, length: Duration::ZERO, holds: Vec::new(), text }
+    }
+
+    fn by(mut self, holds: impl IntoIterator<Item = usize>) -> Self {
+        self.holds.extend(holds);
+        self
+    }
+}
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(timeline: &'a Timeline, faults: &'a [Hit], bounds: Bounds) -> Self {
+        Self {
+            timeline,
+            faults,
+            bounds,
+            violations: Vec::new(),
+            longest_overlap: Duration::ZERO,
+            longest_unserved: Duration::ZERO,
+            until_free: Duration::ZERO,
+        }
+    }
+
+    /// V1: no more units are believed to be held than there are.
+    pub(super) fn judge_units(&mut self, beliefs: &Beliefs) {
+        let all = beliefs.all();
+        for (key, places) in beliefs.by_key() {
+            for Overlap { from, until, holds } in overlaps(all, &places) {
+                self.longest_overlap = self.longest_overlap.max(until - from);
+                let who = holds.iter().map(|place| {
+                    let Belief { process, task, token, units, .. } = &all[*place];
+                    format!("process {process}, task {task} ({units} units, token {token})")
+                });
+                let text = format!(
+                    "{} believe in {key}, which has {} units, for {:.1?}",
+                    who.collect::<Vec<_>>().join(" and "),
+                    all[holds[0]].limit,
+                    until - from,
+                );
+                let length = until - from;
+                self.violate(Violation {
+                    length,
+                    ..Violation::new("V1", from, key, text).by(holds)
+                });
+            }
+        }
+    }
+
+    /// V2: the resource accepts no write by a holder that a later one has succeeded there, and refuses none of the only one.
+    pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
+        let all = beliefs.all();
+        let mut last: HashMap<&str, usize> = HashMap::new();
+        for event in events {
+            let EventKind::Wrote { hold, register: Register::Fenced, accepted, .. } = event.kind
+            else {
+                continue;
+            };
+            let Some(place) = beliefs.place(event.process, hold) else {
+                let text = format!("process {} writes without a hold", event.process);
+                self.violate(Violation::new("V2", event.at, "", text));
+                continue;
+            };
+            let Belief { key, token, .. } = &all[place];
+            if !accepted {
+                let believers = all.iter().filter(|it| it.key == *key && it.is_at(event.at));
+                if all[place].is_at(event.at) && believers.count() == 1 {
+                    let text = format!("{key} refuses its only holder, which has token {token}");
+                    self.violate(Violation::new("V2", event.at, key, text).by([place]));
+                }
+                continue;
+            }
+            let before = last.insert(key, place).filter(|it| all[*it].from > all[place].from);
+            if let Some(before) = before {
+                let later = all[before].token;
+                let text = format!("{key} accepts a write with token {token} after {later}");
+                self.violate(Violation::new("V2", event.at, key, text).by([before, place]));
+            }
+        }
+    }
+
+    /// Tokens grow in the order of grants, which is that of beliefs where one excludes the other.
+    pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
+        let all = beliefs.all();
+        for (key, places) in beliefs.by_key() {
+            let mut used = HashMap::new();
+            let mut last: Option<usize> = None;
+            for place in places {
+                let Belief { token, from, .. } = &all[place];
+                if let Some(other) = used.insert(*token, place) {
+                    let text = format!("two guards of {key} have token {token}");
+                    self.violate(Violation::new("tokens", *from, key, text).by([other, place]));
+                }
+                if !all[place].is_alone() {
+                    continue;
+                }
+                if let Some(before) = last.replace(place)
+                    && all[before].token > *token
+                {
+                    let earlier = all[before].token;
+                    let text = format!("{key} is entered with token {token} after {earlier}");
+                    self.violate(Violation::new("tokens", *from, key, text).by([before, place]));
+                }
+            }
+        }
+    }
+
+    /// V4: no guard says *held* after it has said *lost*, or after its deadline, and no work goes on after a loss.
+    pub(super) fn judge_looks(&mut self, events: &[Event], beliefs: &Beliefs) {
+        let mut lost = HashSet::new();
+        for event in events {
+            let (hold, verdict) = match event.kind {
+                EventKind::Lost { hold, .. } => {
+                    lost.insert((event.process, hold));
+                    continue;
+                }
+                EventKind::Held { hold, .. } if lost.contains(&(event.process, hold)) => {
+                    (hold, "is held again after it was lost")
+                }
+                EventKind::Held { hold, deadline } if deadline < event.at => {
+                    (hold, "is held after its deadline")
+                }
+                EventKind::WentOn { hold } => (hold, "is lost, and its work goes on"),
+                _ => continue,
+            };
+            let place = beliefs.place(event.process, hold);
+            let key = place.map_or("", |place| &beliefs.all()[place].key);
+            let text = format!("hold {hold} of process {} {verdict}", event.process);
+            self.violate(Violation::new("V4", event.at, key, text).by(place));
+        }
+    }
+
+    /// Liveness: no caller waits for long for a key in which no caller believes, while no fault is in force.
+    pub(super) fn judge_service(&mut self, events: &[Event], beliefs: &Beliefs) {
+        let mut calls = HashMap::new();
+        let busy = self.busy_times(events, beliefs);
+        let bound = self.bounds.ttl + self.bounds.recovery;
+        for event in events {
+            match &event.kind {
+                EventKind::Asked { call, key } => {
+                    calls.insert((event.process, *call), (event.at, key));
+                }
+                EventKind::Answered { call, outcome } => {
+                    if !EXPECTED.contains(&outcome.as_str()) {
+                        let text = format!("a call fails as {outcome}");
+                        self.violate(Violation::new("liveness", event.at, "", text));
+                    }
+                    let Some((asked, key)) = calls.remove(&(event.process, *call)) else {
+                        continue;
+                    };
+                    let Some(busy) = busy.get(key.as_str()) else { continue };
+                    let (from, unserved) = longest_gap(busy, asked, event.at);
+                    self.longest_unserved = self.longest_unserved.max(unserved);
+                    if unserved > bound {
+                        let text = format!(
+                            "process {} waits for {key} for {unserved:.1?} without a holder or a fault",
+                            event.process
+                        );
+                        let length = unserved;
+                        self.violate(Violation {
+                            length,
+                            ..Violation::new("liveness", from, key, text)
+                        });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Leaks, and processes that have ended by themselves or of which a line is missing.
+    pub(super) fn judge_end(&mut self, events: &[Event]) {
+        let mut at_work: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut finished = HashSet::new();
+        for event in events {
+            let Event { at, process, kind } = event;
+            match kind {
+                EventKind::Uses(Usage { fds, .. }) => {
+                    let most = at_work.entry(*process).or_default();
+                    *most = (*most).max(*fds);
+                }
+                EventKind::Finished(usage) => {
+                    finished.insert(*process);
+                    self.judge_usage(event, usage, at_work.get(process).copied());
+                }
+                EventKind::Ended if !finished.contains(process) => {
+                    let text = format!("process {process} ends before its work is done");
+                    self.violate(Violation::new("record", *at, "", text));
+                }
+                EventKind::Missing => {
+                    let text = format!("a line of process {process} is missing");
+                    self.violate(Violation::new("record", *at, "", text));
+                }
+                EventKind::Freed { key, after } => {
+                    self.until_free = self.until_free.max(*after);
+                    if *after > self.bounds.ttl + self.bounds.recovery {
+                        let text = format!("{key} is free {after:.1?} after its last client");
+                        self.violate(Violation::new("leak", *at, key, text));
+                    }
+                }
+                EventKind::Left { key } => {
+                    let text = format!("{key} is left in the store");
+                    self.violate(Violation::new("leak", *at, key, text));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn judge_usage(&mut self, event: &Event, usage: &Usage, at_work: Option<u64>) {
+        let process = event.process;
+        for (map, entries) in usage.entries.iter().filter(|(_, entries)| **entries > 0) {
+            let text = format!("process {process} keeps {entries} entries of its {map}");
+            self.violate(Violation::new("leak", event.at, "", text));
+        }
+        if let Some(most) = at_work.filter(|most| usage.fds > most + SPARE_FDS) {
+            let text = format!("process {process} has {} open files, and had {most}", usage.fds);
+            self.violate(Violation::new("leak", event.at, "", text));
+        }
+    }
+
+    /// The times, key by key, in which a caller believes, a fault is in force or the machine stands still, in order and apart.
+    fn busy_times<'e>(
+        &self,
+        events: &[Event],
+        beliefs: &'e Beliefs,
+    ) -> HashMap<&'e str, Vec<(Duration, Duration)>> {
+        let faults = self.faults.iter().map(|hit| (hit.from, hit.until));
+        let faults: Vec<_> = faults.chain(stalls(events)).collect();
+        let mut keys: HashMap<&str, Vec<_>> = HashMap::new();
+        for belief in beliefs.all() {
+            let times = keys.entry(&belief.key).or_insert_with(|| faults.clone());
+            times.push((belief.from, belief.until));
+        }
+        // A caller that wants several keys keeps those that it has while it waits for the others.
+        for belief in beliefs.all().iter().filter(|belief| belief.kind == Kind::Multi) {
+            keys.remove(belief.key.as_str());
+        }
+        keys.values_mut().for_each(join_overlapping);
+        keys
+    }
+
+    fn violate(&mut self, violation: Violation<'_>) {
+        let Violation { rule, at, key, length, holds, text } = violation;
+        let excused =
+            self.faults.iter().find_map(|hit| hit.excuse(rule, at, length, self.bounds.ttl));
+        self.violations.push(ViolationRow {
+            rule: rule.to_owned(),
+            at_ms: self.timeline.ms(at),
+            key: key.to_owned(),
+            text,
+            holds,
+            length_ms: length.as_secs_f64() * 1_000.0,
+            excused: excused.map(str::to_owned),
+        });
+    }
+}
+
+/// A time in which more units are believed than there are.
+struct Overlap {
+    from: Duration,
+    until: Duration,
+    holds: Vec<usize>,
+}
+
+fn overlaps(all: &[Belief], places: &[usize]) -> Vec<Overlap> {
+    let mut steps: Vec<(Duration, bool, usize)> = Vec::new();
+    for place in places {
+        steps.push((all[*place].from, true, *place));
+        steps.push((all[*place].until, false, *place));
+    }
+    // At the same time, ends come first.
+    steps.sort_by_key(|(at, begins, _)| (*at, *begins));
+    let (mut overlaps, mut present): (Vec<Overlap>, Vec<usize>) = (Vec::new(), Vec::new());
+    let mut open: Option<Overlap> = None;
+    for (at, begins, place) in steps {
+        if begins {
+            present.push(place);
+        } else {
+            present.retain(|it| *it != place);
+        }
+        let units: u64 = present.iter().map(|it| u64::from(all[*it].units)).sum();
+        let is_over = present.iter().any(|it| units > u64::from(all[*it].limit));
+        match (&mut open, is_over) {
+            (None, true) => open = Some(Overlap { from: at, until: at, holds: present.clone() }),
+            (Some(overlap), true) => overlap.holds.extend(begins.then_some(place)),
+            (Some(_), false) => {
+                overlaps.extend(open.take().map(|overlap| Overlap { until: at, ..overlap }));
+            }
+            (None, false) => {}
+        }
+    }
+    overlaps
+}
+
+fn join_overlapping(times: &mut Vec<(Duration, Duration)>) {
+    times.sort();
+    let mut joined: Vec<(Duration, Duration)> = Vec::with_capacity(times.len());
+    for (from, until) in times.drain(..) {
+        match joined.last_mut().filter(|(_, last)| from <= *last) {
+            Some((_, last)) => *last = until.max(*last),
+            None => joined.push((from, until)),
+        }
+    }
+    *times = joined;
+}
+
+/// The longest time between `from` and `until` that is not one of `times`, with its start.
+fn longest_gap(
+    times: &[(Duration, Duration)],
+    from: Duration,
+    until: Duration,
+) -> (Duration, Duration) {
+    let mut longest = (from, Duration::ZERO);
+    let mut start = from;
+    let first = times.partition_point(|(_, end)| *end <= from);
+    for (begin, end) in &times[first..] {
+        let gap = (*begin).min(until).saturating_sub(start);
+        if gap > longest.1 {
+            longest = (start, gap);
+        }
+        start = start.max(*end);
+        if start >= until {
+            return longest;
+        }
+    }
+    let gap = until.saturating_sub(start);
+    if gap > longest.1 { (start, gap) } else { longest }
+}

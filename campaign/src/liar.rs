@@ -1,0 +1,143 @@
+//! Stores that lie: a campaign that finds none of them proves nothing of the stores in which it finds nothing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use clap::ValueEnum;
+use leasehold_core::backend::{
+    Attempt, Capabilities, Claim, Contention, Grant, KeyWatch, Lease, LockBackend, Release,
+    Renewal, Share,
+};
+use leasehold_core::{Error, LockKey};
+use serde::{Deserialize, Serialize};
+
+/// A flaw that clients or stores of distributed locks have had.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lie {
+    /// The store grants some keys that others hold.
+    SecondGrants,
+    /// The store says that it renews leases, and lets them end.
+    EmptyRenewals,
+    /// The store grants leases that end after a quarter of their TTL.
+    ShortLeases,
+    /// The store grants one unit to those that ask for several.
+    SingleUnits,
+    /// A release ends the lease of any holder.
+    StrayReleases,
+    /// The tokens of a process stay as they are.
+    StaleTokens,
+}
+
+/// A backend with a flaw.
+#[derive(Debug)]
+pub(crate) struct Liar {
+    inner: Arc<dyn LockBackend>,
+    lie: Lie,
+    /// The first token of each key.
+    tokens: Mutex<HashMap<LockKey, NonZeroU64>>,
+}
+
+impl fmt::Display for Lie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.to_possible_value().expect("all lies have names");
+        f.write_str(name.get_name())
+    }
+}
+
+impl Liar {
+    pub(crate) fn new(inner: Arc<dyn LockBackend>, lie: Lie) -> Self {
+        Self { inner, lie, tokens: Mutex::default() }
+    }
+
+    /// The lease that the store is really asked for.
+    fn lease_for(&self, lease: &Lease) -> Lease {
+        let lease = lease.clone();
+        match (self.lie, lease.share()) {
+            (Lie::ShortLeases, _) => {
+                let ttl = lease.ttl() / 4;
+                lease.with_ttl(ttl)
+            }
+            (Lie::SingleUnits, Share::Units { limit, .. }) => {
+                lease.with_share(Share::Units { units: 1, limit })
+            }
+            _ => lease,
+        }
+    }
+
+    fn first_token(&self, key: &LockKey, token: u64) -> NonZeroU64 {
+        let token = NonZeroU64::new(token).expect("tokens begin with 1");
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        *tokens.entry(key.clone()).or_insert(token)
+    }
+
+    fn granted(&self, claim: &Claim, grant: Grant) -> Attempt {
+        let first = self.first_token(claim.key(), grant.token());
+        Attempt::Granted(if self.lie == Lie::StaleTokens { Grant::new(first) } else { grant })
+    }
+
+    fn refused(&self, claim: &Claim, contention: Contention) -> Attempt {
+        if self.lie == Lie::SecondGrants && fastrand::u8(..16) == 0 {
+            return Attempt::Granted(Grant::new(self.first_token(claim.key(), 1)));
+        }
+        Attempt::Held(contention)
+    }
+}
+
+/// Requests for several keys go to the store one by one, each with its flaw.
+#[async_trait]
+impl LockBackend for Liar {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let asked = Claim::new(self.lease_for(claim.lease()))
+            .with_patience(claim.patience())
+            .with_spare_tokens(claim.spare_tokens());
+        Ok(match self.inner.try_acquire(&asked).await? {
+            Attempt::Granted(grant) => self.granted(claim, grant),
+            Attempt::Held(contention) => self.refused(claim, contention),
+        })
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        match self.lie {
+            Lie::EmptyRenewals => Ok(Renewal::Renewed),
+            _ => self.inner.renew(&self.lease_for(lease)).await,
+        }
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        match self.lie {
+            Lie::StrayReleases => {
+                self.inner.force_release(lease.key()).await?;
+                Ok(Release::Released)
+            }
+            _ => self.inner.release(lease).await,
+        }
+    }
+
+    fn watch(&self, key: &LockKey) -> KeyWatch {
+        self.inner.watch(key)
+    }
+
+    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
+        self.inner.watch_claim(claim)
+    }
+
+    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
+        self.inner.watch_lease(lease)
+    }
+
+    fn disconnect(&self) {
+        self.inner.disconnect();
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,126 @@
+//! A client process, as the campaign sees it.
+
+use std::env;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::event::{EventKind, now};
+use crate::line::{Order, Plan, text};
+use crate::record::Record;
+
+/// A process. It is killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    number: u32,
+    child: Child,
+    orders: mpsc::UnboundedSender<Order>,
+    listening: JoinHandle<()>,
+    record: Arc<Record>,
+}
+
+impl Process {
+    /// Starts it, with a group of its own if a firewall is to know it by that.
+    pub fn start(plan: &Plan, group: Option<u32>, record: &Arc<Record>) -> Self {
+        let mut command = Command::new(env::current_exe().expect("this program has a path"));
+        command.args(["--child", text(plan).trim_end()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        if let Some(group) = group {
+            command.gid(group);
+        }
+        record.add(plan.process, EventKind::Started);
+        let mut child = command.spawn().expect("this program can be started again");
+        let mut input = child.stdin.take().expect("it is piped");
+        let output = child.stdout.take().expect("it is piped");
+        let (orders, mut given) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(order) = given.recv().await {
+                // A process that was killed need not know.
+                drop(input.write_all(text(&order).as_bytes()).await);
+            }
+        });
+        let listening =
+            tokio::spawn(listen(plan.process, output, orders.clone(), Arc::clone(record)));
+        Self { number: plan.process, child, orders, listening, record: Arc::clone(record) }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Stops it, wherever it is, and returns once it stands still.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        if let Some(id) = self.id() {
+            let still = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            // It has ended by itself, which is found when it is waited for.
+            let _ = waitid(WaitId::Pid(id), still);
+        }
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it, and waits until all is recorded that it said.
+    pub async fn kill(mut self) {
+        let at = now();
+        self.signal(Signal::KILL);
+        let status = self.child.wait().await.expect("a child can be waited for");
+        // A process that failed before is no victim.
+        if status.signal() == Some(9) {
+            self.record.add_at(at, self.number, EventKind::Killed);
+        } else {
+            self.record.add(self.number, EventKind::Ended);
+        }
+        self.listening.await.expect("listening does not panic");
+    }
+
+    /// Has it finish its work, and waits until it has ended.
+    pub async fn finish(mut self, within: Duration) {
+        // A process that has failed hears nothing.
+        drop(self.orders.send(Order::Finish));
+        if timeout(within, self.child.wait()).await.is_err() {
+            self.signal(Signal::KILL);
+            drop(self.child.wait().await);
+        }
+        self.listening.await.expect("listening does not panic");
+        self.record.add(self.number, EventKind::Ended);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(id) = self.id() {
+            // An unreaped child keeps its id. An error means that it has ended, which is found when it is waited for.
+            let _ = kill_process(id, signal);
+        }
+    }
+
+    fn id(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id()?.try_into().ok()?)
+    }
+}
+
+async fn listen(
+    process: u32,
+    output: ChildStdout,
+    orders: mpsc::UnboundedSender<Order>,
+    record: Arc<Record>,
+) {
+    let mut lines = BufReader::with_capacity(1 << 16, output).lines();
+    // The last line may be cut within a character.
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Some(order) = record.hear(process, &line) {
+            drop(orders.send(order));
+        }
+    }
+}

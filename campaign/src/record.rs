@@ -1,0 +1,102 @@
+//! The record of all events, and the resource that processes write to.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::event::{Event, EventKind, now};
+use crate::line::{Line, Order, Said};
+use crate::run::Register;
+
+/// The record of all events. It lives in the process that is neither stopped nor killed.
+#[derive(Debug, Default)]
+pub struct Record(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    events: Vec<Event>,
+    registers: HashMap<String, Registers>,
+    /// The number of the next line of each process.
+    lines: HashMap<u32, u64>,
+}
+
+/// The registers of one key.
+#[derive(Debug, Default)]
+struct Registers {
+    /// The largest token that the fenced one has seen.
+    fence: u64,
+    /// The value of the unfenced one.
+    value: u64,
+}
+
+impl Record {
+    /// Records a line of a process, and does its request to the resource, if it is one.
+    pub fn hear(&self, process: u32, line: &str) -> Option<Order> {
+        // The last line may be half, if its process was killed.
+        let Line { n, said } = serde_json::from_str(line).ok()?;
+        let mut state = self.state();
+        let next = state.lines.entry(process).or_default();
+        let is_missing = *next != n;
+        *next = n + 1;
+        if is_missing {
+            state.events.push(Event { at: now(), process, kind: EventKind::Missing });
+        }
+        match said.into_event(process) {
+            Ok(event) => {
+                state.events.push(event);
+                None
+            }
+            Err(request) => state.serve(process, request),
+        }
+    }
+
+    /// Records an event of now.
+    pub fn add(&self, process: u32, kind: EventKind) {
+        self.add_at(now(), process, kind);
+    }
+
+    /// Records an event.
+    pub fn add_at(&self, at: Duration, process: u32, kind: EventKind) {
+        self.state().events.push(Event { at, process, kind });
+    }
+
+    /// All events so far.
+    pub fn events(&self) -> Vec<Event> {
+        self.state().events.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn serve(&mut self, process: u32, request: Said) -> Option<Order> {
+        let (hold, value) = match request {
+            Said::Read { hold, key } => (hold, self.registers.entry(key).or_default().value),
+            Said::WriteFenced { hold, key, token } => {
+                let register = self.registers.entry(key).or_default();
+                let accepted = register.fence <= token;
+                register.fence = token.max(register.fence);
+                self.wrote(process, hold, Register::Fenced, accepted, false);
+                (hold, token)
+            }
+            Said::WriteUnfenced { hold, key, read } => {
+                let register = self.registers.entry(key).or_default();
+                let undid = register.value != read;
+                register.value += 1;
+                let value = register.value;
+                self.wrote(process, hold, Register::Unfenced, true, undid);
+                (hold, value)
+            }
+            Said::Event { .. } => return None,
+        };
+        Some(Order::Done { hold, value })
+    }
+
+    /// The time is read with the state locked: writes are recorded in the order in which the resource receives them.
+    fn wrote(&mut self, process: u32, hold: u64, register: Register, accepted: bool, undid: bool) {
+        let kind = EventKind::Wrote { hold, register, accepted, undid };
+        self.events.push(Event { at: now(), process, kind });
+    }
+}

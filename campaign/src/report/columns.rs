@@ -1,0 +1,105 @@
+//! Rows as columns: a third of the text, and the form that the page searches.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use serde::Serialize;
+
+use crate::run::{End, HoldRow, Kind, Register, WriteRow};
+
+/// All holds of a run. Keys, kinds and ends are places in lists of the distinct ones.
+#[derive(Serialize)]
+pub(super) struct Holds<'a> {
+    keys: Vec<&'a str>,
+    kinds: Vec<Kind>,
+    ends: Vec<End>,
+    columns: Columns,
+}
+
+#[derive(Default, Serialize)]
+struct Columns {
+    process: Vec<u32>,
+    task: Vec<u32>,
+    key: Vec<usize>,
+    kind: Vec<usize>,
+    /// Texts, since numbers of JavaScript have 53 bits.
+    token: Vec<String>,
+    units: Vec<u32>,
+    limit: Vec<u32>,
+    from: Vec<f64>,
+    until: Vec<f64>,
+    end: Vec<usize>,
+    lost: Vec<Option<f64>>,
+}
+
+impl<'a> Holds<'a> {
+    pub(super) fn of(rows: &'a [HoldRow]) -> Self {
+        let (mut keys, mut kinds, mut ends) =
+            (Distinct::default(), Distinct::default(), Distinct::default());
+        let mut columns = Columns::default();
+        for row in rows {
+            columns.process.push(row.process);
+            columns.task.push(row.task);
+            columns.key.push(keys.place(row.key.as_str()));
+            columns.kind.push(kinds.place(row.kind));
+            columns.token.push(row.token.to_string());
+            columns.units.push(row.units);
+            columns.limit.push(row.limit);
+            columns.from.push(brief(row.from_ms));
+            columns.until.push(brief(row.until_ms));
+            columns.end.push(ends.place(row.end));
+            columns.lost.push(row.lost_ms.map(brief));
+        }
+        Self { keys: keys.values, kinds: kinds.values, ends: ends.values, columns }
+    }
+}
+
+/// All writes of a run.
+#[derive(Default, Serialize)]
+pub(super) struct Writes {
+    hold: Vec<usize>,
+    at: Vec<f64>,
+    fenced: Vec<u8>,
+    accepted: Vec<u8>,
+    undid: Vec<u8>,
+}
+
+impl Writes {
+    pub(super) fn of(rows: &[WriteRow]) -> Self {
+        let mut writes = Self::default();
+        for row in rows {
+            writes.hold.push(row.hold);
+            writes.at.push(brief(row.at_ms));
+            writes.fenced.push((row.register == Register::Fenced).into());
+            writes.accepted.push(row.accepted.into());
+            writes.undid.push(row.undid.into());
+        }
+        writes
+    }
+}
+
+/// Values in the order in which they first occur.
+struct Distinct<T> {
+    values: Vec<T>,
+    places: HashMap<T, usize>,
+}
+
+impl<T> Default for Distinct<T> {
+    fn default() -> Self {
+        Self { values: Vec::new(), places: HashMap::new() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Distinct<T> {
+    fn place(&mut self, value: T) -> usize {
+        *self.places.entry(value).or_insert_with(|| {
+            self.values.push(value);
+            self.values.len() - 1
+        })
+    }
+}
+
+/// A time in whole microseconds: more digits would be half of the page.
+fn brief(ms: f64) -> f64 {
+    (ms * 1000.0).round() / 1000.0
+}

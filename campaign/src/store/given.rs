@@ -1,0 +1,33 @@
+//! A store that a campaign did not start, and so does not disturb.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::Store;
+
+pub(super) struct Given {
+    url: String,
+}
+
+impl Given {
+    pub(super) fn at(url: &str) -> Self {
+        Self { url: url.to_owned() }
+    }
+}
+
+#[async_trait]
+impl Store for Given {
+    fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    async fn versions(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    async fn disturb(&mut self, kind: &str, _: Duration) -> String {
+        panic!("{kind} befalls no store that was given")
+    }
+}

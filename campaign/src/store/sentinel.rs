@@ -1,0 +1,117 @@
+//! A Redis server with a replica and three sentinels.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_testbed::{RedisSentinel, SentinelOptions};
+use tokio::time::sleep;
+
+use super::weather::{self, change};
+use super::{Store, redis_version};
+
+pub(super) struct WithSentinel {
+    servers: RedisSentinel,
+}
+
+impl WithSentinel {
+    pub(super) async fn start() -> Self {
+        Self { servers: SentinelOptions::new().fast().proxied().start().await }
+    }
+
+    async fn replica(&self) -> usize {
+        1 - self.servers.primary().await
+    }
+
+    /// The old primary has heard of the new one, and has its data.
+    async fn settle(&self) {
+        self.servers.until_replicated().await;
+    }
+}
+
+#[async_trait]
+impl Store for WithSentinel {
+    fn url(&self) -> String {
+        self.servers.url()
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        weather::ports(&self.servers.proxies())
+    }
+
+    async fn versions(&self) -> BTreeMap<String, String> {
+        redis_version(&self.servers.command(0, &["INFO", "server"]).await)
+    }
+
+    async fn disturb(&mut self, kind: &str, time: Duration) -> String {
+        let primary = self.servers.primary().await;
+        let millis = time.as_millis().to_string();
+        let target = match kind {
+            "failover-commanded" => {
+                self.servers.failover().await;
+                sleep(time).await;
+                primary
+            }
+            "primary-killed" | "replica-killed" => {
+                let i = if kind == "primary-killed" { primary } else { self.replica().await };
+                self.servers.kill(i);
+                sleep(time).await;
+                self.servers.restart(i).await;
+                i
+            }
+            "primary-stopped" | "replica-stopped" => {
+                let i = if kind == "primary-stopped" { primary } else { self.replica().await };
+                self.servers.pause(i);
+                sleep(time).await;
+                self.servers.resume(i);
+                i
+            }
+            "primary-isolated" => {
+                self.servers.isolate(primary);
+                sleep(time).await;
+                self.servers.heal();
+                primary
+            }
+            "primary-isolated-with-clients" => {
+                self.servers.isolate_with_clients(primary);
+                sleep(time).await;
+                self.servers.heal();
+                primary
+            }
+            "sentinel-killed" => {
+                self.servers.kill_sentinel(0);
+                sleep(time).await;
+                self.servers.restart_sentinel(0).await;
+                return "sentinel 0".to_owned();
+            }
+            "sentinel-stopped" => {
+                self.servers.pause_sentinel(1);
+                sleep(time).await;
+                self.servers.resume_sentinel(1);
+                return "sentinel 1".to_owned();
+            }
+            "scripts-flushed" => {
+                self.servers.command(primary, &["SCRIPT", "FLUSH"]).await;
+                sleep(time).await;
+                primary
+            }
+            "connections-killed" => {
+                self.servers.command(primary, &["CLIENT", "KILL", "TYPE", "normal"]).await;
+                sleep(time).await;
+                primary
+            }
+            "commands-paused" => {
+                // Sentinels are answered, so that there is no failover.
+                self.servers.command(primary, &["CLIENT", "PAUSE", &millis, "WRITE"]).await;
+                sleep(time).await;
+                primary
+            }
+            _ => {
+                let changed = change(&self.servers.proxies(), kind, time).await;
+                return changed.expect("it is in the catalogue");
+            }
+        };
+        self.settle().await;
+        format!("node {target}")
+    }
+}

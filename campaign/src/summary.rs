@@ -1,0 +1,78 @@
+//! The summary of a run, for a terminal.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+
+use crate::run::{Run, ViolationRow};
+
+/// More violations of the same run say nothing new.
+const TOLD: usize = 8;
+
+/// A run in some lines.
+#[derive(Debug)]
+pub struct Summary<'a>(pub &'a Run);
+
+impl Display for Summary<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Run { title, seed, seconds, holds, violations, figures, faults, .. } = self.0;
+        writeln!(
+            f,
+            "{title}: seed {seed}, {seconds:.0} s, {} calls: {}",
+            figures.calls,
+            Counts(&figures.outcomes)
+        )?;
+        writeln!(f, "  {} holds: {}", holds.len(), Counts(&figures.holds))?;
+        writeln!(
+            f,
+            "  {} faults of {} kinds, {} while a lock was held",
+            faults.len(),
+            figures.faults.len(),
+            figures.faults_on_holds
+        )?;
+        let [p50, p99, max] = figures.loss_latency_ms;
+        writeln!(
+            f,
+            "  losses: {}; told after the deadline by {p50:.1} ms (median), {p99:.1} ms (99 %), {max:.1} ms (most)",
+            Counts(&figures.losses)
+        )?;
+        let [accepted, refused] = figures.writes;
+        writeln!(
+            f,
+            "  fenced writes: {accepted} accepted, {refused} refused; unfenced: {} lost updates",
+            figures.lost_updates
+        )?;
+        writeln!(
+            f,
+            "  the machine stood still for {:.0} ms; longest: overlap {:.0} ms, unserved {:.0} ms, until all was free {:.0} ms; {} open files at work, {} afterwards",
+            figures.stalled_ms,
+            figures.longest_overlap_ms,
+            figures.longest_unserved_ms,
+            figures.until_free_ms,
+            figures.fds[0],
+            figures.fds[1]
+        )?;
+        write!(
+            f,
+            "  violations: {}; excused: {}",
+            Counts(&figures.violations),
+            Counts(&figures.excused)
+        )?;
+        let broken = violations.iter().filter(|violation| violation.excused.is_none());
+        for ViolationRow { rule, at_ms, text, .. } in broken.take(TOLD) {
+            write!(f, "\n    {rule} at {:.2} s: {text}", at_ms / 1_000.0)?;
+        }
+        Ok(())
+    }
+}
+
+struct Counts<'a>(&'a BTreeMap<String, u64>);
+
+impl Display for Counts<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("none");
+        }
+        let counts: Vec<_> = self.0.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        f.write_str(&counts.join(", "))
+    }
+}

@@ -1,0 +1,238 @@
+//! A process that locks, works and releases, again and again, and says all that it believes before it acts on it.
+
+mod held;
+mod lock;
+mod teller;
+mod usage;
+
+use std::convert::Infallible;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions, Mutex, RenewalMode};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::held::{Belief, Held};
+use self::lock::{Guards, Lock, PERMITS};
+use self::teller::Teller;
+use crate::event::{EventKind, Usage};
+use crate::liar::{Liar, Lie};
+use crate::line::Plan;
+use crate::run::Kind;
+
+pub use self::lock::KEYS;
+
+/// Between two attempts to connect to a store that is down.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
+const UNTIL_CLEAN: Duration = Duration::from_secs(10);
+
+/// Connects to a store, once it is up, and shows it with its flaw if it has one.
+pub async fn client(url: &str, ttl: Duration, lie: Option<Lie>) -> LockClient {
+    loop {
+        match connect(url, ttl, lie).await {
+            Ok(client) => return client,
+            Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
+            Err(_down) => sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn connect(url: &str, ttl: Duration, lie: Option<Lie>) -> Result<LockClient, Error> {
+    let backend = leasehold::backend::connect(url).await?;
+    let backend = match lie {
+        Some(lie) => Arc::new(Liar::new(backend, lie)),
+        None => backend,
+    };
+    Ok(LockClient::builder(backend).options(options(ttl)).build()?.erase())
+}
+
+fn options(ttl: Duration) -> LockOptions {
+    LockOptions::new().ttl(ttl).outage_wait(ttl * 2)
+}
+
+/// Runs a plan until the campaign kills the process or ends its work.
+pub async fn run(plan: &str) -> ExitCode {
+    let plan: Plan =
+        serde_json::from_str(plan).expect("parents and children share the type of plans");
+    let teller = Arc::new(Teller::new());
+    let client = client(&plan.url, plan.ttl, plan.lie).await;
+    let locks: Arc<[Lock]> = Lock::all(&client).into();
+    let mut tasks = JoinSet::new();
+    for task in 0..plan.tasks {
+        let (locks, teller) = (Arc::clone(&locks), Arc::clone(&teller));
+        let Plan { ttl, patience, .. } = plan;
+        tasks.spawn(Worker { locks, teller, task, ttl, patience }.work());
+    }
+    tokio::select! {
+        never = sample(&client, &teller, plan.sample_every) => match never {},
+        _ = tasks.join_all() => {}
+    }
+    teller.tell(EventKind::Finished(clean_usage(&client, plan.ttl).await));
+    drop(timeout(UNTIL_CLEAN, client.shutdown(plan.ttl)).await);
+    ExitCode::SUCCESS
+}
+
+/// Tells of the resources in use from time to time.
+async fn sample(client: &LockClient, teller: &Teller, pause: Duration) -> Infallible {
+    loop {
+        sleep(pause).await;
+        teller.tell(EventKind::Uses(usage::usage(client)));
+    }
+}
+
+/// The resources in use once all debts are paid, or should be.
+async fn clean_usage(client: &LockClient, ttl: Duration) -> Usage {
+    let give_up = Instant::now() + ttl + UNTIL_CLEAN;
+    loop {
+        let usage = usage::usage(client);
+        if usage.entries.values().all(|entries| *entries == 0) || Instant::now() > give_up {
+            return usage;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// A task that locks.
+struct Worker {
+    locks: Arc<[Lock]>,
+    teller: Arc<Teller>,
+    task: u32,
+    ttl: Duration,
+    patience: Duration,
+}
+
+impl Worker {
+    async fn work(self) {
+        while !self.teller.is_finishing() {
+            let lock = self.choose();
+            let renewal =
+                if fastrand::u8(..5) == 0 { RenewalMode::Off } else { RenewalMode::Watchdog };
+            match lock.as_mutex() {
+                Some(mutex) if fastrand::u8(..8) == 0 => self.work_in_run(lock, &mutex).await,
+                _ => self.work_with_guard(lock, renewal).await,
+            }
+        }
+    }
+
+    fn choose(&self) -> &Lock {
+        let weights: u32 = self.locks.iter().map(Lock::weight).sum();
+        let mut place = fastrand::u32(..weights);
+        let chosen = self.locks.iter().find(|lock| {
+            let is_here = place < lock.weight();
+            place = place.saturating_sub(lock.weight());
+            is_here
+        });
+        chosen.expect("the place is below the sum of all weights")
+    }
+
+    fn options(&self) -> LockOptions {
+        options(self.ttl)
+    }
+
+    async fn work_with_guard(&self, lock: &Lock, renewal: RenewalMode) {
+        if let Some(guards) = self.acquire(lock, self.options().renewal(renewal)).await
+            && let Some(held) = Held::enter(&self.teller, self.task, lock, guards)
+        {
+            held.live(self.ttl, renewal).await;
+        }
+    }
+
+    /// Some calls do not wait, some are cancelled at odd moments.
+    async fn acquire(&self, lock: &Lock, options: LockOptions) -> Option<Guards> {
+        let patience = match fastrand::u8(..8) {
+            0 => Duration::ZERO,
+            1..4 => self.ttl.mul_f64(fastrand::f64()),
+            _ => self.patience,
+        };
+        let call = self.ask(lock);
+        let taking = lock.take(options, patience, fastrand::u32(1..PERMITS));
+        let taken = if fastrand::u8(..10) == 0 {
+            timeout(Duration::from_micros(fastrand::u64(..20_000)), taking).await.ok()
+        } else {
+            Some(taking.await)
+        };
+        match taken {
+            Some(Ok(Some(guards))) => {
+                self.answer(call, "granted");
+                return Some(guards);
+            }
+            Some(Ok(None)) => self.answer(call, "busy"),
+            Some(Err(error)) => self.fail(call, &error).await,
+            None => self.answer(call, "cancelled"),
+        }
+        None
+    }
+
+    /// Works in `run`, which ends the work if the lock is lost.
+    async fn work_in_run(&self, lock: &Lock, mutex: &Mutex) {
+        let options = self.options().wait(self.patience);
+        let mutex = mutex.clone().with_options(options).expect("such leases are possible");
+        let time = self.ttl.mul_f64(1.5 * fastrand::f64());
+        let (call, entered) = (self.ask(lock), OnceLock::new());
+        let work = async |guard: &LockGuard| {
+            self.answer(call, "granted");
+            let belief = Belief::enter(&self.teller, self.task, lock, guard);
+            if let Some(belief) = entered.get_or_init(|| belief) {
+                belief.work(guard, self.ttl, time).await;
+            }
+        };
+        match (mutex.run(work).await, entered.get()) {
+            (Ok(()), _) | (Err(_), Some(None)) => {}
+            (Err(_lost), Some(Some(belief))) => belief.tell_loss(),
+            (Err(error), None) => self.fail(call, &error).await,
+        }
+    }
+
+    fn ask(&self, lock: &Lock) -> u64 {
+        let call = self.teller.next();
+        self.teller.tell(EventKind::Asked { call, key: lock.name().to_owned() });
+        call
+    }
+
+    fn answer(&self, call: u64, outcome: &str) {
+        self.teller.tell(EventKind::Answered { call, outcome: outcome.to_owned() });
+    }
+
+    async fn fail(&self, call: u64, error: &Error) {
+        match error.kind() {
+            ErrorKind::Timeout => self.answer(call, "busy"),
+            kind => {
+                self.answer(call, &format!("{kind:?}").to_lowercase());
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Waits for all units of a key, and gives them back.
+///
+/// # Panics
+///
+/// If such leases are not possible.
+pub async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
+    let locks = Lock::all(client);
+    let lock = locks.iter().find(|lock| lock.name() == key && lock.kind() != Kind::Reader);
+    let Some(lock) = lock else { return };
+    loop {
+        match lock.take(options(ttl), ttl, PERMITS).await {
+            Ok(Some(guards)) => return drop(guards.release().await),
+            Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
+            Ok(None) | Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+/// The keys that the store still has, of those of the campaign; none if it cannot tell.
+pub async fn left(client: &LockClient) -> Vec<String> {
+    let mut keys = client.admin().list("").expect("the prefix is short");
+    let mut left = Vec::new();
+    while let Ok(Some(page)) = keys.next_page().await {
+        let ours = page.iter().map(ToString::to_string);
+        left.extend(ours.filter(|key| KEYS.contains(&key.as_str())));
+    }
+    left
+}

@@ -1,0 +1,25 @@
+//! The resources that this process uses.
+
+use std::fs;
+
+use leasehold_core::LockClient;
+use tokio::runtime::Handle;
+
+use crate::event::Usage;
+
+pub(super) fn usage(client: &LockClient) -> Usage {
+    let entries = client.entries();
+    let count = |count: usize| u64::try_from(count).expect("counts are small");
+    Usage {
+        memory_kib: resident_kib().unwrap_or_default(),
+        fds: count(fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)),
+        tasks: count(Handle::current().metrics().num_alive_tasks()),
+        entries: entries.map(|(map, entries)| (map.to_owned(), count(entries))).into(),
+    }
+}
+
+fn resident_kib() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

@@ -1,0 +1,66 @@
+//! Short campaigns: the judge finds nothing to object to, and finds it at once where processes only seem to share a store.
+
+use std::process::{Command, Output};
+
+use leasehold_campaign::run::Run;
+
+/// Runs a campaign without a firewall, which takes no rights.
+pub(crate) fn campaign(args: &[&str]) -> (Output, Run) {
+    let folder = tempfile::tempdir().expect("temporary folders can be made");
+    let file = folder.path().join("runs.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_leasehold-campaign"))
+        .args(args)
+        .args(["--seed", "1", "--json"])
+        .arg(&file)
+        .output()
+        .expect("the program can be started");
+    let json = std::fs::read(file).expect("the runs were written");
+    let runs: Vec<Run> = serde_json::from_slice(&json).expect("they are runs");
+    let [run] = <[Run; 1]>::try_from(runs).expect("one class was asked for");
+    (output, run)
+}
+
+#[track_caller]
+fn assert_kept(class: &str, seconds: &str, faults: usize) {
+    let (output, run) = campaign(&[class, "--seconds", seconds]);
+
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(run.faults.len() >= faults, "{said}");
+    assert!(run.figures.faults_on_holds > 0, "{said}");
+}
+
+#[test]
+fn one_redis_keeps_its_promises() {
+    assert_kept("redis", "45", 6);
+}
+
+#[test]
+fn redis_with_sentinel_keeps_its_promises() {
+    assert_kept("sentinel", "45", 6);
+}
+
+#[test]
+fn sqlite_keeps_its_promises() {
+    assert_kept("sqlite", "12", 1);
+}
+
+#[test]
+fn postgres_keeps_its_promises() {
+    assert_kept("postgres", "12", 1);
+}
+
+#[test]
+fn mariadb_keeps_its_promises() {
+    assert_kept("mariadb", "12", 1);
+}
+
+#[test]
+fn a_store_for_each_process_breaks_them() {
+    let (output, run) = campaign(&["memory", "--seconds", "2"]);
+
+    assert!(!output.status.success());
+    for rule in ["V1", "V2", "tokens"] {
+        assert!(run.figures.violations.contains_key(rule), "{:?}", run.figures.violations);
+    }
+}

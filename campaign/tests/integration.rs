@@ -1,0 +1,6 @@
+//! The campaign, in one binary.
+
+mod gate;
+mod judge;
+mod lies;
+mod schedule;

@@ -1,0 +1,281 @@
+//! The judge finds each lie, and no fault in a true history.
+
+use std::time::Duration;
+
+use leasehold_campaign::event::{Event, EventKind, Usage};
+use leasehold_campaign::fault::{CATALOGUE, Hit};
+use leasehold_campaign::judge::{Bounds, History};
+use leasehold_campaign::run::{Cause, End, Kind, Register, Run};
+
+/// Beside the recovery, which is none, longer than a key may take to be free.
+const TTL: u64 = 100;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn event(at: u64, process: u32, kind: EventKind) -> Event {
+    Event { at: ms(at), process, kind }
+}
+
+fn enters_for(at: u64, process: u32, token: u64, deadline: u64, limit: u32) -> Event {
+    let (key, kind) = ("job".to_owned(), Kind::Mutex);
+    let (hold, task, units, deadline) = (1, 0, 1, ms(deadline));
+    let entered = EventKind::Entered { hold, task, key, kind, token, units, limit, deadline };
+    event(at, process, entered)
+}
+
+fn enters(at: u64, process: u32, token: u64) -> Event {
+    enters_for(at, process, token, at + TTL, 1)
+}
+
+fn held(at: u64, process: u32, deadline: u64) -> Event {
+    event(at, process, EventKind::Held { hold: 1, deadline: ms(deadline) })
+}
+
+fn lost(at: u64, process: u32) -> Event {
+    let reason = "expired".to_owned();
+    event(at, process, EventKind::Lost { hold: 1, deadline: None, reason })
+}
+
+fn writes(at: u64, process: u32, accepted: bool) -> Event {
+    let (hold, register, undid) = (1, Register::Fenced, false);
+    event(at, process, EventKind::Wrote { hold, register, accepted, undid })
+}
+
+fn ends(at: u64, process: u32, deadline: u64) -> Event {
+    event(at, process, EventKind::Ends { hold: 1, deadline: ms(deadline), waits: true })
+}
+
+fn asks(at: u64, until: u64, process: u32) -> [Event; 2] {
+    let outcome = "busy".to_owned();
+    [
+        event(at, process, EventKind::Asked { call: 9, key: "job".to_owned() }),
+        event(until, process, EventKind::Answered { call: 9, outcome }),
+    ]
+}
+
+fn freed(after: u64) -> Event {
+    event(1_000, 0, EventKind::Freed { key: "job".to_owned(), after: ms(after) })
+}
+
+fn hit(kind: &str, from: u64, until: u64) -> Hit {
+    let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
+    let (target, stopped) = ("a server".to_owned(), Vec::new());
+    Hit { fault, target, stopped, from: ms(from), until: ms(until) }
+}
+
+fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {
+    let bounds = Bounds { ttl: ms(TTL), recovery: Duration::ZERO };
+    History::new(Duration::ZERO, events.into(), faults, bounds).judge()
+}
+
+#[track_caller]
+fn assert_kept(events: impl Into<Vec<Event>>) {
+    let run = judged(events, Vec::new());
+    assert!(run.violations.is_empty(), "{:?}", run.violations);
+}
+
+#[track_caller]
+fn assert_broken(rule: &str, events: impl Into<Vec<Event>>) {
+    let run = judged(events, Vec::new());
+    let [violation] = &run.violations[..] else { panic!("one is expected: {:?}", run.violations) };
+    assert_eq!(violation.rule, rule, "{}", violation.text);
+    assert_eq!(violation.excused, None);
+}
+
+#[test]
+fn a_true_history_is_believed() {
+    let run = judged(
+        [
+            event(0, 1, EventKind::Started),
+            enters(0, 1, 7),
+            writes(10, 1, true),
+            held(80, 1, 150),
+            ends(90, 1, 150),
+            enters(90, 2, 8),
+            writes(95, 2, true),
+            // Paused before its release was sent, and late.
+            writes(96, 1, false),
+            event(150, 1, EventKind::Killed),
+            lost(200, 2),
+            freed(30),
+        ],
+        Vec::new(),
+    );
+
+    assert!(run.violations.is_empty(), "{:?}", run.violations);
+    let ends: Vec<_> = run.holds.iter().map(|hold| hold.end).collect();
+    assert_eq!(ends, [End::Released, End::Deadline]);
+    assert_eq!((run.holds[0].until_ms, run.holds[1].until_ms), (90.0, 190.0));
+    assert_eq!(run.clients[0].cause, Some(Cause::Killed));
+    assert_eq!(run.figures.writes, [2, 1]);
+    assert_eq!(run.figures.loss_latency_ms, [10.0; 3]);
+    assert_eq!(run.figures.until_free_ms, 30.0);
+}
+
+#[test]
+fn two_holders_at_once_are_found() {
+    let run = judged([enters(0, 1, 7), held(50, 1, 150), enters(40, 2, 8)], Vec::new());
+
+    let violation = &run.violations[0];
+    assert_eq!((violation.rule.as_str(), violation.at_ms), ("V1", 40.0));
+    assert_eq!(violation.length_ms, 100.0);
+    assert_eq!(violation.holds, [0, 1]);
+    assert_eq!(run.figures.longest_overlap_ms, 100.0);
+}
+
+#[test]
+fn a_window_of_the_promises_excuses_an_overlap() {
+    let overlap = [enters(0, 1, 7), enters(40, 2, 8)];
+    let excused = judged(overlap.clone(), vec![hit("primary-killed", 30, 50)]);
+    let too_early = judged(overlap, vec![hit("primary-killed", 60, 90)]);
+
+    assert!(excused.violations[0].excused.as_ref().unwrap().starts_with("failover"));
+    assert_eq!(excused.figures.excused["V1"], 1);
+    assert!(excused.figures.violations.is_empty());
+    assert_eq!(too_early.figures.violations["V1"], 1);
+}
+
+#[test]
+fn an_overlap_beyond_the_bound_of_its_window_is_found() {
+    let overlap = [enters(0, 1, 7), held(200, 1, 300), enters(40, 2, 8), held(200, 2, 300)];
+    let run = judged(overlap, vec![hit("primary-killed", 30, 50)]);
+
+    assert_eq!(run.figures.violations["V1"], 1, "it lasts for longer than a TTL");
+}
+
+#[test]
+fn a_stopped_process_believes_up_to_its_deadline() {
+    assert_broken("V1", [enters(0, 1, 7), enters(99, 2, 8), lost(300, 1)]);
+    assert_kept([enters(0, 1, 7), enters(100, 2, 8), lost(300, 1)]);
+}
+
+#[test]
+fn a_killed_process_believes_nothing() {
+    assert_kept([enters(0, 1, 7), event(20, 1, EventKind::Killed), enters(20, 2, 8)]);
+}
+
+#[test]
+fn a_unit_above_the_limit_is_found() {
+    let of_two = |at, process, token| enters_for(at, process, token, at + TTL, 2);
+    let two = [of_two(0, 1, 9), of_two(10, 2, 8)];
+    assert_kept(two.clone());
+
+    assert_broken("V1", [&two[..], &[of_two(20, 3, 10)]].concat());
+}
+
+#[test]
+fn a_stale_write_that_is_accepted_is_found() {
+    let (first, second) = ([enters(0, 1, 7), ends(50, 1, 100)], enters(60, 2, 8));
+    let late = [second, writes(70, 2, true), writes(80, 1, true)];
+
+    assert_broken("V2", [&first[..], &late].concat());
+}
+
+#[test]
+fn an_only_holder_that_is_refused_is_found() {
+    assert_broken("V2", [enters(0, 1, 7), writes(10, 1, false)]);
+}
+
+#[test]
+fn a_write_without_a_hold_is_found() {
+    assert_broken("V2", [writes(10, 1, false)]);
+}
+
+#[test]
+fn an_update_that_is_lost_is_counted() {
+    let (hold, register) = (1, Register::Unfenced);
+    let undoes = EventKind::Wrote { hold, register, accepted: true, undid: true };
+    let run = judged([enters(0, 1, 7), event(10, 1, undoes)], Vec::new());
+
+    assert_eq!((run.figures.lost_updates, run.violations.len()), (1, 0));
+}
+
+#[test]
+fn tokens_that_do_not_grow_are_found() {
+    let first = [enters(0, 1, 7), ends(50, 1, 100)];
+
+    assert_broken("tokens", [&first[..], &[enters(60, 2, 6)]].concat());
+    assert_broken("tokens", [&first[..], &[enters(60, 2, 7)]].concat());
+}
+
+#[test]
+fn a_loss_that_is_withdrawn_is_found() {
+    assert_broken("V4", [enters(0, 1, 7), lost(50, 1), held(60, 1, 99)]);
+}
+
+#[test]
+fn a_guard_that_outlives_its_deadline_is_found() {
+    assert_broken("V4", [enters(0, 1, 7), held(120, 1, 110)]);
+}
+
+#[test]
+fn work_that_goes_on_after_a_loss_is_found() {
+    assert_broken(
+        "V4",
+        [enters(0, 1, 7), lost(50, 1), event(60, 1, EventKind::WentOn { hold: 1 })],
+    );
+}
+
+#[test]
+fn a_caller_that_waits_for_a_free_key_is_found() {
+    let held = [enters(0, 1, 7), ends(50, 1, 100)];
+    let waits = |until| [&held[..], &asks(0, until, 2)].concat();
+    assert_kept(waits(150));
+
+    assert_broken("liveness", waits(151));
+    let run = judged(waits(400), vec![hit("primary-killed", 60, 310)]);
+    assert!(run.violations.is_empty(), "no caller waits longer than a TTL without a fault");
+}
+
+#[test]
+fn a_caller_that_waits_while_the_machine_stands_still_is_not_passed_over() {
+    let held = [enters(0, 1, 7), ends(50, 1, 100)];
+    let stalled = event(300, 0, EventKind::Stalled { late: ms(200) });
+    let run = judged([&held[..], &[stalled], &asks(0, 380, 2)].concat(), Vec::new());
+
+    assert!(run.violations.is_empty(), "{:?}", run.violations);
+    assert_eq!(run.figures.stalled_ms, 200.0);
+}
+
+#[test]
+fn an_error_that_no_fault_explains_is_found() {
+    let answered = EventKind::Answered { call: 1, outcome: "internal".to_owned() };
+
+    assert_broken("liveness", [event(10, 1, answered)]);
+}
+
+#[test]
+fn a_key_that_is_not_freed_in_time_is_found() {
+    assert_kept([freed(TTL)]);
+
+    assert_broken("leak", [freed(TTL + 1)]);
+    assert_broken("leak", [event(0, 0, EventKind::Left { key: "job".to_owned() })]);
+}
+
+#[test]
+fn resources_that_a_process_keeps_are_found() {
+    let usage = |fds, leases| Usage {
+        fds,
+        entries: [("leases".to_owned(), leases)].into(),
+        ..Usage::default()
+    };
+    let finishes =
+        |usage| [event(90, 1, EventKind::Finished(usage)), event(91, 1, EventKind::Ended)];
+    let works = event(10, 1, EventKind::Uses(usage(20, 5)));
+    assert_kept([std::slice::from_ref(&works), &finishes(usage(20, 0))[..]].concat());
+
+    assert_broken("leak", finishes(usage(20, 1)));
+    assert_broken("leak", [&[works], &finishes(usage(90, 0))[..]].concat());
+}
+
+#[test]
+fn a_process_that_fails_is_found() {
+    assert_broken("record", [event(10, 1, EventKind::Ended)]);
+}
+
+#[test]
+fn a_line_that_is_missing_is_found() {
+    assert_broken("record", [event(10, 1, EventKind::Missing)]);
+}
