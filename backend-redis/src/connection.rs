@@ -40,12 +40,8 @@ impl Connection for RedisConnection {
 }
 
 fn command(request: Request<'_>) -> Cmd {
-    // Counted first: it may be long, and would be moved each time that it outgrows its place.
-    let (mut words, mut bytes) = (1, request.command().len());
-    request.for_each_argument(|argument| {
-        words += 1;
-        bytes += argument.len();
-    });
+    // It may be long, and would be moved each time that it outgrows its place.
+    let (words, bytes) = request.size();
     let mut command = Cmd::with_capacity(words, bytes);
     command.arg(request.command());
     request.for_each_argument(|argument| {

@@ -216,12 +216,12 @@ impl Call {
 
     /// All keys that the script touches, those of one lock in one hash slot.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.shape.keys.clone().map(|index| self.words.get(index))
+        self.words.in_range(self.shape.keys.clone())
     }
 
     /// The arguments after the keys. They may hold a lease id.
     pub fn args(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.shape.args.clone().map(|index| self.words.get(index))
+        self.words.in_range(self.shape.args.clone())
     }
 }
 

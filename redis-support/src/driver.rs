@@ -125,6 +125,19 @@ impl Request<'_> {
         }
     }
 
+    /// How many words it has, and how many bytes they take: a word that is a number may count as a few bytes more.
+    pub fn size(&self) -> (usize, usize) {
+        let (Run { shape, words }, text) = match self {
+            Self::ByHash(run) => (run, run.shape.script.hash()),
+            Self::BySource(run) => (run, run.shape.script.source()),
+            Self::Words(words) => return (words.len(), words.iter().map(|word| word.len()).sum()),
+        };
+        let (keys, args) = (shape.keys.clone(), shape.args.clone());
+        let bytes = words.bytes_of(keys.clone()) + words.bytes_of(args.clone());
+        let count = "65536".len();
+        (3 + keys.len() + args.len(), self.command().len() + text.len() + count + bytes)
+    }
+
     /// Passes all words after the first to `add`.
     pub fn for_each_argument(&self, mut add: impl FnMut(&str)) {
         let Run { shape, words } = match self {
@@ -139,7 +152,8 @@ impl Request<'_> {
             Self::Words(words) => return words[1..].iter().copied().for_each(add),
         };
         add(&shape.keys.len().to_string());
-        shape.keys.clone().chain(shape.args.clone()).for_each(|index| add(words.get(index)));
+        words.in_range(shape.keys.clone()).for_each(&mut add);
+        words.in_range(shape.args.clone()).for_each(add);
     }
 }
 

@@ -12,6 +12,7 @@ mod batch;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -55,6 +56,8 @@ struct State {
     lanes: usize,
     /// The batches to be sent. Callers join the last one.
     waiting: VecDeque<Arc<Batch>>,
+    /// Whether the last one has room for no more.
+    is_full: bool,
     /// How many callers joined the last batch that was sent.
     lately: usize,
 }
@@ -62,7 +65,7 @@ struct State {
 impl State {
     /// The batch that callers join.
     fn open_batch(&mut self) -> &Arc<Batch> {
-        if self.waiting.back().is_none_or(|batch| batch.is_full()) {
+        if self.waiting.is_empty() || self.is_full {
             self.waiting.push_back(Batch::of(self.lately));
         }
         self.waiting.back().expect("there is one")
@@ -98,41 +101,38 @@ impl<D: Driver> Pipeline<D> {
 
     /// Has a mutex acquired or released together with others. `None` if no other request is under way: alone it is faster.
     pub(crate) fn join(self: &Arc<Self>, change: Change, lease: &Lease) -> Option<Joined> {
-        let runtime = Handle::try_current().ok()?;
         let state = Some(self.state()).filter(|state| state.lanes + state.alone > 0)?;
-        Some(self.add(&runtime, state, |batch| batch.join(change, lease, &self.layout)))
+        self.add(state, |batch| batch.join(change, lease, &self.layout)).ok()
     }
 
     /// Has a script run in one request with those of others. `None` if few requests are under way: alone it is faster. Measured: two callers
     /// in one request take a third more of the client's CPU, eight take a sixth less.
     pub(crate) fn join_call(self: &Arc<Self>, call: &Call) -> Option<Joined> {
-        let runtime = Handle::try_current().ok()?;
         let state = Some(self.state()).filter(|state| state.lanes > 0 || state.alone >= LANES)?;
-        Some(self.add(&runtime, state, |batch| batch.join_call(call)))
+        self.add(state, |batch| batch.join_call(call)).ok()
     }
 
     /// Has a script run in one request with those that are added at the same time.
     pub(crate) fn add_call(self: &Arc<Self>, call: &Call) -> Result<Joined, Error> {
-        let runtime = Handle::try_current().map_err(|_none| no_runtime())?;
-        Ok(self.add(&runtime, self.state(), |batch| batch.join_call(call)))
+        self.add(self.state(), |batch| batch.join_call(call))
     }
 
+    /// Adds a caller to the open batch, and begins a lane if there may be another. A caller outside of a runtime can begin none.
     fn add(
         self: &Arc<Self>,
-        runtime: &Handle,
         mut state: MutexGuard<'_, State>,
-        join: impl FnOnce(&Arc<Batch>) -> Joined,
-    ) -> Joined {
-        let joined = join(state.open_batch());
+        join: impl FnOnce(&Arc<Batch>) -> (Joined, bool),
+    ) -> Result<Joined, Error> {
         let begins = state.lanes < LANES;
-        if begins {
-            state.lanes += 1;
-        }
+        let runtime = begins.then(Handle::try_current).transpose().map_err(|_none| no_runtime())?;
+        let (joined, is_full) = join(state.open_batch());
+        state.is_full = is_full;
+        state.lanes += usize::from(begins);
         drop(state);
-        if begins {
+        if let Some(runtime) = runtime {
             runtime.spawn(Lane(Some(Arc::clone(self))).run());
         }
-        joined
+        Ok(joined)
     }
 
     /// Sends the next batch. `false` if there is none: then the lane is to end, and there may be another from then on.
@@ -211,8 +211,7 @@ impl<D: Driver> Pipeline<D> {
     fn give_up(&self, error: &Error) {
         let mut state = self.state();
         state.lanes -= 1;
-        let left =
-            if state.lanes == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
+        let left = if state.lanes == 0 { mem::take(&mut state.waiting) } else { VecDeque::new() };
         drop(state);
         left.into_iter().for_each(|batch| Taken::new(batch).fail(error.repeated()));
     }

@@ -148,9 +148,24 @@ impl Words {
         &self.text[self.start(index)..self.ends[index]]
     }
 
+    /// Some of them, one after the other.
+    pub(crate) fn in_range(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = &str> {
+        let mut start = self.start(range.start);
+        self.ends[range].iter().map(move |end| {
+            let word = &self.text[start..*end];
+            start = *end;
+            word
+        })
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// How many bytes those in `range` have.
+    pub(crate) fn bytes_of(&self, range: Range<usize>) -> usize {
+        self.start(range.end) - self.start(range.start)
     }
 
     /// How many bytes all of them have.

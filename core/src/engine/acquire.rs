@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-pub(crate) use self::asked::{Asked, Owed};
+pub(crate) use self::asked::Asked;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{
     Attempt, AttemptAll, CalledBy, Claim, Contention, Grant, KeyWatch, LockBackend, Operation,
@@ -16,6 +16,8 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::deadline;
 use crate::engine::few::Few;
+use crate::engine::hold::Hold;
+use crate::engine::queue::Asker;
 use crate::engine::reaper::Reaper;
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
@@ -42,13 +44,14 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// The outcome of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// The leases are ours, and each that was asked for says [how](Asked::owed).
+    /// The leases are ours, to be [taken](Asked::take) from each that was asked for.
     Granted,
     /// Others hold a key. If it is the only one, the wait or the attempts are used up.
     Held(Busy),
 }
 
-/// Acquires the leases that are `asked` for by `claims`, of which there is one at least, within `wait`: each attempt is for all of them.
+/// Acquires the leases that are `asked` for by `claims`, of which there is one at least, on behalf of `askers`, within `wait`: each attempt is
+/// for all of them.
 ///
 /// Several are asked for again if the store fails, but not waited for if others hold one of them: a caller that waits must
 /// take them one after the other, or would be passed for ever by callers that want fewer.
@@ -62,7 +65,7 @@ pub(crate) enum Acquired {
 pub(crate) fn acquire<'a>(
     upkeep: &'a Upkeep,
     claims: &'a [Claim],
-    asked: &'a mut [Asked<'_>],
+    (asked, askers): (&'a mut [Asked<'_, '_>], &'a [Asker<Hold>]),
     wait: Wait,
     tries: &'a mut Tries,
     options: &LockOptions,
@@ -77,6 +80,7 @@ pub(crate) fn acquire<'a>(
         reaper,
         claims,
         asked,
+        askers,
         clock,
         events: upkeep.events(),
         call,
@@ -98,11 +102,13 @@ pub(crate) fn acquire<'a>(
     acquisition.run(started)
 }
 
-struct Acquisition<'a, 'b> {
+struct Acquisition<'a, 'r, 'b> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    asked: &'a mut [Asked<'b>],
+    asked: &'a mut [Asked<'r, 'b>],
+    /// They hear of the answers.
+    askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
@@ -147,7 +153,7 @@ struct Refusal {
     retry_after: Option<Duration>,
 }
 
-impl Acquisition<'_, '_> {
+impl Acquisition<'_, '_, '_> {
     async fn run(mut self, started: Instant) -> Result<Acquired, Error> {
         let mut now = started;
         loop {
@@ -189,8 +195,7 @@ impl Acquisition<'_, '_> {
 
     /// Lets the callers behind this one share the answer.
     fn report(&mut self, refusal: &Result<Refusal, Error>) {
-        for asked in &*self.asked {
-            let asker = asked.asker();
+        for asker in self.askers {
             match refusal {
                 Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
                 Err(error) => {
@@ -280,7 +285,7 @@ impl Acquisition<'_, '_> {
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
-        let in_time = |(asked, grant): (&Asked<'_>, &Grant)| {
+        let in_time = |(asked, grant): (&Asked<'_, '_>, &Grant)| {
             needed < asked.deadline(Some(grant), sent_at, lock_delay)
         };
         if !self.asked.iter().zip(grants.as_slice()).all(in_time) {

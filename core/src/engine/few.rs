@@ -47,32 +47,10 @@ impl<T> Few<T> {
         }
     }
 
-    /// Pairs the items with those of another list of as many.
-    pub(crate) fn zip<U>(self, others: Few<U>) -> Few<(T, U)> {
-        match (self, others) {
-            (Self::One(item), Few::One(other)) => Few::One((item, other)),
-            (items, others) => {
-                Few::Several(items.into_vec().into_iter().zip(others.into_vec()).collect())
-            }
-        }
-    }
-
     pub(crate) fn into_vec(self) -> Vec<T> {
         match self {
             Self::One(item) => vec![item],
             Self::Several(items) => items,
-        }
-    }
-}
-
-impl<A, B> Few<(A, B)> {
-    pub(crate) fn unzip(self) -> (Few<A>, Few<B>) {
-        match self {
-            Self::One((a, b)) => (Few::One(a), Few::One(b)),
-            Self::Several(items) => {
-                let (a, b) = items.into_iter().unzip();
-                (Few::Several(a), Few::Several(b))
-            }
         }
     }
 }

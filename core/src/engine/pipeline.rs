@@ -14,11 +14,10 @@ use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::acquire::{self, Acquired, Asked, Owed};
+use crate::engine::acquire::{self, Acquired, Asked};
 use crate::engine::few::Few;
 use crate::engine::hold::{Granted, Hold, Term};
 use crate::engine::queue::{Asker, LocalQueue, Next, Return};
-use crate::engine::reaper::Debt;
 use crate::engine::reentrancy::{Entering, Entry};
 use crate::engine::request::LockRequest;
 use crate::engine::runs;
@@ -151,14 +150,15 @@ impl Engine {
             let once = askers.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
-            let mut each = askers.as_slice().iter();
-            let mut asked = Few::of(claims.as_slice(), |claim| {
-                Asked::new(upkeep, claim, each.next().expect("each claim has an asker"))
-            });
-            let (claims, asking) = (claims.as_slice(), asked.as_mut_slice());
-            let acquire =
-                acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
-            let acquired = self.unless_closing(acquire).await;
+            let claims = claims.as_slice();
+            let mut asked = Few::of(claims, |claim| Asked::new(upkeep, claim));
+            let asked = asked.as_mut_slice();
+            let acquired = {
+                let asking = (&mut *asked, askers.as_slice());
+                let acquire =
+                    acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
+                self.unless_closing(pin!(acquire)).await
+            };
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -169,18 +169,16 @@ impl Engine {
             if let Acquired::Held(held) = acquired? {
                 return Ok(Outcome::Held(held));
             }
-            let owed = asked.map(Asked::owed);
 
             // 4 watchdog, 5 guard
-            let mut each = requests.iter();
-            let held = owed.zip(askers).map(|(Owed { granted, debt }, asker)| {
-                let request = each.next().expect("each claim is one of a request");
-                let hold = self.watch_over(granted, request, asker, call);
-                (self.guard(hold, Term::default()), debt)
+            let mut each = requests.iter().zip(&mut *asked);
+            let guards = askers.map(|asker| {
+                let (request, asked) = each.next().expect("each asker is for one request");
+                let hold = self.watch_over(asked.take(), request, asker, call);
+                self.guard(hold, Term::default())
             });
-            let (guards, mut debts) = held.unzip();
             let entered = self.entered(entering, guards);
-            debts.as_mut_slice().iter_mut().for_each(Debt::forgive);
+            asked.iter_mut().for_each(Asked::forgive);
             return entered;
         }
     }
@@ -198,7 +196,7 @@ impl Engine {
             return Ok(Entered::First(None));
         };
         let limit = request.options.reentry_limit;
-        let enter = upkeep.holds().enter(key, *owner, *share, limit, *wait, self.clock());
+        let enter = pin!(upkeep.holds().enter(key, *owner, *share, limit, *wait, self.clock()));
         let enter = self.unless_closing(enter);
         Ok(match call.queueing(pin!(enter)).await? {
             Some(Entry::First(first)) => Entered::First(Some(first)),
@@ -319,9 +317,8 @@ impl Engine {
     /// itself.
     async fn unless_closing<T>(
         &self,
-        stage: impl Future<Output = Result<T, Error>>,
+        mut stage: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        let mut stage = pin!(stage);
         // It hears of a shutdown from now on, but costs next to nothing before it is polled: when the stage has to wait.
         let mut closing = pin!(self.closing.notified());
         if self.is_closed() {

@@ -98,10 +98,10 @@ pub(crate) struct Unwanted {
 
 /// A release that may be owed to the store. Dropped while owed, it is left to the reaper.
 #[derive(Debug)]
-pub(crate) struct Debt {
+pub(crate) struct Debt<'a> {
     unwanted: Unwanted,
     owed: bool,
-    reaper: Arc<Reaper>,
+    reaper: &'a Arc<Reaper>,
 }
 
 impl Unwanted {
@@ -135,10 +135,10 @@ impl Unwanted {
     }
 }
 
-impl Debt {
+impl<'a> Debt<'a> {
     /// Owes nothing yet.
-    pub(crate) fn new(unwanted: Unwanted, reaper: &Arc<Reaper>) -> Self {
-        Self { unwanted, owed: false, reaper: Arc::clone(reaper) }
+    pub(crate) fn new(unwanted: Unwanted, reaper: &'a Arc<Reaper>) -> Self {
+        Self { unwanted, owed: false, reaper }
     }
 
     /// From now on the store may have the lease.
@@ -198,7 +198,7 @@ impl Debt {
     }
 }
 
-impl Drop for Debt {
+impl Drop for Debt<'_> {
     fn drop(&mut self) {
         if self.owed {
             self.reaper.push(self.unwanted.clone());

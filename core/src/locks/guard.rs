@@ -79,7 +79,7 @@ pub struct LockGuard {
 }
 
 /// The turn and the release that the last guard of a lease leaves behind.
-type Left = (Option<Turn<Hold>>, Debt);
+type Left<'a> = (Option<Turn<Hold>>, Debt<'a>);
 
 impl LockGuard {
     /// Creates the guard of a holder of the lease in its present `term`.
@@ -510,6 +510,7 @@ impl LockGuard {
     ///
     /// Safe to drop: the release goes on in the background.
     pub async fn release(mut self) -> Result<(), Error> {
+        self.gone = true;
         let now = self.upkeep.now();
         let (state, last) = self.leave(now);
         // Declared before the debt, so that a dropped future hands the release over first.
@@ -519,7 +520,8 @@ impl LockGuard {
         }
         let Some(mut debt) = debt else { return Ok(()) };
         let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
-        let settle = debt.settle(backend, clock, now, self.deadline());
+        // Pinned here, since a span moves the future that it is given.
+        let settle = pin!(debt.settle(backend, clock, now, self.deadline()));
         let settled = settle.instrument(observe::release_span(self.key())).await;
         settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
     }
@@ -580,8 +582,7 @@ impl LockGuard {
     }
 
     /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
-    fn leave(&mut self, now: Instant) -> (LeaseState, Option<Left>) {
-        self.gone = true;
+    fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
         if self.hand_over(now) {
             return (LeaseState::Held, None);
         }

@@ -94,7 +94,7 @@ impl Scene {
     }
 
     /// Sends a request as an acquisition does.
-    fn call(&self) -> Option<Debt> {
+    fn call(&self) -> Option<Debt<'_>> {
         let lease = Lease::new(&key(), Duration::from_secs(30));
         let mut debt = Debt::new(Unwanted::new(lease), &self.reaper);
         debt.incur();

@@ -106,12 +106,13 @@ impl Batch {
         self.callers().callers.len()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        let Callers { words, bytes_of_calls, callers, .. } = &*self.callers();
-        callers.len() >= MAX_CALLERS || words.bytes() + bytes_of_calls >= MAX_BYTES
-    }
-
-    pub(super) fn join(self: &Arc<Self>, change: Change, lease: &Lease, layout: &Layout) -> Joined {
+    /// Adds a caller, and tells whether it was the last that there is room for.
+    pub(super) fn join(
+        self: &Arc<Self>,
+        change: Change,
+        lease: &Lease,
+        layout: &Layout,
+    ) -> (Joined, bool) {
         let mut callers = self.callers();
         let name = callers.words.len();
         callers.words.push_lock(layout, lease.key());
@@ -121,7 +122,8 @@ impl Batch {
         callers.add(self, Work::Change(MutexChange { slot, change, ttl, name }))
     }
 
-    pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> Joined {
+    /// The same for a caller with a script of its own.
+    pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> (Joined, bool) {
         let mut callers = self.callers();
         callers.bytes_of_calls += call.run().words.bytes();
         callers.add(self, Work::Call(call.clone()))
@@ -133,10 +135,15 @@ impl Batch {
 }
 
 impl Callers {
-    fn add(&mut self, batch: &Arc<Batch>, work: Work) -> Joined {
+    fn add(&mut self, batch: &Arc<Batch>, work: Work) -> (Joined, bool) {
         let index = self.callers.len();
         self.callers.push(Caller { work, waker: None, has_gone: false, outcome: None });
-        Joined { batch: Arc::clone(batch), index, is_told: false }
+        (Joined { batch: Arc::clone(batch), index, is_told: false }, self.is_full())
+    }
+
+    fn is_full(&self) -> bool {
+        let bytes = self.words.bytes() + self.bytes_of_calls;
+        self.callers.len() >= MAX_CALLERS || bytes >= MAX_BYTES
     }
 }
 
@@ -215,7 +222,8 @@ impl Taken {
                 }
             }
         }
-        changes.sort_unstable();
+        // Callers that share a script come together, in the order in which they came.
+        changes.sort_by_key(|(change, _)| (change.slot, change.change, change.ttl));
         let mut requests = Requests {
             words: Words::with_capacity(2 * changes.len() + 4, words.bytes() + 64),
             scripts: Vec::with_capacity(1 + own.len()),

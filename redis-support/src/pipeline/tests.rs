@@ -258,7 +258,7 @@ async fn each_slot_of_a_cluster_has_a_script() {
 fn a_request_whose_outcome_was_told_is_not_sent_again() {
     let layout = Layout::default();
     let batch = Batch::of(1);
-    let lock = batch.join(Change::Acquire, &lease("a"), &layout);
+    let (lock, _is_full) = batch.join(Change::Acquire, &lease("a"), &layout);
     let taken = Taken::new(batch);
     let requests = taken.requests(&layout);
 

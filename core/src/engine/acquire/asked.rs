@@ -1,33 +1,24 @@
 //! A claim that is being sent, and its possible leases in the store.
 
+use std::mem;
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
 use crate::contract::backend::{Claim, Grant, KeyWatch, Lease, LockBackend};
 use crate::engine::deadline;
-use crate::engine::hold::{Granted, Hold};
-use crate::engine::queue::Asker;
+use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Unwanted};
 use crate::engine::upkeep::Upkeep;
 
 /// A claim, with the lease that the store may have granted. If it is dropped while in doubt, the reaper releases that
 /// lease.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Asked<'r, 'a> {
     lease: &'a Lease,
-    /// It hears of the answers.
-    asker: &'a Asker<Hold>,
-    debt: Debt,
+    debt: Debt<'r>,
     grant: Option<Taken>,
     /// News of the lease since before the last attempt.
     watch: KeyWatch,
-}
-
-/// A lease that was granted, and its release, which is owed until the lease is among those that are held.
-#[derive(Debug)]
-pub(crate) struct Owed {
-    pub(crate) granted: Granted,
-    pub(crate) debt: Debt,
 }
 
 /// A grant that is in time.
@@ -40,17 +31,13 @@ struct Taken {
     is_unanswered: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'r, 'a> Asked<'r, 'a> {
     /// Begins to watch the lease, before the first attempt, so that nothing between it and the holding is missed.
-    pub(crate) fn new(upkeep: &Upkeep, claim: &'a Claim, asker: &'a Asker<Hold>) -> Self {
+    pub(crate) fn new(upkeep: &'r Upkeep, claim: &'a Claim) -> Self {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), upkeep.reaper());
         let watch = upkeep.backend().watch_lease(lease);
-        Self { lease, asker, debt, grant: None, watch }
-    }
-
-    pub(super) fn asker(&self) -> &'a Asker<Hold> {
-        self.asker
+        Self { lease, debt, grant: None, watch }
     }
 
     /// Forgets the news up to now.
@@ -63,8 +50,8 @@ impl<'a> Asked<'a> {
         self.debt.incur();
     }
 
-    /// The store has nothing of it.
-    pub(super) fn forgive(&mut self) {
+    /// The store has nothing of it, or the lease is among those that are held.
+    pub(crate) fn forgive(&mut self) {
         self.debt.forgive();
     }
 
@@ -100,22 +87,21 @@ impl<'a> Asked<'a> {
         self.grant = Some(Taken { grant, sent_at, answered_at, lock_delay, is_unanswered });
     }
 
-    /// The lease that was granted, and its release.
-    pub(crate) fn owed(self) -> Owed {
-        let taken = self.grant.as_ref().expect("all were granted");
-        let Taken { grant, sent_at, answered_at, lock_delay, is_unanswered } = taken;
-        let granted = Granted {
+    /// Takes the lease that was granted, once. Its release is owed until the lease is among those that are held.
+    pub(crate) fn take(&mut self) -> Granted {
+        let Taken { grant, sent_at, answered_at, lock_delay, is_unanswered } =
+            self.grant.take().expect("it was granted");
+        Granted {
             lease: self.lease.clone(),
             token: grant.token(),
             spare_tokens: grant.spare_tokens(),
-            sent_at: *sent_at,
-            answered_at: *answered_at,
-            ttl: self.believed(Some(grant), *lock_delay),
-            unanswered: is_unanswered.then(|| self.believed(None, *lock_delay)),
+            sent_at,
+            answered_at,
+            ttl: self.believed(Some(&grant), lock_delay),
+            unanswered: is_unanswered.then(|| self.believed(None, lock_delay)),
             has_news: grant.has_news(),
-            watch: self.watch,
-        };
-        Owed { granted, debt: self.debt }
+            watch: mem::replace(&mut self.watch, KeyWatch::silent()),
+        }
     }
 
     /// How much of a TTL in the store its holder believes in.

@@ -61,6 +61,15 @@ pub(super) enum Stand<H> {
     Held(Weak<H>),
 }
 
+/// The only caller that wants a key: all that is known of it.
+#[derive(Debug, Default)]
+pub(super) enum Alone<H> {
+    /// The store has not answered yet.
+    #[default]
+    Asks,
+    Holds(Weak<H>),
+}
+
 /// The holder that the store named in a refusal.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
@@ -125,16 +134,24 @@ pub(super) enum Joined<H, N> {
 pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 
 impl<H, N> Line<H, N> {
-    /// That of a caller that holds the whole key.
-    pub(super) fn held(hold: Weak<H>) -> Self {
-        Self { stand: Stand::Held(hold), ..Self::default() }
+    /// That of the only caller.
+    pub(super) fn of_one(alone: Alone<H>) -> Self {
+        let stand = match alone {
+            Alone::Asks => Stand::Asking,
+            Alone::Holds(hold) => Stand::Held(hold),
+        };
+        Self { stand, ..Self::default() }
     }
 
-    /// The lease, if it is the line of a caller that holds the whole key, and of no other.
-    pub(super) fn held_alone(&self) -> Option<&Weak<H>> {
+    /// The only caller, if there is one that asks for the whole key or holds it.
+    pub(super) fn alone(&self) -> Option<Alone<H>> {
+        if !self.share.is_whole() || !self.is_deserted() {
+            return None;
+        }
         match &self.stand {
-            Stand::Held(hold) if self.share.is_whole() && self.is_deserted() => Some(hold),
-            _ => None,
+            Stand::Asking => Some(Alone::Asks),
+            Stand::Held(hold) => Some(Alone::Holds(Weak::clone(hold))),
+            Stand::Free | Stand::Refused(_) | Stand::Out(_) => None,
         }
     }
 

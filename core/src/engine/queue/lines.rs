@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::mem;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::line::{Line, Waiter};
+use super::line::{Alone, Line, Waiter};
 use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::sync::{Mutex, get_mut, lock};
 
@@ -33,8 +33,8 @@ pub(super) struct OfAll {
 /// The line of one key.
 #[derive(Debug)]
 enum Slot<H, N> {
-    /// One caller holds the whole key and no other wants it: the only line that most keys have for longer than a round trip.
-    HeldAlone(Weak<H>),
+    /// One caller asks for the whole key or holds it, and no other wants it: the only line that most keys have.
+    Alone(Alone<H>),
     /// It stays here for as long as a caller shares it.
     Line(SharedLine<H, N>),
 }
@@ -61,36 +61,51 @@ impl<H, N> Lines<H, N> {
             Entry::Vacant(place) => {
                 let mut line = Line::default();
                 let result = work(&mut line, of_all);
-                if !line.is_unused() {
-                    place.insert(Slot::Line(Arc::new(Mutex::new(line))));
+                if let Some(slot) = Slot::of(line) {
+                    place.insert(slot);
                 }
                 (result, None)
             }
             Entry::Occupied(mut place) => {
-                let shared = place.get_mut().as_line();
-                let (result, is_unused, alone) = with_line(shared, |line| {
-                    (work(line, of_all), line.is_unused(), line.held_alone().cloned())
-                });
+                let shared = match place.get_mut() {
+                    Slot::Line(shared) => shared,
+                    Slot::Alone(alone) => {
+                        let mut line = Line::of_one(mem::take(alone));
+                        let result = work(&mut line, of_all);
+                        if shares(&result) {
+                            let shared = Arc::new(Mutex::new(line));
+                            place.insert(Slot::Line(Arc::clone(&shared)));
+                            return (result, Some(shared));
+                        }
+                        match Slot::of(line) {
+                            Some(slot) => place.insert(slot),
+                            None => place.remove(),
+                        };
+                        return (result, None);
+                    }
+                };
+                let (result, is_unused, alone) =
+                    with_line(shared, |line| (work(line, of_all), line.is_unused(), line.alone()));
                 let share = shares(&result).then(|| Arc::clone(shared));
                 // Callers come to share a line only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
                 if is_unused {
                     place.remove();
-                } else if let Some(hold) = alone
+                } else if let Some(alone) = alone
                     && !is_shared
                 {
-                    *place.get_mut() = Slot::HeldAlone(hold);
+                    *place.get_mut() = Slot::Alone(alone);
                 }
                 (result, share)
             }
         }
     }
 
-    /// The line of `key`, unless a caller holds the key and no other wants it.
+    /// The line of `key`, unless one caller has the key for itself.
     pub(super) fn shared(&self, key: &LockKey) -> Option<SharedLine<H, N>> {
         match lock(&self.0).by_key.get(&Hashed(key.clone()))? {
             Slot::Line(line) => Some(Arc::clone(line)),
-            Slot::HeldAlone(_) => None,
+            Slot::Alone(_) => None,
         }
     }
 
@@ -100,7 +115,7 @@ impl<H, N> Lines<H, N> {
         lines.of_all.is_closed = true;
         let in_line = lines.by_key.values_mut().filter_map(|slot| match slot {
             Slot::Line(line) => Some(mem::take(&mut lock(line).waiters)),
-            Slot::HeldAlone(_) => None,
+            Slot::Alone(_) => None,
         });
         in_line.collect()
     }
@@ -118,13 +133,11 @@ impl<H, N> Default for Lines<H, N> {
 }
 
 impl<H, N> Slot<H, N> {
-    fn as_line(&mut self) -> &mut SharedLine<H, N> {
-        if let Self::HeldAlone(hold) = self {
-            *self = Self::Line(Arc::new(Mutex::new(Line::held(mem::take(hold)))));
-        }
-        match self {
-            Self::Line(line) => line,
-            Self::HeldAlone(_) => unreachable!("it was made a line just now"),
+    /// That of a line which no caller shares; `None` if none needs it.
+    fn of(line: Line<H, N>) -> Option<Self> {
+        match line.alone() {
+            Some(alone) => Some(Self::Alone(alone)),
+            None => (!line.is_unused()).then(|| Self::Line(Arc::new(Mutex::new(line)))),
         }
     }
 }
