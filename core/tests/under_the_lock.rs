@@ -128,6 +128,36 @@ mod a_caller_that_would_wait_for_itself {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn under_several_locks_is_told_so() {
+        let client = client();
+        let (mutex, several) = (client.mutex("b").unwrap(), client.multi_lock());
+        let several = several.mutexes(["a", "b"]).unwrap();
+
+        let kind = several.run(async |_| mutex.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn under_the_only_segment_is_told_so() {
+        let stock = client().striped("stock", 1).unwrap();
+
+        let kind = stock.run(async |_| stock.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_leads_and_campaigns_is_told_so() {
+        let election = client().election("e").unwrap();
+
+        let kind =
+            election.run_leader("1", async |_| election.campaign("2").await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn is_not_seen_in_attempts_in_other_tasks_in_other_clients_and_in_locks_with_room() {
         let (client, another) = (client(), client());
         let (mutex, theirs) = (client.mutex("k").unwrap(), another.mutex("k").unwrap());

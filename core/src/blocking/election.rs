@@ -1,6 +1,7 @@
 //! One leader at a time, which proclaims a value to all others.
 
 use std::fmt;
+use std::iter;
 use std::time::Duration;
 
 use super::background::{Background, Ending};
@@ -11,6 +12,7 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::loss::LossReason;
 use crate::contract::token::FencingToken;
+use crate::engine::runs;
 use crate::locks::election::Leader;
 use crate::locks::guard::done;
 use crate::options::LockOptions;
@@ -137,7 +139,8 @@ impl Election {
         Error: From<V::Error>,
     {
         let leadership = self.campaign(value)?;
-        let output = work(&leadership);
+        let run = leadership.term.to_run();
+        let output = runs::sync_within(iter::once(run), || work(&leadership));
         let Leadership { term, background } = leadership;
         background.take().block_on(async {
             // A loss until now is found before the output is looked at.

@@ -155,7 +155,7 @@ impl StripedGuard {
 
 impl StripedGuard {
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = work(&self);
+        let output = self.guard.run(|| work(&self));
         self.guard.run_and_release(|_guard| output)
     }
 }

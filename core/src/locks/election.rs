@@ -7,6 +7,7 @@ pub use leader::Leader;
 pub use observer::Observer;
 
 use std::fmt;
+use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
+use crate::engine::runs;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
 use crate::options::LockOptions;
@@ -223,7 +225,8 @@ impl Election {
         Error: From<V::Error>,
     {
         let term = self.campaign(value).await?;
-        let output = term.while_held(work(&term)).await?;
+        let work = runs::within(iter::once(term.to_run()), work(&term));
+        let output = term.while_held(work).await?;
         guard::done(output, term.0.release().await)
     }
 
