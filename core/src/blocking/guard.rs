@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::background::{Background, Ending};
 use crate::clock::Instant;
 use crate::contract::busy::Busy;
+use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
@@ -137,6 +138,18 @@ impl Guard {
     /// Runs `work` under the lock.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         runs::sync_within(iter::once(self.guard.to_run()), work)
+    }
+
+    pub(super) fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        self.background.block_on(self.guard.proclaim(value))
+    }
+
+    pub(super) fn proclaimed(&self) -> Description {
+        self.guard.proclaimed()
     }
 
     pub(super) fn share_with_readers(self) -> Result<Self, Error> {

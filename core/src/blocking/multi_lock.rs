@@ -186,6 +186,11 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
+    /// The earliest of the parts' deadlines. See [`MultiGuard::deadline`](crate::MultiGuard::deadline).
+    pub fn deadline(&self) -> Instant {
+        self.guard.deadline()
+    }
+
     /// How long until the earliest deadline of a part; zero once any is lost.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()

@@ -143,6 +143,11 @@ impl StripedGuard {
         self.segment
     }
 
+    /// Forgets which segment it is of.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Ends the lease, as [`Guard::release`] does.
     ///
     /// # Errors

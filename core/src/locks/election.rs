@@ -289,13 +289,12 @@ impl Leadership {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let value = checked(value, Operation::Renew, self.key())?;
-        self.0.amend(|lease| lease.with_description(Some(value.clone()))).await
+        self.0.proclaim(value).await
     }
 
     /// The proclaimed value, or the one that the next renewal will proclaim.
     pub fn value(&self) -> Description {
-        self.0.description().expect("no candidate is without a value, and no leader takes it back")
+        self.0.proclaimed()
     }
 
     /// Resigns, and waits until the store has confirmed it: the next candidate is elected at once.
@@ -311,6 +310,29 @@ impl Leadership {
     /// As [`LockGuard::release`].
     pub async fn resign(self) -> Result<(), Error> {
         self.0.release().await
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Leadership {
+    pub(crate) fn into_guard(self) -> LockGuard {
+        self.0
+    }
+}
+
+/// The part of a leadership that both of its forms share.
+impl LockGuard {
+    pub(crate) async fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let value = checked(value, Operation::Renew, self.key())?;
+        self.amend(|lease| lease.with_description(Some(value.clone()))).await
+    }
+
+    pub(crate) fn proclaimed(&self) -> Description {
+        self.description().expect("no candidate is without a value, and no leader takes it back")
     }
 }
 
