@@ -5,23 +5,17 @@ use std::time::Duration;
 
 use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{ErrorKind, LeaseState, LockClient, LockOptions, OwnerId, RenewalMode};
 use tokio::time::{Instant, sleep, timeout};
 
-type Client = LockClient<FaultBackend<MemoryBackend>>;
+use crate::fixture::{Client, Fixture, ms};
 
 const TTL: Duration = ms(10_000);
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 fn client_with(options: LockOptions) -> Client {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(MemoryBackend::with_clock(clock)).with_clock(clock);
-    LockClient::builder(backend).clock(clock).options(options.ttl(TTL)).build().unwrap()
+    Fixture::with(options.ttl(TTL)).client
 }
 
 fn client() -> Client {
