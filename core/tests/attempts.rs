@@ -4,27 +4,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::backend::Operation;
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
-use leasehold_core::memory::MemoryBackend;
+use leasehold_core::fault::Fault;
 use leasehold_core::retry::{Retry, RetryPolicy, Tried};
-use leasehold_core::{ErrorKind, LockClient, LockOptions, RenewalMode};
+use leasehold_core::{ErrorKind, LockOptions, RenewalMode};
 use tokio::time::{Instant, sleep};
 
-type Client = LockClient<FaultBackend<MemoryBackend>>;
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::fixture::{Client, Fixture, ms};
 
 /// Two clients of one store.
 fn clients(options: LockOptions) -> [Client; 2] {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    [(); 2].map(|()| {
-        let backend = FaultBackend::new(store.clone()).with_clock(clock);
-        LockClient::builder(backend).clock(clock).options(options.clone()).build().unwrap()
-    })
+    let fixture = Fixture::with(options.clone());
+    let (other, _faults) = fixture.process(options);
+    [fixture.client, other]
 }
 
 mod that_are_counted {

@@ -7,18 +7,11 @@ use async_trait::async_trait;
 use leasehold_core::backend::{
     Attempt, Capabilities, Claim, Lease, LockBackend, Operation, Release, Renewal,
 };
-use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason,
-};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, LockKey, LossReason};
 
-const TTL: Duration = ms(30_000);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::fixture::{Fixture, TTL, ms, options};
 
 /// A store that takes its time to renew, and notes how many leases each request was for.
 #[derive(Clone, Debug)]
@@ -54,28 +47,10 @@ impl LockBackend for Store {
     }
 }
 
-struct Scene {
-    client: LockClient<FaultBackend<Store>>,
-    faults: Faults,
-    store: Store,
-}
-
-impl Scene {
-    fn new(replies_in: Duration) -> Self {
-        let clock = TokioClock::new();
-        let inner = MemoryBackend::with_clock(clock);
+impl Fixture<Store> {
+    fn slow(replies_in: Duration) -> Self {
         let replies_in = Arc::new(Mutex::new(replies_in));
-        let store = Store { inner, replies_in, requests: Arc::default() };
-        let backend = FaultBackend::new(store.clone());
-        let faults = backend.faults().clone();
-        let options = LockOptions::new().ttl(TTL);
-        let client = LockClient::builder(backend).clock(clock).options(options).build().unwrap();
-        Self { client, faults, store }
-    }
-
-    async fn lock(&self, name: &str, ttl: Duration) -> LockGuard {
-        let mutex = self.client.mutex(name).unwrap();
-        mutex.with_options(self.client.options().ttl(ttl)).unwrap().lock().await.unwrap()
+        Self::over(options(), |inner| Store { inner, replies_in, requests: Arc::default() })
     }
 
     async fn lock_many(&self, count: usize) -> Vec<LockGuard> {
@@ -87,18 +62,18 @@ impl Scene {
     }
 
     fn requests(&self) -> Vec<usize> {
-        self.store.requests.lock().unwrap().clone()
+        self.backend.requests.lock().unwrap().clone()
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_short_lease_makes_no_long_ones_unsure() {
     // Less than a renewal of the long ones is waited for, and more than one of the short lease.
-    let scene = Scene::new(ms(150));
-    let guards = scene.lock_many(100).await;
+    let fixture = Fixture::slow(ms(150));
+    let guards = fixture.lock_many(100).await;
     // It falls due at the same moment.
     tokio::time::sleep(TTL / 3 - ms(200)).await;
-    let _short = scene.lock("short", ms(600)).await;
+    let _short = fixture.lock("short", ms(600)).await;
 
     for _ in 0..60 {
         tokio::time::sleep(ms(10)).await;
@@ -111,16 +86,16 @@ async fn a_short_lease_makes_no_long_ones_unsure() {
 async fn requests_without_a_reply_are_repeated_in_few_parts() {
     const MANY: usize = 5_000;
 
-    let scene = Scene::new(ms(1));
-    let guards = scene.lock_many(MANY).await;
+    let fixture = Fixture::slow(ms(1));
+    let guards = fixture.lock_many(MANY).await;
     // The first requests find the store frozen.
-    *scene.store.replies_in.lock().unwrap() = TTL;
+    *fixture.backend.replies_in.lock().unwrap() = TTL;
     tokio::time::sleep(TTL / 3 + ms(1)).await;
-    assert!(!scene.requests().is_empty());
-    *scene.store.replies_in.lock().unwrap() = ms(1);
+    assert!(!fixture.requests().is_empty());
+    *fixture.backend.replies_in.lock().unwrap() = ms(1);
     tokio::time::sleep(TTL / 3).await;
 
-    let requests = scene.requests().len();
+    let requests = fixture.requests().len();
     assert!(requests < 200, "{requests}");
     assert!(guards.iter().all(|guard| guard.state() == LeaseState::Held));
     assert!(guards.iter().all(|guard| guard.remaining() > TTL / 3), "they were renewed");
@@ -128,32 +103,32 @@ async fn requests_without_a_reply_are_repeated_in_few_parts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_renewals_hang_costs_no_other_of_its_request() {
-    let scene = Scene::new(ms(1));
+    let fixture = Fixture::slow(ms(1));
     let key = LockKey::new("k100").unwrap();
-    scene.faults.inject_on(&key, Operation::Renew, Fault::SwallowRequest, 100);
-    let guards = scene.lock_many(256).await;
+    fixture.faults.inject_on(&key, Operation::Renew, Fault::SwallowRequest, 100);
+    let guards = fixture.lock_many(256).await;
 
     tokio::time::sleep(TTL * 2).await;
 
     let lost: Vec<_> = guards.iter().filter(|guard| !guard.is_held()).map(LockGuard::key).collect();
     assert_eq!(lost, [&key]);
     // Most of the others share one request again.
-    let requests = scene.requests();
+    let requests = fixture.requests();
     assert!(requests.last().is_some_and(|leases| *leases > 200), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn faults_of_some_leases_leave_the_others_one_request() {
-    let scene = Scene::new(ms(1));
-    let guards = scene.lock_many(10).await;
+    let fixture = Fixture::slow(ms(1));
+    let guards = fixture.lock_many(10).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject_on(guards[3].key(), Operation::Renew, fault, 1);
-    scene.store.inner.force_release(guards[5].key()).await.unwrap();
+    fixture.faults.inject_on(guards[3].key(), Operation::Renew, fault, 1);
+    fixture.store.force_release(guards[5].key()).await.unwrap();
 
     tokio::time::sleep(TTL / 3 + ms(100)).await;
 
-    assert_eq!(scene.requests(), [9]);
-    assert_eq!(scene.faults.calls(Operation::Renew), 10);
+    assert_eq!(fixture.requests(), [9]);
+    assert_eq!(fixture.faults.calls(Operation::Renew), 10);
     for (n, guard) in guards.iter().enumerate() {
         let expected = match n {
             3 => LeaseState::Unsure,

@@ -10,24 +10,17 @@ use leasehold_core::backend::{
 use leasehold_core::clock::TokioClock;
 use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockOptions};
+use leasehold_core::{Error, ErrorKind, LeaseState, LockClient};
 
-const TTL: Duration = ms(30_000);
+use crate::fixture::{Client, Fixture, TTL, ms};
 
 /// A lease that the store confirmed so long ago is passed on only if the store would tell of its end.
 const WITHOUT_NEWS: Duration = ms(50);
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-fn client(news: News) -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
-    let faults = backend.faults().clone();
+fn client(news: News) -> (Client, Faults) {
+    let Fixture { client, faults, .. } = Fixture::new();
     faults.set_news(news);
-    let options = LockOptions::new().ttl(TTL);
-    (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
+    (client, faults)
 }
 
 /// A store that reserves two tokens for the later holders of a lease.

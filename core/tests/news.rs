@@ -8,15 +8,11 @@ use leasehold_core::backend::{
     Renewal,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{FaultBackend, Faults};
+use leasehold_core::fault::Faults;
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, LockClient, LockGuard, LockOptions, RenewalMode};
+use leasehold_core::{Error, LockGuard, LockOptions, RenewalMode};
 
-const TTL: Duration = ms(30_000);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::fixture::{Client, Fixture, TTL, ms};
 
 /// A store that marks each lease as one with news, or none, and reports the events that the test sets. It takes its
 /// time to renew.
@@ -62,11 +58,9 @@ impl Store {
     }
 }
 
-fn client(store: Store, options: LockOptions) -> (LockClient<FaultBackend<Store>>, Faults) {
-    let backend = FaultBackend::new(store);
-    let faults = backend.faults().clone();
-    let client = LockClient::builder(backend).clock(TokioClock::new()).options(options.ttl(TTL));
-    (client.build().unwrap(), faults)
+fn client(store: Store, options: LockOptions) -> (Client<Store>, Faults) {
+    let Fixture { client, faults, .. } = Fixture::over(options.ttl(TTL), |_| store);
+    (client, faults)
 }
 
 /// How often a lease was renewed by then, after so long each.

@@ -8,44 +8,13 @@ use leasehold_core::backend::{
     Renewal,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::fault::{Fault, FaultBackend, News};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
+use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions};
 
-const TTL: Duration = ms(30_000);
+use crate::fixture::{Fixture, TTL, key, ms};
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-/// One store, and a client of it that suffers.
-struct Scene {
-    client: LockClient<FaultBackend<MemoryBackend>>,
-    faults: Faults,
-    clock: TokioClock,
-    store: MemoryBackend,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let clock = TokioClock::new();
-        let store = MemoryBackend::with_clock(clock);
-        let backend = FaultBackend::new(store.clone());
-        let faults = backend.faults().clone();
-        let options = LockOptions::new().ttl(TTL);
-        let builder = LockClient::builder(backend).clock(clock).options(options);
-        Self { client: builder.build().unwrap(), faults, clock, store }
-    }
-
-    fn other(&self) -> LockClient<MemoryBackend> {
-        LockClient::builder(self.store.clone()).clock(self.clock).build().unwrap()
-    }
-
-    async fn lock(&self, name: &str, ttl: Duration) -> LockGuard {
-        let mutex = self.client.mutex(name).unwrap();
-        mutex.with_options(self.client.options().ttl(ttl)).unwrap().lock().await.unwrap()
-    }
-
+impl Fixture {
     /// A lock whose requests of this kind all suffer the fault.
     async fn lock_in_trouble(
         &self,
@@ -54,22 +23,22 @@ impl Scene {
         operation: Operation,
         fault: Fault,
     ) -> LockGuard {
-        self.faults.inject_on(&LockKey::new(name).unwrap(), operation, fault, 100);
+        self.faults.inject_on(&key(name), operation, fault, 100);
         self.lock(name, ttl).await
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn renewals_that_hang_keep_no_others_waiting() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let (mut hung, mut healthy) = (Vec::new(), Vec::new());
     for n in 0..2_000 {
         let name = format!("k{n}");
         if n % 10 == 0 {
             let (operation, fault) = (Operation::Renew, Fault::SwallowRequest);
-            hung.push(scene.lock_in_trouble(&name, TTL, operation, fault).await);
+            hung.push(fixture.lock_in_trouble(&name, TTL, operation, fault).await);
         } else {
-            healthy.push(scene.lock(&name, TTL).await);
+            healthy.push(fixture.lock(&name, TTL).await);
         }
     }
 
@@ -83,77 +52,77 @@ async fn renewals_that_hang_keep_no_others_waiting() {
 async fn renewals_that_hang_for_long_keep_no_others_waiting() {
     const LONG: Duration = Duration::from_secs(3_600);
 
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let mut hung = Vec::new();
     for n in 0..9 {
         let (operation, fault) = (Operation::Renew, Fault::SwallowRequest);
-        hung.push(scene.lock_in_trouble(&format!("k{n}"), LONG, operation, fault).await);
+        hung.push(fixture.lock_in_trouble(&format!("k{n}"), LONG, operation, fault).await);
         // Each is due by itself.
         tokio::time::sleep(LONG / 100).await;
     }
     tokio::time::sleep(LONG / 3 - LONG / 100 * 9).await;
 
-    let guard = scene.lock("other", TTL).await;
+    let guard = fixture.lock("other", TTL).await;
 
     assert!(tokio::time::timeout(LONG / 6, guard.lost()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn releases_that_fail_keep_no_others_waiting() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let mut failing = Vec::new();
     for n in 0..200 {
         let (operation, fault) = (Operation::Release, Fault::Fail(ErrorKind::Unavailable));
-        failing.push(scene.lock_in_trouble(&format!("k{n}"), TTL, operation, fault).await);
+        failing.push(fixture.lock_in_trouble(&format!("k{n}"), TTL, operation, fault).await);
     }
     drop(failing);
     tokio::time::sleep(ms(100)).await;
 
-    drop(scene.lock("other", TTL).await);
+    drop(fixture.lock("other", TTL).await);
     tokio::time::sleep(ms(1)).await;
 
-    assert!(scene.other().mutex("other").unwrap().try_lock().await.unwrap().is_ok());
+    assert!(fixture.other.mutex("other").unwrap().try_lock().await.unwrap().is_ok());
     // The others are free when their TTL is over, and nothing is owed any more.
     tokio::time::sleep(TTL).await;
-    scene.client.shutdown(Duration::ZERO).await.unwrap();
+    fixture.client.shutdown(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn releases_that_hang_are_tried_again() {
-    let scene = Scene::new();
-    let guard = scene.lock("k", TTL).await;
-    scene.faults.inject(Operation::Release, Fault::SwallowRequest, 1);
+    let fixture = Fixture::new();
+    let guard = fixture.lock("k", TTL).await;
+    fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 1);
 
     drop(guard);
     tokio::time::sleep(TTL / 5).await;
 
-    assert!(scene.other().mutex("k").unwrap().try_lock().await.unwrap().is_ok());
+    assert!(fixture.other.mutex("k").unwrap().try_lock().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn releases_that_are_denied_are_not_tried_again() {
-    let scene = Scene::new();
+    let fixture = Fixture::new();
     let (operation, fault) = (Operation::Release, Fault::Fail(ErrorKind::Denied));
 
-    drop(scene.lock_in_trouble("k", TTL, operation, fault).await);
+    drop(fixture.lock_in_trouble("k", TTL, operation, fault).await);
     tokio::time::sleep(TTL * 2).await;
 
-    assert_eq!(scene.faults.calls(operation), 1);
-    scene.client.shutdown(Duration::ZERO).await.unwrap();
+    assert_eq!(fixture.faults.calls(operation), 1);
+    fixture.client.shutdown(Duration::ZERO).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_was_not_sent_at_first_tells_of_the_loss() {
-    let scene = Scene::new();
-    let guard = scene.lock("k", TTL).await;
-    scene.faults.set_news(News::Muted);
-    scene.client.backend().expire(guard.key()).await.unwrap();
-    scene.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 1);
+    let fixture = Fixture::new();
+    let guard = fixture.lock("k", TTL).await;
+    fixture.faults.set_news(News::Muted);
+    fixture.client.backend().expire(guard.key()).await.unwrap();
+    fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 1);
 
     let error = guard.release().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
-    assert_eq!(scene.faults.calls(Operation::Release), 2);
+    assert_eq!(fixture.faults.calls(Operation::Release), 2);
 }
 
 /// A store that breaks off when it is asked to renew, and is there again at once, of which it tells.
@@ -212,7 +181,7 @@ mod callers_of_one_key {
 
     const OUTAGE_WAIT: Duration = LockOptions::DEFAULT_OUTAGE_WAIT;
 
-    impl Scene {
+    impl Fixture {
         fn mutex(&self) -> Mutex {
             self.client.mutex("k").unwrap()
         }
@@ -240,11 +209,11 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn are_all_told_of_an_outage_within_its_wait() {
-        let scene = Scene::new();
-        scene.go_down();
+        let fixture = Fixture::new();
+        fixture.go_down();
         let mut callers = Vec::new();
         for _ in 0..20 {
-            callers.push(tokio::spawn(failure(scene.mutex())));
+            callers.push(tokio::spawn(failure(fixture.mutex())));
             sleep(ms(100)).await;
         }
 
@@ -258,10 +227,10 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn are_never_told_held_during_an_outage() {
-        let scene = Scene::new();
-        scene.is_down().await;
-        let mutex = scene.mutex();
-        let impatient = scene.client.options().wait(ms(500));
+        let fixture = Fixture::new();
+        fixture.is_down().await;
+        let mutex = fixture.mutex();
+        let impatient = fixture.client.options().wait(ms(500));
         let impatient = mutex.clone().with_options(impatient).unwrap();
 
         assert_eq!(mutex.try_lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
@@ -272,9 +241,9 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn are_not_told_held_before_the_first_answer() {
-        let scene = Scene::new();
-        scene.faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
-        let mutex = scene.mutex();
+        let fixture = Fixture::new();
+        fixture.faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
+        let mutex = fixture.mutex();
         let mut asking = Box::pin(mutex.lock());
         assert!((&mut asking).now_or_never().is_none());
 
@@ -286,17 +255,17 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn go_on_in_turn_when_the_store_is_back() {
-        let scene = Scene::new();
-        scene.is_down().await;
+        let fixture = Fixture::new();
+        fixture.is_down().await;
         let callers: Vec<_> = (0..5)
             .map(|_| {
-                let mutex = scene.mutex();
+                let mutex = fixture.mutex();
                 tokio::spawn(async move { mutex.lock().await.unwrap().release().await })
             })
             .collect();
         sleep(OUTAGE_WAIT / 2).await;
 
-        scene.faults.heal();
+        fixture.faults.heal();
 
         for caller in callers {
             caller.await.unwrap().unwrap();
@@ -305,12 +274,12 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn wait_out_an_outage_however_long_they_have_waited_for_a_holder() {
-        let scene = Scene::new();
-        let other = scene.other().mutex("k").unwrap().lock().await.unwrap();
-        let waiting = tokio::spawn(failure(scene.mutex()));
+        let fixture = Fixture::new();
+        let other = fixture.other.mutex("k").unwrap().lock().await.unwrap();
+        let waiting = tokio::spawn(failure(fixture.mutex()));
         sleep(OUTAGE_WAIT * 3).await;
 
-        scene.go_down();
+        fixture.go_down();
         other.release().await.unwrap();
         sleep(OUTAGE_WAIT / 2).await;
 
@@ -320,13 +289,13 @@ mod callers_of_one_key {
 
     #[tokio::test(start_paused = true)]
     async fn are_told_of_an_outage_that_follows_a_holder() {
-        let scene = Scene::new();
-        let guard = scene.lock("k", TTL).await;
-        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(failure(scene.mutex()))).collect();
+        let fixture = Fixture::new();
+        let guard = fixture.lock("k", TTL).await;
+        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(failure(fixture.mutex()))).collect();
         sleep(OUTAGE_WAIT * 2).await;
 
-        scene.go_down();
-        scene.client.backend().expire(guard.key()).await.unwrap();
+        fixture.go_down();
+        fixture.client.backend().expire(guard.key()).await.unwrap();
         guard.lost().await;
         let went_down_at = Instant::now();
         drop(guard);

@@ -7,24 +7,18 @@ use leasehold_core::backend::{
     Attempt, AttemptAll, Claim, Lease, LockBackend, Operation, Patience,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 use tokio::time::sleep;
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::fixture::{Client, Fixture, ms};
 
 /// A process whose requests may suffer, and another one.
-fn processes(
-    options: LockOptions,
-) -> (LockClient<FaultBackend<MemoryBackend>>, LockClient<MemoryBackend>) {
-    let clock = TokioClock::new();
-    let store = MemoryBackend::with_clock(clock);
-    let one = LockClient::builder(FaultBackend::new(store.clone())).clock(clock).options(options);
-    (one.build().unwrap(), LockClient::builder(store).clock(clock).build().unwrap())
+fn processes(options: LockOptions) -> (Client, LockClient<MemoryBackend>) {
+    let Fixture { client, other, .. } = Fixture::with(options);
+    (client, other)
 }
 
 mod callers_of_one_process {
@@ -118,12 +112,12 @@ mod callers_that_share {
     /// A reader or permit of a process, at a store that takes many requests at a time.
     type Call = BoxFuture<'static, LockGuard>;
 
-    fn read(client: &LockClient<FaultBackend<MemoryBackend>>) -> Call {
+    fn read(client: &Client) -> Call {
         let lock = client.rw_lock("k").unwrap();
         async move { lock.read().await.unwrap() }.boxed()
     }
 
-    fn acquire(client: &LockClient<FaultBackend<MemoryBackend>>) -> Call {
+    fn acquire(client: &Client) -> Call {
         let semaphore = client.semaphore("k", 500).unwrap();
         async move { semaphore.acquire(1).await.unwrap() }.boxed()
     }

@@ -12,14 +12,10 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Error, LockClient, LockGuard, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
-const TTL: Duration = ms(30_000);
+use crate::fixture::{TTL, ms};
 
 /// How long a slow store takes: less than a renewal or a release is waited for.
 const REPLY: Duration = ms(1_000);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// A clock that all runtimes share, and that the test moves on.
 #[derive(Clone, Debug, Default)]
@@ -92,14 +88,14 @@ impl LockBackend for Store {
     }
 }
 
-struct Scene {
+struct TwoRuntimes {
     client: LockClient<Store>,
     clock: HandClock,
     one: Runtime,
     other: Runtime,
 }
 
-impl Scene {
+impl TwoRuntimes {
     fn new(replies_in: Duration) -> Self {
         let clock = HandClock::default();
         let inner = MemoryBackend::with_clock(clock.clone());
@@ -154,35 +150,35 @@ fn assert_held(guards: &[LockGuard]) {
 
 #[test]
 fn leases_outlive_the_first_runtime_that_locked() {
-    let mut scene = Scene::new(Duration::ZERO);
-    let guards = scene.guards();
+    let mut two = TwoRuntimes::new(Duration::ZERO);
+    let guards = two.guards();
 
     // The assignment ends the former one.
-    scene.one = runtime();
-    scene.pass(&scene.other, TTL * 3);
+    two.one = runtime();
+    two.pass(&two.other, TTL * 3);
 
     assert_held(&guards);
 }
 
 #[test]
 fn leases_outlive_a_later_runtime_that_locked() {
-    let mut scene = Scene::new(Duration::ZERO);
-    let guards = scene.guards();
+    let mut two = TwoRuntimes::new(Duration::ZERO);
+    let guards = two.guards();
 
     // The assignment ends the former one.
-    scene.other = runtime();
-    scene.pass(&scene.one, TTL * 3);
+    two.other = runtime();
+    two.pass(&two.one, TTL * 3);
 
     assert_held(&guards);
 }
 
 #[test]
 fn leases_are_renewed_while_any_runtime_is_driven() {
-    for driven in [Scene::one, Scene::other] {
-        let scene = Scene::new(REPLY);
-        let guards = scene.guards();
+    for driven in [TwoRuntimes::one, TwoRuntimes::other] {
+        let two = TwoRuntimes::new(REPLY);
+        let guards = two.guards();
 
-        scene.pass(driven(&scene), TTL * 3);
+        two.pass(driven(&two), TTL * 3);
 
         assert_held(&guards);
     }
@@ -190,40 +186,40 @@ fn leases_are_renewed_while_any_runtime_is_driven() {
 
 #[test]
 fn a_renewal_that_its_runtime_abandons_is_repeated_by_another() {
-    let scene = Scene::new(REPLY);
-    let guards = scene.guards();
+    let two = TwoRuntimes::new(REPLY);
+    let guards = two.guards();
     // It is sent, and its reply is not read.
-    scene.pass(&scene.one, TTL / 3);
+    two.pass(&two.one, TTL / 3);
 
-    scene.pass(&scene.other, TTL * 3);
+    two.pass(&two.other, TTL * 3);
     assert_held(&guards);
 
     // That reply is late by now.
-    scene.pass(&scene.one, TTL * 3);
+    two.pass(&two.one, TTL * 3);
     assert_held(&guards);
 }
 
 #[test]
 fn a_dropped_guard_is_released_by_any_runtime_that_is_driven() {
-    let scene = Scene::new(REPLY);
-    drop(scene.guards());
+    let two = TwoRuntimes::new(REPLY);
+    drop(two.guards());
 
-    scene.pass(&scene.other, REPLY * 2);
+    two.pass(&two.other, REPLY * 2);
 
-    assert_eq!(scene.keys(), 0);
+    assert_eq!(two.keys(), 0);
 }
 
 #[test]
 fn a_release_that_its_runtime_abandons_is_repeated_by_another() {
-    let scene = Scene::new(REPLY);
-    drop(scene.guards());
+    let two = TwoRuntimes::new(REPLY);
+    drop(two.guards());
     // They are sent, and their replies are not read.
-    scene.pass(&scene.one, REPLY / 2);
-    scene.clock.advance(REPLY);
-    assert_eq!(scene.keys(), 2);
+    two.pass(&two.one, REPLY / 2);
+    two.clock.advance(REPLY);
+    assert_eq!(two.keys(), 2);
 
-    scene.pass(&scene.other, TTL / 3);
+    two.pass(&two.other, TTL / 3);
 
-    assert_eq!(scene.keys(), 0);
-    scene.other.block_on(scene.client.shutdown(Duration::ZERO)).unwrap();
+    assert_eq!(two.keys(), 0);
+    two.other.block_on(two.client.shutdown(Duration::ZERO)).unwrap();
 }

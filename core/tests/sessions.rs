@@ -16,11 +16,7 @@ use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
 };
 
-const TTL: Duration = ms(30_000);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::fixture::{TTL, ms, options};
 
 /// The requests that a store received.
 #[derive(Debug, Default)]
@@ -108,13 +104,9 @@ fn client_of(store: &Sessions, options: LockOptions) -> LockClient<Sessions> {
     LockClient::builder(store.clone()).clock(TokioClock::new()).options(options).build().unwrap()
 }
 
-fn scene(options: LockOptions) -> (LockClient<Sessions>, Sessions) {
+fn sessions(options: LockOptions) -> (LockClient<Sessions>, Sessions) {
     let store = Sessions::new(TokioClock::new());
     (client_of(&store, options), store)
-}
-
-fn options() -> LockOptions {
-    LockOptions::new().ttl(TTL)
 }
 
 mod losses {
@@ -152,7 +144,7 @@ mod renewals {
 
     #[tokio::test(start_paused = true)]
     async fn of_one_ttl_come_together_however_far_apart_the_locks_were_taken() {
-        let (client, store) = scene(options());
+        let (client, store) = sessions(options());
         let mut guards = Vec::new();
         for name in ["a", "b", "c", "d"] {
             guards.push(client.mutex(name).unwrap().lock().await.unwrap());
@@ -169,7 +161,7 @@ mod renewals {
 
     #[tokio::test(start_paused = true)]
     async fn of_different_ttls_keep_their_own_time() {
-        let (client, store) = scene(options());
+        let (client, store) = sessions(options());
         let short = client.mutex("short").unwrap().with_options(options().ttl(TTL / 2)).unwrap();
         let _long = client.mutex("long").unwrap().lock().await.unwrap();
         tokio::time::sleep(ms(1_000)).await;
@@ -201,7 +193,7 @@ mod tenure {
 
     /// The tenure in the claim that a lock with these options makes.
     async fn of(options: LockOptions) -> Tenure {
-        let (client, store) = scene(options);
+        let (client, store) = sessions(options);
         let _guard = client.mutex("k").unwrap().lock().await.unwrap();
         store.asked(|asked| asked.claims[0].lease().tenure())
     }
@@ -217,7 +209,7 @@ mod tenure {
 
     #[tokio::test(start_paused = true)]
     async fn of_the_last_renewal_before_max_hold_is_fixed() {
-        let (client, store) = scene(options().max_hold(TTL + TTL / 2));
+        let (client, store) = sessions(options().max_hold(TTL + TTL / 2));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
         guard.lost().await;
@@ -229,7 +221,7 @@ mod tenure {
 
     #[tokio::test(start_paused = true)]
     async fn after_an_early_release_is_fixed() {
-        let (client, store) = scene(options().min_hold(TTL * 2));
+        let (client, store) = sessions(options().min_hold(TTL * 2));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();
 
         guard.release().await.unwrap();
@@ -246,7 +238,7 @@ mod place {
     #[tokio::test(start_paused = true)]
     async fn that_the_store_gives_is_kept_by_asking_again_in_time() {
         let rarely = Retry::unlimited().every(TTL * 10);
-        let (client, store) = scene(options().retry(rarely));
+        let (client, store) = sessions(options().retry(rarely));
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
@@ -277,7 +269,7 @@ mod place {
 
     #[tokio::test(start_paused = true)]
     async fn is_given_back_by_a_caller_that_gives_up() {
-        let (client, store) = scene(options());
+        let (client, store) = sessions(options());
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 
@@ -291,7 +283,7 @@ mod place {
 
     #[tokio::test(start_paused = true)]
     async fn is_not_asked_for_without_waiting() {
-        let (client, store) = scene(options());
+        let (client, store) = sessions(options());
         let other = client_of(&store, options());
         let _guard = other.mutex("k").unwrap().lock().await.unwrap();
 

@@ -5,23 +5,17 @@ use std::time::Duration;
 
 use leasehold_core::backend::Operation;
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend};
+use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{ErrorKind, LeaseState, LockClient, LockOptions, OwnerId, RenewalMode};
 use tokio::time::{Instant, sleep, timeout};
 
-type Client = LockClient<FaultBackend<MemoryBackend>>;
+use crate::fixture::{Client, Fixture, ms};
 
 const TTL: Duration = ms(10_000);
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 fn client_with(options: LockOptions) -> Client {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(MemoryBackend::with_clock(clock)).with_clock(clock);
-    LockClient::builder(backend).clock(clock).options(options.ttl(TTL)).build().unwrap()
+    Fixture::with(options.ttl(TTL)).client
 }
 
 fn client() -> Client {
@@ -123,6 +117,36 @@ mod a_caller_that_would_wait_for_itself {
         let several = client.multi_lock().mutexes(["a", "k"]).unwrap();
 
         let kind = mutex.run(async |_| several.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn under_several_locks_is_told_so() {
+        let client = client();
+        let (mutex, several) = (client.mutex("b").unwrap(), client.multi_lock());
+        let several = several.mutexes(["a", "b"]).unwrap();
+
+        let kind = several.run(async |_| mutex.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn under_the_only_segment_is_told_so() {
+        let stock = client().striped("stock", 1).unwrap();
+
+        let kind = stock.run(async |_| stock.lock().await.unwrap_err().kind());
+
+        assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn that_leads_and_campaigns_is_told_so() {
+        let election = client().election("e").unwrap();
+
+        let kind =
+            election.run_leader("1", async |_| election.campaign("2").await.unwrap_err().kind());
 
         assert_eq!(kind.await.unwrap(), ErrorKind::WouldDeadlock);
     }

@@ -5,6 +5,7 @@
 //! `LEASEHOLD_BLESS=1 cargo test --test api` writes the files anew.
 
 mod examples;
+mod twins;
 
 use std::collections::HashSet;
 use std::fs;

@@ -1,18 +1,17 @@
 //! One leader at a time, which proclaims a value to all others.
 
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
-use super::background::{Background, Ending};
+use super::background::Background;
+use super::guard::Guard;
 use crate::clock::Instant;
 use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
-use crate::contract::loss::LossReason;
-use crate::contract::token::FencingToken;
 use crate::locks::election::Leader;
-use crate::locks::guard::done;
 use crate::options::LockOptions;
 
 /// An election, in which candidates campaign and one of them leads: the [`Election`](crate::election::Election) of code
@@ -67,8 +66,8 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let term = self.background.block_on(self.election.campaign(value))?;
-        Ok(self.leadership(term))
+        let term = async { Ok(self.election.campaign(value).await?.into_guard()) };
+        self.background.lock(term).map(Leadership)
     }
 
     /// Makes one attempt; [`Busy`] if another candidate leads or waits. Blocks until the store has answered.
@@ -81,8 +80,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let term = self.background.block_on(self.election.try_campaign(value))?;
-        Ok(term.map(|term| self.leadership(term)))
+        self.elected(self.election.try_campaign(value))
     }
 
     /// Blocks until elected, for at most `wait`; [`Busy`] if others led throughout.
@@ -99,8 +97,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let term = self.background.block_on(self.election.try_campaign_for(value, wait))?;
-        Ok(term.map(|term| self.leadership(term)))
+        self.elected(self.election.try_campaign_for(value, wait))
     }
 
     /// Blocks until elected, at most until `instant`; [`Busy`] if others led throughout.
@@ -117,8 +114,7 @@ impl Election {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let term = self.background.block_on(self.election.try_campaign_until(value, instant))?;
-        Ok(term.map(|term| self.leadership(term)))
+        self.elected(self.election.try_campaign_until(value, instant))
     }
 
     /// Campaigns, does `work` while leading, and resigns.
@@ -137,13 +133,8 @@ impl Election {
         Error: From<V::Error>,
     {
         let leadership = self.campaign(value)?;
-        let output = work(&leadership);
-        let Leadership { term, background } = leadership;
-        background.take().block_on(async {
-            // A loss until now is found before the output is looked at.
-            let output = term.while_held(async { output }).await?;
-            done(output, term.resign().await)
-        })
+        let output = leadership.run(|| work(&leadership));
+        leadership.0.run_and_release(|_guard| output)
     }
 
     /// Asks the store for the leader, which may have changed by the time you read it.
@@ -161,58 +152,26 @@ impl Election {
         Observer { observer: self.election.observe(), background: self.background.clone() }
     }
 
-    fn leadership(&self, term: crate::locks::election::Leadership) -> Leadership {
-        Leadership { term, background: Ending::new(&self.background) }
+    fn elected(
+        &self,
+        call: impl Future<Output = Result<Result<crate::election::Leadership, Busy>, Error>>,
+    ) -> Result<Result<Leadership, Busy>, Error> {
+        let call = async { Ok(call.await?.map(crate::election::Leadership::into_guard)) };
+        Ok(self.background.try_lock(call)?.map(Leadership))
     }
 }
 
-/// The proof of leading: the [`Leadership`](crate::election::Leadership) of code without a runtime.
+/// The proof of leading, a [`Guard`] that says something to everybody: the [`Leadership`](crate::election::Leadership) of code
+/// without a runtime.
 ///
 /// See the example of [`Election`].
 #[must_use = "dropping a leadership resigns"]
-pub struct Leadership {
-    // Dropped first, so that the background waits for its release.
-    term: crate::locks::election::Leadership,
-    background: Ending,
-}
+pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The fencing token: it grows from leader to leader.
-    pub fn token(&self) -> &FencingToken {
-        self.term.token()
-    }
-
-    /// Whether the term lasts, by local state and without I/O. False is final.
-    pub fn is_held(&self) -> bool {
-        self.term.is_held()
-    }
-
-    /// How long until its deadline; zero once it is lost.
-    pub fn remaining(&self) -> Duration {
-        self.term.remaining()
-    }
-
-    /// Makes sure, without I/O, that it lasts for at least `min_left`.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::ensure_held`](crate::LockGuard::ensure_held).
-    pub fn ensure_held(&self, min_left: Duration) -> Result<(), Error> {
-        self.term.ensure_held(min_left)
-    }
-
-    /// Blocks until it is lost, and tells why; `None` if it was not lost within `wait`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) in [async code](super).
-    pub fn wait_lost(&self, wait: Duration) -> Result<Option<LossReason>, Error> {
-        Ok(self.background.wait_for(self.term.lost(), wait)?.flatten())
-    }
-
     /// The proclaimed value.
     pub fn value(&self) -> Description {
-        self.term.value()
+        self.0.proclaimed()
     }
 
     /// Proclaims another value. Blocks until the store has answered.
@@ -226,7 +185,7 @@ impl Leadership {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        self.background.block_on(self.term.proclaim(value))
+        self.0.proclaim(value)
     }
 
     /// Ends it, and blocks until the store has confirmed that: the next is elected at once.
@@ -235,13 +194,21 @@ impl Leadership {
     ///
     /// As [`Guard::release`](super::Guard::release).
     pub fn resign(self) -> Result<(), Error> {
-        self.background.take().block_on(self.term.resign())
+        self.0.release()
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
     }
 }
 
 impl fmt::Debug for Leadership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.term, f)
+        f.debug_tuple("Leadership").field(&self.0).finish()
     }
 }
 

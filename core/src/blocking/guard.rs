@@ -1,15 +1,18 @@
 //! The proof of a lease.
 
 use std::fmt;
+use std::iter;
 use std::time::Duration;
 
 use super::background::{Background, Ending};
 use crate::clock::Instant;
 use crate::contract::busy::Busy;
+use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
+use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 
 /// The proof of a lease on a key: the [`LockGuard`] of code without a runtime.
@@ -127,9 +130,26 @@ impl Guard {
 
     /// Runs `work`, then releases. A release that gets no answer does not take the result away.
     pub(super) fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = work(&self);
+        let output = self.run(|| work(&self));
         // A loss until now is found before the output is looked at.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
+    }
+
+    /// Runs `work` under the lock.
+    pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        runs::sync_within(iter::once(self.guard.to_run()), work)
+    }
+
+    pub(super) fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        self.background.block_on(self.guard.proclaim(value))
+    }
+
+    pub(super) fn proclaimed(&self) -> Description {
+        self.guard.proclaimed()
     }
 
     pub(super) fn share_with_readers(self) -> Result<Self, Error> {

@@ -10,6 +10,7 @@ use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::loss::LossReason;
 use crate::contract::token::FencingToken;
+use crate::engine::runs;
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -185,6 +186,11 @@ impl MultiGuard {
         self.guard.guards().iter().map(LockGuard::token)
     }
 
+    /// The earliest of the parts' deadlines. See [`MultiGuard::deadline`](crate::MultiGuard::deadline).
+    pub fn deadline(&self) -> Instant {
+        self.guard.deadline()
+    }
+
     /// How long until the earliest deadline of a part; zero once any is lost.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
@@ -240,7 +246,8 @@ impl MultiGuard {
     }
 
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = work(&self);
+        let runs = self.guard.guards().iter().map(LockGuard::to_run);
+        let output = runs::sync_within(runs, || work(&self));
         // A loss until now is found before the output is looked at.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }

@@ -143,6 +143,11 @@ impl StripedGuard {
         self.segment
     }
 
+    /// Forgets which segment it is of.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Ends the lease, as [`Guard::release`] does.
     ///
     /// # Errors
@@ -155,7 +160,7 @@ impl StripedGuard {
 
 impl StripedGuard {
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = work(&self);
+        let output = self.guard.run(|| work(&self));
         self.guard.run_and_release(|_guard| output)
     }
 }

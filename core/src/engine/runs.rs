@@ -10,10 +10,16 @@ use crate::engine::upkeep::Upkeep;
 
 /// A lock that is released when the work under it has ended, and not before.
 #[derive(Clone, Debug)]
-struct Run {
+pub(crate) struct Run {
     /// Where its client is.
     client: usize,
     hold: Arc<Hold>,
+}
+
+impl Run {
+    pub(crate) fn under(hold: &Arc<Hold>, upkeep: &Arc<Upkeep>) -> Self {
+        Self { client: identity(upkeep), hold: Arc::clone(hold) }
+    }
 }
 
 tokio::task_local! {
@@ -21,15 +27,22 @@ tokio::task_local! {
     static RUNS: Vec<Run>;
 }
 
-/// Runs `work` under the lock that `hold` is the lease of.
-pub(crate) async fn within<F: Future>(
-    upkeep: &Arc<Upkeep>,
-    hold: &Arc<Hold>,
-    work: F,
-) -> F::Output {
+/// Runs `work` under these locks, and under those that the caller runs under.
+pub(crate) async fn within<F: Future>(inner: impl Iterator<Item = Run>, work: F) -> F::Output {
+    RUNS.scope(and(inner), work).await
+}
+
+/// Runs `work` of a thread, as [`within`] does.
+#[cfg(feature = "blocking")]
+pub(crate) fn sync_within<T>(inner: impl Iterator<Item = Run>, work: impl FnOnce() -> T) -> T {
+    RUNS.sync_scope(and(inner), work)
+}
+
+/// The locks that the caller runs under, and `inner`.
+fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
     let mut runs = RUNS.try_with(Clone::clone).unwrap_or_default();
-    runs.push(Run { client: identity(upkeep), hold: Arc::clone(hold) });
-    RUNS.scope(runs, work).await
+    runs.extend(inner);
+    runs
 }
 
 /// Whether the caller runs under a lock of this client that leaves no room for `share` of `key`: it would wait for its own end.

@@ -7,6 +7,7 @@ pub use leader::Leader;
 pub use observer::Observer;
 
 use std::fmt;
+use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::Engine;
+use crate::engine::runs;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
 use crate::options::LockOptions;
@@ -223,7 +225,8 @@ impl Election {
         Error: From<V::Error>,
     {
         let term = self.campaign(value).await?;
-        let output = term.while_held(work(&term)).await?;
+        let work = runs::within(iter::once(term.to_run()), work(&term));
+        let output = term.while_held(work).await?;
         guard::done(output, term.0.release().await)
     }
 
@@ -286,13 +289,12 @@ impl Leadership {
         V: TryInto<Description>,
         Error: From<V::Error>,
     {
-        let value = checked(value, Operation::Renew, self.key())?;
-        self.0.amend(|lease| lease.with_description(Some(value.clone()))).await
+        self.0.proclaim(value).await
     }
 
     /// The proclaimed value, or the one that the next renewal will proclaim.
     pub fn value(&self) -> Description {
-        self.0.description().expect("no candidate is without a value, and no leader takes it back")
+        self.0.proclaimed()
     }
 
     /// Resigns, and waits until the store has confirmed it: the next candidate is elected at once.
@@ -308,6 +310,29 @@ impl Leadership {
     /// As [`LockGuard::release`].
     pub async fn resign(self) -> Result<(), Error> {
         self.0.release().await
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Leadership {
+    pub(crate) fn into_guard(self) -> LockGuard {
+        self.0
+    }
+}
+
+/// The part of a leadership that both of its forms share.
+impl LockGuard {
+    pub(crate) async fn proclaim<V>(&self, value: V) -> Result<(), Error>
+    where
+        V: TryInto<Description>,
+        Error: From<V::Error>,
+    {
+        let value = checked(value, Operation::Renew, self.key())?;
+        self.amend(|lease| lease.with_description(Some(value.clone()))).await
+    }
+
+    pub(crate) fn proclaimed(&self) -> Description {
+        self.description().expect("no candidate is without a value, and no leader takes it back")
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::iter;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,7 +21,7 @@ use crate::contract::token::FencingToken;
 use crate::engine::hold::{Hold, Leave, Passed, Term};
 use crate::engine::queue::{Held, Turn};
 use crate::engine::reaper::Debt;
-use crate::engine::runs;
+use crate::engine::runs::{self, Run};
 use crate::engine::upkeep::Upkeep;
 use crate::observe::{self, AskedKind};
 use crate::options;
@@ -547,9 +548,14 @@ impl LockGuard {
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
-        let work = runs::within(&self.upkeep, &self.hold, work(&self));
+        let work = runs::within(iter::once(self.to_run()), work(&self));
         let output = self.while_held(work).await?;
         done(output, self.release().await)
+    }
+
+    /// The run of work that this guard outlives.
+    pub(crate) fn to_run(&self) -> Run {
+        Run::under(&self.hold, &self.upkeep)
     }
 
     /// Opens the key as soon as the lease has ended, since its caller made no use of it.

@@ -76,9 +76,9 @@ impl Mutex {
     /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout) if the wait or the attempts are used up while
     /// another holds it. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
     /// [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the store did not answer for
-    /// [`LockOptions::outage_wait`]. [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters) and
-    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) at once. Else an error of the store that no retry
-    /// can mend.
+    /// [`LockOptions::outage_wait`]. [`ErrorKind::TooManyWaiters`](crate::ErrorKind::TooManyWaiters),
+    /// [`ErrorKind::Closed`](crate::ErrorKind::Closed) and, in work that [runs](Self::run) under this lock,
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) at once. Else an error of the store that no retry can mend.
     ///
     /// # Cancel safety
     ///

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::{Engine, Locked};
+use crate::engine::runs;
 use crate::engine::wait::Wait;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{LockGuard, done};
@@ -375,7 +377,8 @@ impl StripedGuard {
     }
 
     async fn run_and_release<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
-        let output = self.while_held(work(&self)).await?;
+        let work = runs::within(iter::once(self.to_run()), work(&self));
+        let output = self.while_held(work).await?;
         done(output, self.release().await)
     }
 

@@ -9,6 +9,7 @@ mod other_kinds;
 mod reentrancy;
 mod rw_lock;
 mod semaphore;
+mod under_the_lock;
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;

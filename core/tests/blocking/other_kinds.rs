@@ -87,6 +87,8 @@ fn a_leader_is_observed_by_other_threads() {
 
     assert_eq!(seen.join().unwrap().last().unwrap(), "two");
     assert!(term.is_held());
+    term.extend(LONG).unwrap();
+    assert_eq!(term.key(), election.key());
     term.resign().unwrap();
     assert!(election.leader().unwrap().is_none());
 }

@@ -32,7 +32,7 @@ impl LockBackend for Coarse {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_capped_are_looked_after_when_there_is_news_and_otherwise_left_alone() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     let capped = LockOptions::new().ttl(TTL).max_hold(TTL);
     let mutex = client.mutex("k").unwrap().with_options(capped).unwrap();
     let guard = mutex.lock().await.unwrap();
@@ -99,7 +99,7 @@ async fn that_are_shared_end_the_waits_for_their_loss_with_the_last_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_lost_end_a_wait_for_a_request_with_the_guard() {
-    let (client, _faults) = client();
+    let client = Fixture::new().client;
     let guard = client.mutex("k").unwrap().lock().await.unwrap();
     let asked = tokio::spawn(guard.revocation_requested());
     client.backend().expire(guard.key()).await.unwrap();

@@ -18,22 +18,14 @@ use leasehold_core::backend::{
     Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Operation, Release, Renewal,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId,
 };
 use tokio::runtime::{Builder, Runtime};
 
-const TTL: Duration = Duration::from_secs(30);
-
-fn client() -> (LockClient<FaultBackend<MemoryBackend>>, Faults) {
-    let clock = TokioClock::new();
-    let backend = FaultBackend::new(MemoryBackend::with_clock(clock));
-    let faults = backend.faults().clone();
-    let options = LockOptions::new().ttl(TTL);
-    (LockClient::builder(backend).clock(clock).options(options).build().unwrap(), faults)
-}
+use crate::fixture::{Fixture, TTL};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn of_a_renewal_leave_the_watchdog_of_all_others_running() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = client.mutex("k").unwrap().lock().await.unwrap();
     let other = client.mutex("other").unwrap().lock().await.unwrap();
     faults.inject(Operation::Renew, Fault::Panic, 2);
@@ -16,7 +16,7 @@ async fn of_a_renewal_leave_the_watchdog_of_all_others_running() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_release_leave_the_reaper_running() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     let (one, other) = (client.mutex("one").unwrap(), client.mutex("other").unwrap());
     let guards = (one.lock().await.unwrap(), other.lock().await.unwrap());
     faults.inject(Operation::Release, Fault::Panic, 1);

@@ -73,7 +73,7 @@ impl LockBackend for Closing {
 
 #[tokio::test(start_paused = true)]
 async fn ends_calls_that_wait_here_and_at_the_store() {
-    let (client, _faults) = client();
+    let client = Fixture::new().client;
     let _guard = client.mutex("k").unwrap().lock().await.unwrap();
     let store = client.backend();
     let foreign = leasehold_core::backend::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
@@ -93,7 +93,7 @@ async fn ends_calls_that_wait_here_and_at_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_calls_under_way_and_the_calls_that_wait_for_them() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
     let owner = OwnerId::new();
     let lock = || {
@@ -176,7 +176,7 @@ async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
 
 #[tokio::test(start_paused = true)]
 async fn says_so_if_a_call_that_is_not_polled_may_be_granted_yet() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
     let mutex = client.mutex("k").unwrap();
     let mut asking = Box::pin(mutex.lock());
@@ -190,7 +190,7 @@ async fn says_so_if_a_call_that_is_not_polled_may_be_granted_yet() {
 
 #[tokio::test(start_paused = true)]
 async fn refuses_calls_that_come_after_it_before_anything_is_sent() {
-    let (client, faults) = client();
+    let Fixture { client, faults, .. } = Fixture::new();
     client.shutdown(TTL).await.unwrap();
 
     let error = client.mutex("k").unwrap().lock().await.unwrap_err();
@@ -226,7 +226,7 @@ async fn leaves_no_lease_behind_however_it_races_with_locking() {
 
 #[tokio::test]
 async fn of_a_client_that_never_locked_is_nothing_to_wait_for() {
-    let (client, _faults) = client();
+    let client = Fixture::new().client;
 
     client.shutdown(Duration::ZERO).await.unwrap();
 }

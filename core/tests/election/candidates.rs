@@ -30,11 +30,11 @@ impl Drop for OnStage<'_> {
 
 #[tokio::test(start_paused = true)]
 async fn lead_one_at_a_time_however_many_there_are_and_however_they_leave() {
-    let (world, stage) = (World::new(), Arc::new(Stage::default()));
+    let (fixture, stage) = (Fixture::new(), Arc::new(Stage::default()));
     let unavailable = Fault::Fail(ErrorKind::Unavailable);
     let mut candidates = JoinSet::new();
     for process in 0..6_u64 {
-        let (client, faults) = world.process();
+        let (client, faults) = fixture.process(options());
         for n in 0..4_u64 {
             let election = client.election("k").unwrap();
             let (stage, faults) = (Arc::clone(&stage), faults.clone());
@@ -72,17 +72,18 @@ async fn lead_one_at_a_time_however_many_there_are_and_however_they_leave() {
 
     assert_eq!(stage.terms.load(Ordering::SeqCst), 6 * 4 * 5);
     pass(TTL).await;
-    assert_eq!(world.store.keys(), 0);
+    assert_eq!(fixture.store.keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn are_elected_in_the_order_of_asking() {
-    let world = World::new();
-    let first = world.client().election("k").unwrap().campaign("first").await.unwrap();
+    let fixture = Fixture::new();
+    let first =
+        fixture.process(options()).0.election("k").unwrap().campaign("first").await.unwrap();
     let elected = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut candidates = JoinSet::new();
     for n in 0..8 {
-        let election = world.client().election("k").unwrap();
+        let election = fixture.process(options()).0.election("k").unwrap();
         let elected = Arc::clone(&elected);
         candidates.spawn(async move {
             let term = election.campaign(format!("{n}")).await.unwrap();
@@ -102,10 +103,10 @@ async fn are_elected_in_the_order_of_asking() {
 #[tokio::test(start_paused = true)]
 async fn of_one_process_are_elected_in_their_own_order_and_fair_ones_in_that_of_all() {
     for (fair, expected) in [(false, ["a1", "b", "a2"]), (true, ["a1", "a2", "b"])] {
-        let world = World::new();
+        let fixture = Fixture::new();
         let options = LockOptions::new().ttl(TTL).fair(fair);
-        let (a, b) = (world.process_with(options.clone()).0, world.process_with(options).0);
-        let first = world.client().election("k").unwrap().campaign("first").await.unwrap();
+        let (a, b) = (fixture.process(options.clone()).0, fixture.process(options).0);
+        let first = fixture.other.election("k").unwrap().campaign("first").await.unwrap();
         let elected = Arc::new(std::sync::Mutex::new(Vec::new()));
         let mut candidates = JoinSet::new();
         for (client, name) in [(&a, "a1"), (&a, "a2"), (&b, "b")] {
@@ -127,9 +128,11 @@ async fn of_one_process_are_elected_in_their_own_order_and_fair_ones_in_that_of_
 
 #[tokio::test(start_paused = true)]
 async fn that_do_not_wait_pass_none_that_do() {
-    let world = World::new();
-    let (one, other) =
-        (world.client().election("k").unwrap(), world.client().election("k").unwrap());
+    let fixture = Fixture::new();
+    let (one, other) = (
+        fixture.process(options()).0.election("k").unwrap(),
+        fixture.process(options()).0.election("k").unwrap(),
+    );
     let term = one.campaign("first").await.unwrap();
     assert!(other.try_campaign("impatient").await.unwrap().is_err());
     let waiting = tokio::spawn(async move { other.campaign("patient").await.unwrap() });
@@ -143,25 +146,26 @@ async fn that_do_not_wait_pass_none_that_do() {
 
 #[tokio::test(start_paused = true)]
 async fn wait_as_long_as_they_were_told_and_not_longer() {
-    let world = World::new();
-    let _term = world.client().election("k").unwrap().campaign("first").await.unwrap();
+    let fixture = Fixture::new();
+    let _term =
+        fixture.process(options()).0.election("k").unwrap().campaign("first").await.unwrap();
     let options = LockOptions::new().ttl(TTL).wait(ms(2_000));
-    let election = world.process_with(options).0.election("k").unwrap();
+    let election = fixture.process(options).0.election("k").unwrap();
 
-    let asked_at = world.clock.now();
+    let asked_at = fixture.clock.now();
     assert!(election.try_campaign_for("v", ms(1_000)).await.unwrap().is_err());
-    assert_eq!(world.clock.now(), asked_at + ms(1_000));
+    assert_eq!(fixture.clock.now(), asked_at + ms(1_000));
     assert_eq!(election.campaign("v").await.unwrap_err().kind(), ErrorKind::Timeout);
-    assert_eq!(world.clock.now(), asked_at + ms(3_000));
-    let past = world.clock.now();
+    assert_eq!(fixture.clock.now(), asked_at + ms(3_000));
+    let past = fixture.clock.now();
     assert!(election.try_campaign_until("v", past).await.unwrap().is_err());
-    assert_eq!(world.clock.now(), asked_at + ms(3_000));
+    assert_eq!(fixture.clock.now(), asked_at + ms(3_000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn whose_grant_was_not_heard_of_lead_all_the_same() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     let election = client.election("k").unwrap();
 
@@ -196,10 +200,10 @@ const MANY: usize = 60;
 #[tokio::test(start_paused = true)]
 async fn that_are_dropped_at_any_point_leave_nothing_behind() {
     for fault in [Fault::DelayRequest(ms(3)), Fault::DelayReply(ms(3)), Fault::LoseReply] {
-        let world = World::new();
+        let fixture = Fixture::new();
         let mut completed = false;
         for polls in 0..MANY {
-            let (client, faults) = world.process();
+            let (client, faults) = fixture.process(options());
             faults.inject(Operation::Acquire, fault, 1);
             let election = client.election("k").unwrap();
 
@@ -207,7 +211,7 @@ async fn that_are_dropped_at_any_point_leave_nothing_behind() {
 
             // Releases are done in the background.
             pass(ms(10)).await;
-            assert_eq!(world.store.keys(), 0, "dropped after {polls} polls, {fault:?}");
+            assert_eq!(fixture.store.keys(), 0, "dropped after {polls} polls, {fault:?}");
             if completed {
                 break;
             }
@@ -220,9 +224,10 @@ async fn that_are_dropped_at_any_point_leave_nothing_behind() {
 async fn dropped_while_another_leads_hinder_no_other() {
     for fault in [Fault::DelayRequest(ms(3)), Fault::DelayReply(ms(3)), Fault::LoseReply] {
         for polls in 0..20 {
-            let world = World::new();
-            let term = world.client().election("k").unwrap().campaign("v").await.unwrap();
-            let (client, faults) = world.process();
+            let fixture = Fixture::new();
+            let term =
+                fixture.process(options()).0.election("k").unwrap().campaign("v").await.unwrap();
+            let (client, faults) = fixture.process(options());
             faults.inject(Operation::Acquire, fault, 2);
             let election = client.election("k").unwrap();
 
@@ -230,7 +235,7 @@ async fn dropped_while_another_leads_hinder_no_other() {
 
             pass(ms(10)).await;
             term.resign().await.unwrap();
-            assert_eq!(world.store.keys(), 0, "dropped after {polls} polls, {fault:?}");
+            assert_eq!(fixture.store.keys(), 0, "dropped after {polls} polls, {fault:?}");
         }
     }
 }

@@ -4,44 +4,44 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn that_resign_hand_over_without_any_time_passing() {
-    let world = World::new();
-    let term = world.client().election("k").unwrap().campaign("first").await.unwrap();
-    let successor = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let term = fixture.process(options()).0.election("k").unwrap().campaign("first").await.unwrap();
+    let successor = fixture.process(options()).0.election("k").unwrap();
     let waiting = tokio::spawn(async move { successor.campaign("second").await.unwrap() });
     pass(ms(5_000)).await;
 
-    let resigned_at = world.clock.now();
+    let resigned_at = fixture.clock.now();
     let token = term.token().number();
     term.resign().await.unwrap();
     let term = waiting.await.unwrap();
 
-    assert_eq!(world.clock.now(), resigned_at);
+    assert_eq!(fixture.clock.now(), resigned_at);
     assert!(term.token().number() > token);
     assert_eq!(term.value().as_str(), "second");
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_are_dropped_resign() {
-    let world = World::new();
-    let term = world.client().election("k").unwrap().campaign("first").await.unwrap();
-    let successor = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let term = fixture.process(options()).0.election("k").unwrap().campaign("first").await.unwrap();
+    let successor = fixture.process(options()).0.election("k").unwrap();
     let waiting = tokio::spawn(async move { successor.campaign("second").await.unwrap() });
     pass(ms(1)).await;
 
-    let dropped_at = world.clock.now();
+    let dropped_at = fixture.clock.now();
     drop(term);
     waiting.await.unwrap().resign().await.unwrap();
 
-    assert_eq!(world.clock.now(), dropped_at);
+    assert_eq!(fixture.clock.now(), dropped_at);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_die_know_it_before_they_are_succeeded_after_their_ttl() {
-    let world = World::new();
-    let (dying, faults) = world.process();
-    let elected_at = world.clock.now();
+    let fixture = Fixture::new();
+    let (dying, faults) = fixture.process(options());
+    let elected_at = fixture.clock.now();
     let term = dying.election("k").unwrap().campaign("dying").await.unwrap();
-    let clock = world.clock;
+    let clock = fixture.clock;
     let lost = tokio::spawn({
         let lost = term.lost();
         async move { (lost.await, clock.now()) }
@@ -50,11 +50,11 @@ async fn that_die_know_it_before_they_are_succeeded_after_their_ttl() {
     for operation in [Operation::Renew, Operation::Release] {
         faults.inject(operation, Fault::Fail(ErrorKind::Unavailable), 10_000);
     }
-    let successor = world.client().election("k").unwrap();
+    let successor = fixture.process(options()).0.election("k").unwrap();
 
     let next = successor.campaign("next").await.unwrap();
 
-    let succeeded_at = world.clock.now();
+    let succeeded_at = fixture.clock.now();
     let (reason, lost_at) = lost.await.unwrap();
     assert_eq!(reason, Some(LossReason::Expired));
     assert!(lost_at < elected_at + TTL && lost_at < succeeded_at);
@@ -67,8 +67,8 @@ async fn that_die_know_it_before_they_are_succeeded_after_their_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn lead_for_as_long_as_they_renew() {
-    let world = World::new();
-    let election = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let election = fixture.process(options()).0.election("k").unwrap();
     let term = election.campaign("v").await.unwrap();
 
     pass(TTL * 10).await;
@@ -79,8 +79,8 @@ async fn lead_for_as_long_as_they_renew() {
 
 #[tokio::test(start_paused = true)]
 async fn hear_of_requests_to_resign() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let term = client.election("k").unwrap().campaign("v").await.unwrap();
 
     client.request_revocation("k").await.unwrap();
@@ -91,8 +91,8 @@ async fn hear_of_requests_to_resign() {
 
 #[tokio::test(start_paused = true)]
 async fn are_shown_with_their_value_lease_and_time() {
-    let world = World::new();
-    let election = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let election = fixture.process(options()).0.election("k").unwrap();
     assert_eq!(election.leader().await.unwrap(), None);
     let term = election.campaign("v").await.unwrap();
     pass(ms(1_000)).await;
@@ -109,8 +109,8 @@ async fn are_shown_with_their_value_lease_and_time() {
 
 #[tokio::test(start_paused = true)]
 async fn are_not_made_out_where_another_kind_of_lock_lies() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let election = client.election("k").unwrap();
 
     let reader = client.rw_lock("k").unwrap().read().await.unwrap();

@@ -19,59 +19,20 @@ use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{
     Attempt, Capabilities, Claim, Feature, Fencing, Lease, LockBackend, Operation, Release, Renewal,
 };
-use leasehold_core::clock::{Clock, TokioClock};
+use leasehold_core::clock::Clock;
 use leasehold_core::election::{Leadership, Observer};
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::fault::{Fault, News};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason, RenewalMode,
 };
 use tokio::task::JoinSet;
 
-const TTL: Duration = ms(30_000);
+use crate::fixture::{Fixture, TTL, ms, options, pass};
+
 const OUTAGE_WAIT: Duration = ms(10_000);
 /// Timers fire in the millisecond that they are set for, or in the next.
 const TICK: Duration = ms(2);
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-type Client = LockClient<FaultBackend<MemoryBackend>>;
-
-/// One store in tokio's paused time, and the processes that use it.
-struct World {
-    clock: TokioClock,
-    store: MemoryBackend,
-}
-
-impl World {
-    fn new() -> Self {
-        let clock = TokioClock::new();
-        Self { clock, store: MemoryBackend::with_clock(clock) }
-    }
-
-    /// Another process, with faults of its own.
-    fn process(&self) -> (Client, Faults) {
-        self.process_with(LockOptions::new().ttl(TTL).outage_wait(OUTAGE_WAIT))
-    }
-
-    fn process_with(&self, options: LockOptions) -> (Client, Faults) {
-        let backend = FaultBackend::new(self.store.clone());
-        let faults = backend.faults().clone();
-        let builder = LockClient::builder(backend).clock(self.clock).options(options);
-        (builder.build().unwrap(), faults)
-    }
-
-    fn client(&self) -> Client {
-        self.process().0
-    }
-}
-
-/// Lets time pass to the millisecond, and all that is due happen.
-async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
-}
 
 /// The observer's next report: the leader's value, if there is a leader.
 async fn told(observer: &mut Observer) -> Option<String> {

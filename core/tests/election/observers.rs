@@ -4,13 +4,16 @@ use super::*;
 
 /// A whole story. With news nothing takes any time; without, each chapter is seen by the next poll.
 async fn follow(news: News, at_most: Duration) {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     faults.set_news(news);
     let mut observer = client.election("k").unwrap().observe();
     assert_eq!(told(&mut observer).await, None);
-    let (a, b) = (world.client().election("k").unwrap(), world.client().election("k").unwrap());
-    let clock = world.clock;
+    let (a, b) = (
+        fixture.process(options()).0.election("k").unwrap(),
+        fixture.process(options()).0.election("k").unwrap(),
+    );
+    let clock = fixture.clock;
     let mut quickly = async |expected: Option<String>| {
         let since = clock.now();
         assert_eq!(told(&mut observer).await, expected);
@@ -50,8 +53,8 @@ async fn are_told_of_every_change_within_a_second_where_there_is_none() {
 
 #[tokio::test(start_paused = true)]
 async fn are_told_of_events_before_their_first_call() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let election = client.election("k").unwrap();
     let mut observer = election.observe();
 
@@ -62,10 +65,10 @@ async fn are_told_of_events_before_their_first_call() {
 
 #[tokio::test(start_paused = true)]
 async fn see_a_dead_leader_go_when_its_lease_ends() {
-    let world = World::new();
-    let (dying, faults) = world.process_with(LockOptions::new().ttl(ms(500)));
-    let mut observer = world.client().election("k").unwrap().observe();
-    let elected_at = world.clock.now();
+    let fixture = Fixture::new();
+    let (dying, faults) = fixture.process(LockOptions::new().ttl(ms(500)));
+    let mut observer = fixture.process(options()).0.election("k").unwrap().observe();
+    let elected_at = fixture.clock.now();
     let term = dying.election("k").unwrap().campaign("v").await.unwrap();
     assert_eq!(told(&mut observer).await, value("v"));
     for operation in [Operation::Renew, Operation::Release] {
@@ -75,15 +78,15 @@ async fn see_a_dead_leader_go_when_its_lease_ends() {
     assert_eq!(told(&mut observer).await, None);
 
     // Not only after the second that polls are apart.
-    let seen_at = world.clock.now();
+    let seen_at = fixture.clock.now();
     assert!(seen_at >= elected_at + ms(500) && seen_at <= elected_at + ms(502) + TICK);
     drop(term);
 }
 
 #[tokio::test(start_paused = true)]
 async fn are_told_nothing_of_a_flood_of_news_that_changes_nothing() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     faults.set_news(News::Scripted);
     let election = client.election("k").unwrap();
     let mut observer = election.observe();
@@ -107,11 +110,11 @@ async fn are_told_nothing_of_a_flood_of_news_that_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn hear_nothing_of_outages_that_are_soon_over() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let mut observer = client.election("k").unwrap().observe();
     assert_eq!(told(&mut observer).await, None);
-    let term = world.client().election("k").unwrap().campaign("0").await.unwrap();
+    let term = fixture.process(options()).0.election("k").unwrap().campaign("0").await.unwrap();
     assert_eq!(told(&mut observer).await, value("0"));
 
     for next in ["1", "2", "3"] {
@@ -120,62 +123,63 @@ async fn hear_nothing_of_outages_that_are_soon_over() {
         assert!(is_quiet_for(&mut observer, OUTAGE_WAIT - ms(10)).await);
         faults.heal();
 
-        let healed_at = world.clock.now();
+        let healed_at = fixture.clock.now();
         assert_eq!(told(&mut observer).await, value(next));
-        assert!(world.clock.now() <= healed_at + ms(1_000) + TICK);
+        assert!(fixture.clock.now() <= healed_at + ms(1_000) + TICK);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn hear_of_an_outage_that_lasts_and_then_go_on() {
     for fault in [Fault::Fail(ErrorKind::Indeterminate), Fault::SwallowRequest] {
-        let world = World::new();
-        let (client, faults) = world.process();
+        let fixture = Fixture::new();
+        let (client, faults) = fixture.process(options());
         let mut observer = client.election("k").unwrap().observe();
         assert_eq!(told(&mut observer).await, None);
         faults.inject(Operation::Inspect, fault, 10_000);
 
         for _ in 0..3 {
-            let since = world.clock.now();
+            let since = fixture.clock.now();
             let error = observer.next().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Indeterminate);
             assert_eq!(error.operation(), Some(Operation::Inspect));
             assert!(error.key().is_some() && error.backend().is_some());
-            let took = world.clock.now().since(since);
+            let took = fixture.clock.now().since(since);
             assert!(took >= OUTAGE_WAIT && took <= OUTAGE_WAIT + ms(7_000), "{took:?}");
         }
         faults.heal();
 
         assert!(is_quiet_for(&mut observer, TTL).await, "nothing has changed");
-        let _term = world.client().election("k").unwrap().campaign("v").await.unwrap();
+        let _term =
+            fixture.process(options()).0.election("k").unwrap().campaign("v").await.unwrap();
         assert_eq!(told(&mut observer).await, value("v"));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn report_a_final_refusal_at_once_and_do_not_spin() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let mut observer = client.election("k").unwrap().observe();
     faults.inject(Operation::Inspect, Fault::Fail(ErrorKind::Denied), 10_000);
 
-    let since = world.clock.now();
+    let since = fixture.clock.now();
     assert_eq!(observer.next().await.unwrap_err().kind(), ErrorKind::Denied);
-    assert_eq!(world.clock.now(), since);
+    assert_eq!(fixture.clock.now(), since);
     for _ in 0..10 {
         assert_eq!(observer.next().await.unwrap_err().kind(), ErrorKind::Denied);
     }
 
-    assert!(world.clock.now().since(since) >= ms(25) * 10);
+    assert!(fixture.clock.now().since(since) >= ms(25) * 10);
     faults.heal();
     assert_eq!(told(&mut observer).await, None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_are_dropped_and_asked_again_at_any_point_miss_nothing() {
-    let world = World::new();
-    let (client, faults) = world.process();
-    let election = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
+    let election = fixture.process(options()).0.election("k").unwrap();
     for delay in [Fault::DelayRequest(ms(5)), Fault::DelayReply(ms(5))] {
         for dropped_after in 0..20 {
             let mut observer = client.election("k").unwrap().observe();
@@ -188,7 +192,7 @@ async fn that_are_dropped_and_asked_again_at_any_point_miss_nothing() {
                 election.campaign("v").await.unwrap()
             };
             let (early, term) = tokio::join!(observing, acting);
-            let since = world.clock.now();
+            let since = fixture.clock.now();
             let seen = match early {
                 Ok(leader) => leader.unwrap().map(|leader| leader.value().to_string()),
                 Err(_) => told(&mut observer).await,
@@ -196,7 +200,11 @@ async fn that_are_dropped_and_asked_again_at_any_point_miss_nothing() {
 
             assert_eq!(seen, value("v"), "dropped after {dropped_after} ms, {delay:?}");
             // By the news, and not only by the next poll.
-            assert!(world.clock.now() <= since + ms(20), "{:?}", world.clock.now().since(since));
+            assert!(
+                fixture.clock.now() <= since + ms(20),
+                "{:?}",
+                fixture.clock.now().since(since)
+            );
             term.resign().await.unwrap();
             faults.heal();
         }
@@ -205,8 +213,8 @@ async fn that_are_dropped_and_asked_again_at_any_point_miss_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn are_told_when_the_client_is_shut_down() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let mut observer = client.election("k").unwrap().observe();
     assert_eq!(told(&mut observer).await, None);
     let waiting = tokio::spawn(async move {
@@ -222,9 +230,9 @@ async fn are_told_when_the_client_is_shut_down() {
 
 #[tokio::test(start_paused = true)]
 async fn may_be_streams() {
-    let world = World::new();
-    let client = world.client();
-    let election = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
+    let election = fixture.process(options()).0.election("k").unwrap();
     let stream = client.election("k").unwrap().observe().into_stream();
     let collecting = tokio::spawn(async move {
         let stream = stream.map(|told| match told {

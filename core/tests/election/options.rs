@@ -4,9 +4,9 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn without_renewal_end_a_leadership_at_its_deadline() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let unrenewed = LockOptions::new().ttl(TTL).renewal(RenewalMode::Off);
-    let (client, faults) = world.process_with(unrenewed);
+    let (client, faults) = fixture.process(unrenewed);
     let election = client.election("k").unwrap();
     let term = election.campaign("one").await.unwrap();
     pass(TTL / 2).await;
@@ -17,35 +17,35 @@ async fn without_renewal_end_a_leadership_at_its_deadline() {
 
     assert_eq!(term.lost().await, Some(LossReason::Expired));
 
-    assert_eq!(world.clock.now(), deadline);
+    assert_eq!(fixture.clock.now(), deadline);
     // Proclaiming is a renewal too.
     assert!(election.leader().await.unwrap().is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn keep_an_election_closed_for_min_hold() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let closed = LockOptions::new().ttl(TTL).min_hold(ms(5_000));
-    let election = world.process_with(closed).0.election("k").unwrap();
-    let elected_at = world.clock.now();
+    let election = fixture.process(closed).0.election("k").unwrap();
+    let elected_at = fixture.clock.now();
     election.campaign("one").await.unwrap().resign().await.unwrap();
 
-    let _term = world.client().election("k").unwrap().campaign("two").await.unwrap();
+    let _term = fixture.process(options()).0.election("k").unwrap().campaign("two").await.unwrap();
 
-    assert!(world.clock.now() >= elected_at + ms(5_000));
+    assert!(fixture.clock.now() >= elected_at + ms(5_000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn keep_the_last_value_while_min_hold_keeps_an_election_closed() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let closed = LockOptions::new().ttl(TTL).min_hold(ms(5_000));
-    let election = world.process_with(closed).0.election("k").unwrap();
+    let election = fixture.process(closed).0.election("k").unwrap();
     let term = election.campaign("one").await.unwrap();
     term.proclaim("another").await.unwrap();
 
     term.resign().await.unwrap();
 
-    let shown = world.client().election("k").unwrap().leader().await.unwrap();
+    let shown = fixture.process(options()).0.election("k").unwrap().leader().await.unwrap();
     assert_eq!(shown.unwrap().value().as_str(), "another");
 }
 

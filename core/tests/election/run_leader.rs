@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn leads_while_it_works_and_resigns_after() {
-    let world = World::new();
-    let election = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let election = fixture.process(options()).0.election("k").unwrap();
 
     let seen = election.run_leader("v", async |term| {
         term.proclaim("w").await.unwrap();
@@ -15,16 +15,16 @@ async fn leads_while_it_works_and_resigns_after() {
 
     assert_eq!((leader.value().as_str(), token), ("w", 1));
     assert!(election.leader().await.unwrap().is_none());
-    assert_eq!(world.store.keys(), 0);
+    assert_eq!(fixture.store.keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn stops_work_when_the_leadership_is_lost() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let election = client.election("k").unwrap();
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 10_000);
-    let (started_at, stopped) = (world.clock.now(), Arc::new(AtomicBool::new(false)));
+    let (started_at, stopped) = (fixture.clock.now(), Arc::new(AtomicBool::new(false)));
 
     let error = election
         .run_leader("v", async |_term| {
@@ -36,7 +36,7 @@ async fn stops_work_when_the_leadership_is_lost() {
 
     assert_eq!((error.kind(), error.loss()), (ErrorKind::LeaseLost, Some(LossReason::Expired)));
     assert!(stopped.load(Ordering::SeqCst));
-    assert!(world.clock.now() < started_at + TTL);
+    assert!(fixture.clock.now() < started_at + TTL);
 }
 
 struct OnDrop(Arc<AtomicBool>);
@@ -49,10 +49,10 @@ impl Drop for OnDrop {
 
 #[tokio::test(start_paused = true)]
 async fn that_is_called_again_after_a_loss_leads_again() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let election = client.election("k").unwrap();
-    let admin = world.client().admin();
+    let admin = fixture.process(options()).0.admin();
     let mut tokens = Vec::new();
 
     while tokens.len() < 4 {
@@ -69,13 +69,13 @@ async fn that_is_called_again_after_a_loss_leads_again() {
 
 #[tokio::test(start_paused = true)]
 async fn whose_release_gets_no_answer_keeps_its_result() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let election = client.election("k").unwrap();
     faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 60);
 
     assert_eq!(election.run_leader("v", async |_term| 42).await.unwrap(), 42);
 
     pass(TTL).await;
-    assert_eq!(world.store.keys(), 0);
+    assert_eq!(fixture.store.keys(), 0);
 }

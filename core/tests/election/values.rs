@@ -4,9 +4,9 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn that_are_proclaimed_are_seen_at_once_and_after_later_renewals() {
-    let world = World::new();
-    let (client, faults) = world.process();
-    let observing = world.client().election("k").unwrap();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
+    let observing = fixture.process(options()).0.election("k").unwrap();
     let mut observer = observing.observe();
     let term = client.election("k").unwrap().campaign("one").await.unwrap();
     assert_eq!(told(&mut observer).await, value("one"));
@@ -27,8 +27,8 @@ async fn that_are_proclaimed_are_seen_at_once_and_after_later_renewals() {
 #[tokio::test(start_paused = true)]
 async fn that_the_store_did_not_answer_are_carried_by_the_next_renewal() {
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::SwallowRequest] {
-        let world = World::new();
-        let (client, faults) = world.process();
+        let fixture = Fixture::new();
+        let (client, faults) = fixture.process(options());
         let election = client.election("k").unwrap();
         let term = election.campaign("one").await.unwrap();
         faults.inject(Operation::Renew, fault, 1);
@@ -47,8 +47,8 @@ async fn that_the_store_did_not_answer_are_carried_by_the_next_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_proclaimed_at_once_come_in_the_order_of_asking() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let election = client.election("k").unwrap();
     let term = election.campaign("0").await.unwrap();
     faults.inject(Operation::Renew, Fault::DelayRequest(ms(50)), 1);
@@ -61,8 +61,8 @@ async fn that_are_proclaimed_at_once_come_in_the_order_of_asking() {
 
 #[tokio::test(start_paused = true)]
 async fn are_not_proclaimed_by_former_leaders() {
-    let world = World::new();
-    let client = world.client();
+    let fixture = Fixture::new();
+    let client = fixture.process(options()).0;
     let term = client.election("k").unwrap().campaign("one").await.unwrap();
     client.admin().force_release("k", "test").await.unwrap();
 
@@ -74,8 +74,8 @@ async fn are_not_proclaimed_by_former_leaders() {
 
 #[tokio::test(start_paused = true)]
 async fn that_cannot_be_are_refused_before_anything_is_sent() {
-    let world = World::new();
-    let (client, faults) = world.process();
+    let fixture = Fixture::new();
+    let (client, faults) = fixture.process(options());
     let election = client.election("k").unwrap();
     let term = client.election("other").unwrap().campaign("x".repeat(256)).await.unwrap();
     let requests = || faults.calls(Operation::Acquire) + faults.calls(Operation::Renew);

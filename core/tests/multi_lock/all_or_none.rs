@@ -5,31 +5,31 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn one_attempt_waits_for_nothing_and_keeps_nothing() {
     for held in KEYS {
-        let scene = Scene::new();
-        let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
+        let fixture = Fixture::logged();
+        let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
 
-        let asked_at = scene.clock.now();
-        assert!(three(&scene).try_lock().await.unwrap().is_err());
-        assert_eq!(scene.clock.now(), asked_at);
+        let asked_at = fixture.clock.now();
+        assert!(three(&fixture).try_lock().await.unwrap().is_err());
+        assert_eq!(fixture.clock.now(), asked_at);
 
-        assert_eq!(closed(&scene).await, [held], "at once");
-        assert_eq!(scene.left().await, 1);
+        assert_eq!(closed(&fixture).await, [held], "at once");
+        assert_eq!(fixture.left().await, 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_attempt_does_not_wait_for_callers_of_this_process() {
     for held in KEYS {
-        let scene = Scene::new();
-        let held = scene.client.mutex(held).unwrap().lock().await.unwrap();
+        let fixture = Fixture::logged();
+        let held = fixture.client.mutex(held).unwrap().lock().await.unwrap();
 
-        let asked_at = scene.clock.now();
-        assert!(three(&scene).try_lock().await.unwrap().is_err());
-        assert!(three(&scene).try_lock_for(Duration::ZERO).await.unwrap().is_err());
-        assert_eq!(scene.clock.now(), asked_at);
+        let asked_at = fixture.clock.now();
+        assert!(three(&fixture).try_lock().await.unwrap().is_err());
+        assert!(three(&fixture).try_lock_for(Duration::ZERO).await.unwrap().is_err());
+        assert_eq!(fixture.clock.now(), asked_at);
 
         held.release().await.unwrap();
-        assert!(three(&scene).try_lock_for(Duration::ZERO).await.unwrap().is_ok());
+        assert!(three(&fixture).try_lock_for(Duration::ZERO).await.unwrap().is_ok());
     }
 }
 
@@ -44,16 +44,16 @@ async fn a_part_that_fails_is_the_error_and_nothing_is_kept() {
             (Fault::SwallowReply, ErrorKind::Indeterminate),
             (Fault::SwallowRequest, ErrorKind::Indeterminate),
         ] {
-            let scene = Scene::new();
-            scene.faults.inject_on(&key(failing), Operation::Acquire, fault, 1);
+            let fixture = Fixture::logged();
+            fixture.faults.inject_on(&key(failing), Operation::Acquire, fault, 1);
 
-            let error = three(&scene).try_lock().await.unwrap_err();
+            let error = three(&fixture).try_lock().await.unwrap_err();
 
             assert_eq!(error.kind(), kind, "{fault:?} on {failing}");
             assert_eq!(error.key(), Some(&key(failing)));
             assert_eq!(error.operation(), Some(Operation::Acquire));
-            assert_eq!(scene.faults.calls(Operation::Acquire), n + 1);
-            assert_eq!(scene.left().await, 0, "{fault:?} on {failing}");
+            assert_eq!(fixture.faults.calls(Operation::Acquire), n + 1);
+            assert_eq!(fixture.left().await, 0, "{fault:?} on {failing}");
         }
     }
 }
@@ -61,47 +61,47 @@ async fn a_part_that_fails_is_the_error_and_nothing_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn a_part_of_another_kind_is_the_error_and_nothing_is_kept() {
     for other in KEYS {
-        let scene = Scene::new();
-        let _held = scene.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
+        let fixture = Fixture::logged();
+        let _held = fixture.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
 
-        let error = three(&scene).lock().await.unwrap_err();
+        let error = three(&fixture).lock().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(&key(other))));
-        assert_eq!(scene.left().await, 1);
+        assert_eq!(fixture.left().await, 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_back_in_time_is_no_error() {
     for failing in KEYS {
-        let scene = Scene::new();
-        scene.faults.inject_on(&key(failing), Operation::Acquire, Fault::LoseReply, 2);
+        let fixture = Fixture::logged();
+        fixture.faults.inject_on(&key(failing), Operation::Acquire, Fault::LoseReply, 2);
 
-        let guard = three(&scene).lock().await.unwrap();
+        let guard = three(&fixture).lock().await.unwrap();
 
         assert_eq!(guard.guards().len(), 3);
         guard.release().await.unwrap();
-        assert_eq!(scene.left().await, 0);
+        assert_eq!(fixture.left().await, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_future_may_be_dropped_at_any_point() {
-    drop_contended_calls_at_any_point(Scene::new).await;
+    drop_contended_calls_at_any_point(Fixture::logged).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
     for polls in 0.. {
-        let scene = Scene::new();
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 3);
-        scene.faults.inject(Operation::Release, Fault::DelayRequest(ms(10)), 2);
-        let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+        let fixture = Fixture::logged();
+        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 3);
+        fixture.faults.inject(Operation::Release, Fault::DelayRequest(ms(10)), 2);
+        let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
 
-        let tried = dropped_after(polls, three(&scene).try_lock()).await;
+        let tried = dropped_after(polls, three(&fixture).try_lock()).await;
 
-        assert_eq!(scene.left().await, 1, "dropped after {polls} polls");
-        assert_eq!(closed(&scene).await, ["c"]);
+        assert_eq!(fixture.left().await, 1, "dropped after {polls} polls");
+        assert_eq!(closed(&fixture).await, ["c"]);
         if let Some(tried) = tried {
             assert!(tried.unwrap().is_err());
             assert!(polls > 4, "{polls}");
@@ -112,28 +112,28 @@ async fn a_future_that_gives_back_may_be_dropped_at_any_point() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_given_back_is_not_kept_closed() {
-    let scene = Scene::with_options(options().min_hold(ms(20_000)));
-    let held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+    let fixture = Fixture::logged_with(options().min_hold(ms(20_000)));
+    let held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
 
-    assert!(three(&scene).try_lock().await.unwrap().is_err());
-    assert!(dropped_after(1, three(&scene).lock()).await.is_none());
-    assert_eq!(scene.left().await, 1);
+    assert!(three(&fixture).try_lock().await.unwrap().is_err());
+    assert!(dropped_after(1, three(&fixture).lock()).await.is_none());
+    assert_eq!(fixture.left().await, 1);
 
     held.release().await.unwrap();
-    three(&scene).lock().await.unwrap().release().await.unwrap();
-    assert_eq!(closed(&scene).await, KEYS, "min_hold counts once all parts are held");
+    three(&fixture).lock().await.unwrap().release().await.unwrap();
+    assert_eq!(closed(&fixture).await, KEYS, "min_hold counts once all parts are held");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_the_waiting() {
-    let scene = Scene::new();
-    let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
-    let whole = three(&scene);
+    let fixture = Fixture::logged();
+    let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
+    let whole = three(&fixture);
     let waiting = tokio::spawn(async move { whole.lock().await.unwrap_err().kind() });
     tokio::time::sleep(ms(100)).await;
 
-    scene.client.shutdown(TTL).await.unwrap();
+    fixture.client.shutdown(TTL).await.unwrap();
 
     assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
-    assert_eq!(closed(&scene).await, ["c"]);
+    assert_eq!(closed(&fixture).await, ["c"]);
 }

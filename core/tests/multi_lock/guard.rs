@@ -4,11 +4,11 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_its_earliest_part() {
-    let scene = Scene::with_options(options().renewal(RenewalMode::Off));
-    scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(1_000)), 3);
+    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(1_000)), 3);
 
-    let asked_at = scene.clock.now();
-    let guard = three(&scene).lock().await.unwrap();
+    let asked_at = fixture.clock.now();
+    let guard = three(&fixture).lock().await.unwrap();
 
     assert_eq!(guard.deadline(), asked_at + TTL - DRIFT);
     assert_eq!(guard.remaining(), TTL - DRIFT - ms(3_000));
@@ -16,48 +16,48 @@ async fn ends_with_its_earliest_part() {
     let error = guard.ensure_held(guard.remaining() + ms(1)).unwrap_err();
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key("a"))));
     assert_eq!(guard.lost().await, Some((key("a"), LossReason::Expired)));
-    assert_eq!(scene.clock.now(), asked_at + TTL - DRIFT);
+    assert_eq!(fixture.clock.now(), asked_at + TTL - DRIFT);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_renewed_in_all_its_parts() {
-    let scene = Scene::new();
-    let guard = three(&scene).lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let guard = three(&fixture).lock().await.unwrap();
 
     tokio::time::sleep(TTL * 3).await;
 
     assert!(guard.is_held());
-    assert_eq!(closed(&scene).await, KEYS);
+    assert_eq!(closed(&fixture).await, KEYS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn releases_all_parts_whichever_fails_and_tells_the_first_error() {
     for failing in KEYS {
-        let scene = Scene::new();
-        let guard = three(&scene).lock().await.unwrap();
+        let fixture = Fixture::logged();
+        let guard = three(&fixture).lock().await.unwrap();
         let fault = Fault::Fail(ErrorKind::Denied);
-        scene.faults.inject_on(&key(failing), Operation::Release, fault, 1);
+        fixture.faults.inject_on(&key(failing), Operation::Release, fault, 1);
 
         let error = guard.release().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::Denied, Some(&key(failing))));
-        assert_eq!(scene.left().await, 0, "the background retries a failed release");
+        assert_eq!(fixture.left().await, 0, "the background retries a failed release");
     }
-    let scene = Scene::new();
-    let guard = three(&scene).lock().await.unwrap();
-    scene.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Denied), 3);
+    let fixture = Fixture::logged();
+    let guard = three(&fixture).lock().await.unwrap();
+    fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Denied), 3);
     assert_eq!(guard.release().await.unwrap_err().key(), Some(&key("c")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn tells_of_a_loss_before_it_tells_of_a_release_that_failed() {
-    let scene = Scene::new();
-    let guard = three(&scene).lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let guard = three(&fixture).lock().await.unwrap();
     // The store has lost it and we do not know: the release finds out.
-    scene.faults.inject(Operation::Renew, Fault::SwallowRequest, 9);
-    scene.client.backend().expire(&key("a")).await.unwrap();
+    fixture.faults.inject(Operation::Renew, Fault::SwallowRequest, 9);
+    fixture.client.backend().expire(&key("a")).await.unwrap();
     let fault = Fault::Fail(ErrorKind::Denied);
-    scene.faults.inject_on(&key("c"), Operation::Release, fault, 1);
+    fixture.faults.inject_on(&key("c"), Operation::Release, fault, 1);
 
     let error = guard.release().await.unwrap_err();
 
@@ -66,49 +66,49 @@ async fn tells_of_a_loss_before_it_tells_of_a_release_that_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_for_a_silent_store_once_and_not_for_each_part() {
-    let scene = Scene::new();
-    let guard = three(&scene).lock().await.unwrap();
-    scene.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
+    let fixture = Fixture::logged();
+    let guard = three(&fixture).lock().await.unwrap();
+    fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     let error = guard.release().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert_eq!(scene.clock.now(), asked_at + ms(5_000));
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.clock.now(), asked_at + ms(5_000));
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn may_be_dropped_while_it_is_released_at_any_point() {
     for polls in 0..6 {
-        let scene = Scene::new();
-        let guard = three(&scene).lock().await.unwrap();
+        let fixture = Fixture::logged();
+        let guard = three(&fixture).lock().await.unwrap();
         for (name, delay) in KEYS.into_iter().zip([30, 20, 10]) {
             let fault = Fault::DelayRequest(ms(delay));
-            scene.faults.inject_on(&key(name), Operation::Release, fault, 1);
+            fixture.faults.inject_on(&key(name), Operation::Release, fault, 1);
         }
 
         let released = dropped_after(polls, guard.release()).await;
 
         assert_eq!(released.is_some(), polls > 3, "{polls}");
-        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert_eq!(fixture.left().await, 0, "dropped after {polls} polls");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_there_while_work_is_run_and_gone_afterwards() {
-    let scene = Scene::new();
-    scene.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
+    let fixture = Fixture::logged();
+    fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
 
-    let whole = three(&scene);
+    let whole = three(&fixture);
     let closed = whole.run(async |guard| {
         assert!(guard.is_held());
-        closed(&scene).await
+        closed(&fixture).await
     });
 
     assert_eq!(closed.await.unwrap(), KEYS, "a release that fails takes nothing away");
-    scene.faults.heal();
-    assert_eq!(scene.left().await, 0);
+    fixture.faults.heal();
+    assert_eq!(fixture.left().await, 0);
 }
 
 /// Futures that users spawn must be `Send`, the closure form included.

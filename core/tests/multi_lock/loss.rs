@@ -5,67 +5,67 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn of_a_part_ends_the_waiting_for_the_others() {
     for (lost, held) in [("a", "b"), ("a", "c"), ("b", "c")] {
-        let scene = Scene::new();
-        let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
-        let whole = three(&scene);
+        let fixture = Fixture::logged();
+        let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
+        let whole = three(&fixture);
         let lose = async {
             tokio::time::sleep(ms(1_000)).await;
-            scene.client.backend().steal(&key(lost), TTL).await.unwrap();
+            fixture.client.backend().steal(&key(lost), TTL).await.unwrap();
         };
 
-        let asked_at = scene.clock.now();
+        let asked_at = fixture.clock.now();
         let (locked, ()) = tokio::join!(whole.lock(), lose);
 
         let error = locked.unwrap_err();
         assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key(lost))));
         assert_eq!(error.operation(), Some(Operation::Acquire));
         assert!(error.loss().is_some());
-        assert!(scene.clock.now().since(asked_at) <= ms(1_010));
-        assert_eq!(scene.left().await, 2, "the leases of others stay, and no more");
-        assert_eq!(closed(&scene).await, [lost, held]);
+        assert!(fixture.clock.now().since(asked_at) <= ms(1_010));
+        assert_eq!(fixture.left().await, 2, "the leases of others stay, and no more");
+        assert_eq!(closed(&fixture).await, [lost, held]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_part_that_expires_while_another_is_waited_for_is_an_error() {
-    let scene = Scene::with_options(options().renewal(RenewalMode::Off));
-    let keeper = scene.other.mutex("b").unwrap().lock().await.unwrap();
+    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    let keeper = fixture.other.mutex("b").unwrap().lock().await.unwrap();
 
-    let asked_at = scene.clock.now();
-    let error = three(&scene).lock().await.unwrap_err();
+    let asked_at = fixture.clock.now();
+    let error = three(&fixture).lock().await.unwrap_err();
 
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key("a"))));
     assert_eq!(error.loss(), Some(LossReason::Expired));
-    assert_eq!(scene.clock.now(), asked_at + TTL - DRIFT);
+    assert_eq!(fixture.clock.now(), asked_at + TTL - DRIFT);
     drop(keeper);
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_part_as_the_last_one_is_granted_is_an_error() {
-    let scene = Scene::with_options(options().renewal(RenewalMode::Off));
-    let whole = scene.client.multi_lock().mutexes(["a", "b"]).unwrap();
+    let fixture = Fixture::logged_with(options().renewal(RenewalMode::Off));
+    let whole = fixture.client.multi_lock().mutexes(["a", "b"]).unwrap();
     // Both were asked for by then, and the second is granted at the deadline of the first.
     let late = TTL - DRIFT - ms(1_000);
-    scene.faults.inject_on(&key("a"), Operation::Acquire, Fault::DelayReply(ms(1_000)), 1);
-    scene.faults.inject_on(&key("b"), Operation::Acquire, Fault::DelayReply(late), 1);
+    fixture.faults.inject_on(&key("a"), Operation::Acquire, Fault::DelayReply(ms(1_000)), 1);
+    fixture.faults.inject_on(&key("b"), Operation::Acquire, Fault::DelayReply(late), 1);
 
     let error = whole.lock().await.unwrap_err();
 
     assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key("a"))));
     assert_eq!(error.operation(), Some(Operation::Acquire));
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_any_part_is_that_of_the_whole() {
     for lost in KEYS {
-        let scene = Scene::new();
-        let guard = three(&scene).lock().await.unwrap();
+        let fixture = Fixture::logged();
+        let guard = three(&fixture).lock().await.unwrap();
         let told = tokio::spawn(guard.lost());
         assert!(guard.is_held());
 
-        scene.client.backend().expire(&key(lost)).await.unwrap();
+        fixture.client.backend().expire(&key(lost)).await.unwrap();
 
         assert_eq!(told.await.unwrap(), Some((key(lost), LossReason::Vanished)));
         assert_eq!(guard.lost().await, Some((key(lost), LossReason::Vanished)), "told again");
@@ -78,19 +78,19 @@ async fn of_any_part_is_that_of_the_whole() {
 
         let error = guard.release().await.unwrap_err();
         assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key(lost))));
-        assert_eq!(scene.left().await, 0);
+        assert_eq!(fixture.left().await, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_any_part_ends_the_work() {
     for lost in KEYS {
-        let scene = Scene::new();
-        let whole = three(&scene);
+        let fixture = Fixture::logged();
+        let whole = three(&fixture);
 
         let error = whole
             .run(async |_guard| {
-                scene.client.backend().expire(&key(lost)).await.unwrap();
+                fixture.client.backend().expire(&key(lost)).await.unwrap();
                 std::future::pending::<()>().await;
             })
             .await
@@ -98,7 +98,7 @@ async fn of_any_part_ends_the_work() {
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::LeaseLost, Some(&key(lost))));
         assert_eq!(error.operation(), Some(Operation::Run));
-        assert_eq!(scene.left().await, 0);
+        assert_eq!(fixture.left().await, 0);
     }
 }
 

@@ -21,26 +21,22 @@ use leasehold_core::clock::{Clock, Instant, Sleep, TokioClock};
 use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
-    Error, ErrorKind, LockClient, LockOptions, LossReason, MultiGuard, MultiLock, RenewalMode,
+    Error, ErrorKind, LockClient, LossReason, MultiGuard, MultiLock, RenewalMode,
 };
 
-use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-fn options() -> LockOptions {
-    LockOptions::new().ttl(TTL)
-}
-
-fn three(scene: &Scene) -> MultiLock {
-    scene.client.multi_lock().mutexes(KEYS).unwrap()
+fn three(fixture: &Logged) -> MultiLock {
+    fixture.client.multi_lock().mutexes(KEYS).unwrap()
 }
 
 /// The parts of which no other client gets a lock.
-async fn closed(scene: &Scene) -> Vec<&'static str> {
+async fn closed(fixture: &Logged) -> Vec<&'static str> {
     let mut closed = Vec::new();
     for key in KEYS {
-        match scene.other.mutex(key).unwrap().try_lock().await.unwrap() {
+        match fixture.other.mutex(key).unwrap().try_lock().await.unwrap() {
             Ok(guard) => guard.release().await.unwrap(),
             Err(_) => closed.push(key),
         }
@@ -49,33 +45,33 @@ async fn closed(scene: &Scene) -> Vec<&'static str> {
 }
 
 /// Calls until the wait of two seconds is over, since another process holds that part.
-async fn wait_out(scene: &Scene, held: &str) {
-    let asked_at = scene.clock.now();
-    let error = three(scene).lock().await.unwrap_err();
+async fn wait_out(fixture: &Logged, held: &str) {
+    let asked_at = fixture.clock.now();
+    let error = three(fixture).lock().await.unwrap_err();
 
     assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key(held))));
     assert!(error.to_string().contains("not obtained within 2.0s: held by"), "{error}");
-    assert_eq!(scene.clock.now(), asked_at + ms(2_000));
-    assert_eq!(scene.left().await, 1);
+    assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
+    assert_eq!(fixture.left().await, 1);
 }
 
 /// A call that has to wait for a part, and is dropped after so many polls, for all numbers of them.
-async fn drop_contended_calls_at_any_point(scene: impl Fn() -> Scene) {
+async fn drop_contended_calls_at_any_point(fixture: impl Fn() -> Logged) {
     for polls in 0.. {
-        let scene = scene();
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
-        let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
+        let fixture = fixture();
+        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
+        let held = fixture.other.mutex("b").unwrap().lock().await.unwrap();
         let release = async {
             tokio::time::sleep(ms(50)).await;
             held.release().await.unwrap();
         };
 
-        let whole = three(&scene);
+        let whole = three(&fixture);
         let (locked, ()) = tokio::join!(dropped_after(polls, whole.lock()), release);
 
         let done = locked.is_some();
         drop(locked.map(Result::unwrap));
-        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert_eq!(fixture.left().await, 0, "dropped after {polls} polls");
         assert!(whole.try_lock().await.unwrap().is_ok());
         if done {
             assert!(polls > 5, "{polls}");

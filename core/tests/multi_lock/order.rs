@@ -5,47 +5,47 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn is_that_of_the_keys_and_back() {
     for added in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
-        let scene = Scene::new();
-        let whole = scene.client.multi_lock().mutexes(added).unwrap();
+        let fixture = Fixture::logged();
+        let whole = fixture.client.multi_lock().mutexes(added).unwrap();
         assert!(whole.keys().map(|key| key.as_str()).eq(KEYS));
 
         whole.lock().await.unwrap().release().await.unwrap();
 
-        assert_eq!(scene.story(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
+        assert_eq!(fixture.log(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_guard_is_dropped() {
-    let scene = Scene::new();
+    let fixture = Fixture::logged();
 
-    drop(three(&scene).lock().await.unwrap());
+    drop(three(&fixture).lock().await.unwrap());
 
-    assert_eq!(scene.left().await, 0);
-    assert_eq!(scene.story(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
+    assert_eq!(fixture.left().await, 0);
+    assert_eq!(fixture.log(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_last_part_is_not_to_be_had() {
-    let scene = Scene::new();
-    let _held = scene.other.mutex("c").unwrap().lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let _held = fixture.other.mutex("c").unwrap().lock().await.unwrap();
 
-    assert!(three(&scene).try_lock().await.unwrap().is_err());
+    assert!(three(&fixture).try_lock().await.unwrap().is_err());
 
-    assert_eq!(scene.left().await, 1);
-    assert_eq!(scene.story(), ["+a", "+b", "-b", "-a"]);
+    assert_eq!(fixture.left().await, 1);
+    assert_eq!(fixture.log(), ["+a", "+b", "-b", "-a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_kept_when_the_release_is_dropped() {
-    let scene = Scene::new();
-    let guard = three(&scene).lock().await.unwrap();
-    scene.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
+    let fixture = Fixture::logged();
+    let guard = three(&fixture).lock().await.unwrap();
+    fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 3);
 
     assert!(dropped_after(1, guard.release()).await.is_none());
 
-    assert_eq!(scene.left().await, 0);
-    assert_eq!(scene.story(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
+    assert_eq!(fixture.left().await, 0);
+    assert_eq!(fixture.log(), ["+a", "+b", "+c", "-c", "-b", "-a"]);
 }
 
 /// {a, b} against {b, a}, from two processes with many tasks each.

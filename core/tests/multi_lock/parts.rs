@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn there_must_be_some() {
-    let scene = Scene::new();
-    let nothing = scene.client.multi_lock().mutexes([""; 0]).unwrap();
+    let fixture = Fixture::logged();
+    let nothing = fixture.client.multi_lock().mutexes([""; 0]).unwrap();
 
     for refused in [
         nothing.lock().await.map(Ok),
@@ -15,13 +15,13 @@ async fn there_must_be_some() {
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
     }
-    assert_eq!(scene.faults.calls(Operation::Acquire), 0);
+    assert_eq!(fixture.faults.calls(Operation::Acquire), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_one_key_are_refused_whichever_their_kinds() {
-    let scene = Scene::new();
-    let one = || scene.client.multi_lock().mutex("a").unwrap();
+    let fixture = Fixture::logged();
+    let one = || fixture.client.multi_lock().mutex("a").unwrap();
 
     for refused in [
         one().mutex("a"),
@@ -29,11 +29,11 @@ async fn of_one_key_are_refused_whichever_their_kinds() {
         one().read("a"),
         one().write("a"),
         one().permits("a", 1, 2),
-        scene.client.multi_lock().mutexes(["b", "b"]),
+        fixture.client.multi_lock().mutexes(["b", "b"]),
     ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
     }
-    assert_eq!(scene.faults.calls(Operation::Acquire), 0);
+    assert_eq!(fixture.faults.calls(Operation::Acquire), 0);
 }
 
 #[test]
@@ -68,9 +68,9 @@ async fn that_the_store_cannot_do_are_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn all_have_the_options_of_the_whole() {
-    let scene = Scene::new();
+    let fixture = Fixture::logged();
     let short = options().ttl(ms(10_000));
-    let whole = scene.client.multi_lock().mutex("a").unwrap();
+    let whole = fixture.client.multi_lock().mutex("a").unwrap();
     let whole = whole.with_options(short).unwrap().mutex("b").unwrap();
 
     let guard = whole.lock().await.unwrap();
@@ -84,10 +84,10 @@ async fn all_have_the_options_of_the_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn are_the_locks_that_are_had_one_by_one() {
-    let scene = Scene::new();
-    let whole = scene.client.multi_lock().write("writer").unwrap().read("reader").unwrap();
+    let fixture = Fixture::logged();
+    let whole = fixture.client.multi_lock().write("writer").unwrap().read("reader").unwrap();
     let whole = whole.permits("permits", 2, 3).unwrap().mutex("mutex").unwrap();
-    let other = &scene.other;
+    let other = &fixture.other;
 
     let guard = whole.lock().await.unwrap();
 
@@ -101,14 +101,14 @@ async fn are_the_locks_that_are_had_one_by_one() {
     assert!(other.rw_lock("writer").unwrap().try_read().await.unwrap().is_err());
     assert_eq!(guard.get("permits").unwrap().units(), 2);
     guard.release().await.unwrap();
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn have_tokens_of_their_own() {
-    let scene = Scene::new();
+    let fixture = Fixture::logged();
 
-    let guard = three(&scene).lock().await.unwrap();
+    let guard = three(&fixture).lock().await.unwrap();
 
     for name in KEYS {
         assert_eq!(guard.get(name).unwrap().token().key(), &key(name));

@@ -5,21 +5,21 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn that_is_over_names_the_part_that_was_held() {
     for held in KEYS {
-        let scene = Scene::with_options(options().wait(ms(2_000)));
-        let _held = scene.other.mutex(held).unwrap().lock().await.unwrap();
+        let fixture = Fixture::logged_with(options().wait(ms(2_000)));
+        let _held = fixture.other.mutex(held).unwrap().lock().await.unwrap();
 
-        wait_out(&scene, held).await;
+        wait_out(&fixture, held).await;
 
-        assert_eq!(closed(&scene).await, [held]);
+        assert_eq!(closed(&fixture).await, [held]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_one_for_all_parts() {
-    let scene = Scene::new();
-    let first = scene.other.mutex("a").unwrap().lock().await.unwrap();
-    let second = scene.other.mutex("b").unwrap().lock().await.unwrap();
-    let _third = scene.other.mutex("c").unwrap().lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let first = fixture.other.mutex("a").unwrap().lock().await.unwrap();
+    let second = fixture.other.mutex("b").unwrap().lock().await.unwrap();
+    let _third = fixture.other.mutex("c").unwrap().lock().await.unwrap();
     let release = async {
         tokio::time::sleep(ms(1_000)).await;
         first.release().await.unwrap();
@@ -27,43 +27,43 @@ async fn is_one_for_all_parts() {
         second.release().await.unwrap();
     };
 
-    let asked_at = scene.clock.now();
-    let whole = three(&scene);
+    let asked_at = fixture.clock.now();
+    let whole = three(&fixture);
     let (locked, ()) = tokio::join!(whole.try_lock_for(ms(2_000)), release);
 
     assert!(locked.unwrap().is_err());
-    assert_eq!(scene.clock.now(), asked_at + ms(2_000));
-    assert_eq!(scene.left().await, 1);
+    assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
+    assert_eq!(fixture.left().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn may_end_at_an_instant() {
-    let scene = Scene::new();
-    let held = scene.client.mutex("c").unwrap().lock().await.unwrap();
-    let whole = three(&scene);
+    let fixture = Fixture::logged();
+    let held = fixture.client.mutex("c").unwrap().lock().await.unwrap();
+    let whole = three(&fixture);
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     let soon = asked_at + ms(60_000);
     assert!(whole.try_lock_until(soon).await.unwrap().is_err());
-    let waited = scene.clock.now().since(asked_at);
+    let waited = fixture.clock.now().since(asked_at);
     assert_eq!(waited, ms(60_000));
 
     held.release().await.unwrap();
-    assert!(whole.try_lock_until(scene.clock.now()).await.unwrap().is_ok());
+    assert!(whole.try_lock_until(fixture.clock.now()).await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
     for silent in KEYS {
-        let scene = Scene::new();
-        scene.faults.inject_on(&key(silent), Operation::Acquire, Fault::SwallowRequest, 1);
+        let fixture = Fixture::logged();
+        fixture.faults.inject_on(&key(silent), Operation::Acquire, Fault::SwallowRequest, 1);
 
-        let asked_at = scene.clock.now();
-        let error = three(&scene).try_lock_for(ms(2_000)).await.unwrap_err();
+        let asked_at = fixture.clock.now();
+        let error = three(&fixture).try_lock_for(ms(2_000)).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert_eq!(error.key(), Some(&key(silent)));
-        assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+        assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
     }
 }
 

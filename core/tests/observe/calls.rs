@@ -7,26 +7,26 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn for_a_free_lock_end_with_the_grant() {
-    let scene = Scene::new();
+    let observed = Observed::new();
 
-    let guard = scene.client.mutex("k").unwrap().lock().await.unwrap();
+    let guard = observed.client.mutex("k").unwrap().lock().await.unwrap();
     pass(ms(5)).await;
     guard.release().await.unwrap();
 
-    assert_eq!(scene.told(), ["up", "granted mutex k#1", "released #1 after 5ms"]);
+    assert_eq!(observed.told(), ["up", "granted mutex k#1", "released #1 after 5ms"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn name_the_kind_of_lock() {
-    let scene = Scene::new();
-    let client = &scene.client;
+    let observed = Observed::new();
+    let client = &observed.client;
 
     drop(client.rw_lock("r").unwrap().read().await.unwrap());
     drop(client.rw_lock("w").unwrap().write().await.unwrap());
     drop(client.semaphore("s", 3).unwrap().acquire(2).await.unwrap());
     drop(client.election("e").unwrap().campaign("host-1").await.unwrap());
 
-    let told = scene.told();
+    let told = observed.told();
     let granted: Vec<_> = told.iter().filter(|line| line.starts_with("granted")).collect();
     assert_eq!(
         granted,
@@ -36,24 +36,24 @@ async fn name_the_kind_of_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_wait_are_refused_as_busy() {
-    let scene = Scene::new();
-    let held = scene.other.mutex("k").unwrap().lock().await.unwrap();
+    let observed = Observed::new();
+    let held = observed.other.mutex("k").unwrap().lock().await.unwrap();
 
-    assert!(scene.client.mutex("k").unwrap().try_lock().await.unwrap().is_err());
+    assert!(observed.client.mutex("k").unwrap().try_lock().await.unwrap().is_err());
 
-    assert_eq!(scene.told(), ["up", "busy k behind vm/5422"]);
+    assert_eq!(observed.told(), ["up", "busy k behind vm/5422"]);
     drop(held);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_wait_tell_so_once_and_name_the_holder() {
-    let scene = Scene::new();
-    let held = scene.other.mutex("k").unwrap().lock().await.unwrap();
-    let mutex = scene.client.mutex("k").unwrap();
+    let observed = Observed::new();
+    let held = observed.other.mutex("k").unwrap().lock().await.unwrap();
+    let mutex = observed.client.mutex("k").unwrap();
 
     let mut call = Box::pin(mutex.lock());
     assert!(tokio::time::timeout(ms(90_000), &mut call).await.is_err());
-    let told = scene.told();
+    let told = observed.told();
     held.release().await.unwrap();
     let guard = call.await.unwrap();
 
@@ -61,14 +61,14 @@ async fn that_wait_tell_so_once_and_name_the_holder() {
     let rest: Vec<_> = told.into_iter().filter(|line| line != "woken by poll").collect();
     assert_eq!(rest, ["up", "waiting k behind vm/5422", "long wait of 30s behind vm/5422"]);
     assert!(polls > 0);
-    assert_eq!(scene.told(), ["woken by push", "granted mutex k#2 after 90s"]);
+    assert_eq!(observed.told(), ["woken by push", "granted mutex k#2 after 90s"]);
     drop(guard);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_wait_for_their_own_task_say_so() {
-    let scene = Scene::new();
-    let mutex = scene.client.mutex("k").unwrap();
+    let observed = Observed::new();
+    let mutex = observed.client.mutex("k").unwrap();
     let other = OwnerId::new();
     let first = other.scope(mutex.lock()).await.unwrap();
     let (handed_over, ()) = tokio::join!(mutex.lock(), async { drop(first) });
@@ -76,81 +76,81 @@ async fn that_wait_for_their_own_task_say_so() {
 
     let waits = async |call| assert!(tokio::time::timeout(ms(40_000), call).await.is_err());
     waits(mutex.lock()).await;
-    let told = scene.told().join("; ");
+    let told = observed.told().join("; ");
     assert!(told.contains("handed over"), "{told}");
     assert!(told.contains("long wait of 30s behind us/1, perhaps itself"), "{told}");
 
     other.scope(waits(mutex.lock())).await;
-    let told = scene.told().join("; ");
+    let told = observed.told().join("; ");
     assert!(told.contains("long wait of 30s behind") && !told.contains("itself"), "{told}");
     drop(handed_over);
 }
 
 #[tokio::test(start_paused = true)]
 async fn in_a_process_without_news_are_woken_by_polls() {
-    let scene = Scene::new();
-    scene.faults.set_news(News::Muted);
-    let held = scene.other.mutex("k").unwrap().lock().await.unwrap();
-    let mutex = scene.client.mutex("k").unwrap();
+    let observed = Observed::new();
+    observed.faults.set_news(News::Muted);
+    let held = observed.other.mutex("k").unwrap().lock().await.unwrap();
+    let mutex = observed.client.mutex("k").unwrap();
     let mut call = Box::pin(mutex.lock());
     assert!((&mut call).now_or_never().is_none());
 
     held.release().await.unwrap();
     let _guard = call.await.unwrap();
 
-    let told = scene.told();
+    let told = observed.told();
     assert!(told.contains(&"woken by poll".to_owned()), "{told:?}");
     assert!(!told.contains(&"woken by push".to_owned()), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn whose_wait_ends_are_timed_out() {
-    let scene = Scene::new();
-    let _held = scene.other.mutex("k").unwrap().lock().await.unwrap();
+    let observed = Observed::new();
+    let _held = observed.other.mutex("k").unwrap().lock().await.unwrap();
 
-    let waited = scene.client.mutex("k").unwrap().try_lock_for(ms(10)).await.unwrap();
+    let waited = observed.client.mutex("k").unwrap().try_lock_for(ms(10)).await.unwrap();
 
     assert!(waited.is_err());
-    let told = scene.told();
+    let told = observed.told();
     assert_eq!(told[..2], ["up", "waiting k behind vm/5422"]);
     assert_eq!(told.last().unwrap(), "timed_out k behind vm/5422 after 10ms");
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_are_dropped_are_cancelled() {
-    let scene = Scene::new();
-    let held = scene.client.mutex("k").unwrap().lock().await.unwrap();
-    scene.told();
+    let observed = Observed::new();
+    let held = observed.client.mutex("k").unwrap().lock().await.unwrap();
+    observed.told();
 
-    let waited = tokio::time::timeout(ms(7), scene.client.mutex("k").unwrap().lock()).await;
+    let waited = tokio::time::timeout(ms(7), observed.client.mutex("k").unwrap().lock()).await;
 
     assert!(waited.is_err());
-    assert_eq!(scene.told(), ["waiting k behind us/1", "cancelled k behind - after 7ms"]);
+    assert_eq!(observed.told(), ["waiting k behind us/1", "cancelled k behind - after 7ms"]);
     drop(held);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_fail_tell_of_the_failure() {
-    let scene = Scene::new();
-    scene.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Denied), 1);
+    let observed = Observed::new();
+    observed.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Denied), 1);
 
-    let failed = scene.client.mutex("k").unwrap().lock().await;
+    let failed = observed.client.mutex("k").unwrap().lock().await;
 
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::Denied);
-    assert_eq!(scene.told(), ["acquire failed: Denied", "up", "failed k behind -"]);
+    assert_eq!(observed.told(), ["acquire failed: Denied", "up", "failed k behind -"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_one_process_pass_the_lease_on() {
-    let scene = Scene::new();
-    let mutex = scene.client.mutex("k").unwrap();
+    let observed = Observed::new();
+    let mutex = observed.client.mutex("k").unwrap();
     let first = mutex.lock().await.unwrap();
     let next = tokio::spawn({
         let mutex = mutex.clone();
         async move { mutex.lock().await.unwrap() }
     });
     pass(ms(3)).await;
-    scene.told();
+    observed.told();
 
     first.release().await.unwrap();
     let next = next.await.unwrap();
@@ -158,7 +158,7 @@ async fn of_one_process_pass_the_lease_on() {
     next.release().await.unwrap();
 
     assert_eq!(
-        scene.told(),
+        observed.told(),
         [
             "#1 handed over to #2 after 3ms",
             "handed_over mutex k#2 after 3ms",
@@ -169,8 +169,8 @@ async fn of_one_process_pass_the_lease_on() {
 
 #[tokio::test(start_paused = true)]
 async fn of_one_owner_enter_again() {
-    let scene = Scene::new();
-    let mutex = scene.client.reentrant_mutex("k").unwrap();
+    let observed = Observed::new();
+    let mutex = observed.client.reentrant_mutex("k").unwrap();
 
     OwnerId::new()
         .scope(async {
@@ -181,29 +181,29 @@ async fn of_one_owner_enter_again() {
         .await;
 
     assert_eq!(
-        scene.told(),
+        observed.told(),
         ["up", "granted mutex k#1", "reentered mutex k#1", "released #1 after 0ns"]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn for_several_locks_count_for_each_part() {
-    let scene =
-        Scene::with(|builder| builder.options(LockOptions::new().ttl(TTL).hand_over(false)));
-    let several = scene.client.multi_lock().mutexes(["a", "b"]).unwrap();
+    let observed =
+        Observed::with(|builder| builder.options(LockOptions::new().ttl(TTL).hand_over(false)));
+    let several = observed.client.multi_lock().mutexes(["a", "b"]).unwrap();
 
     drop(several.lock().await.unwrap());
-    assert_eq!(scene.told()[..3], ["up", "granted mutex a#1", "granted mutex b#2"]);
+    assert_eq!(observed.told()[..3], ["up", "granted mutex a#1", "granted mutex b#2"]);
     pass(ms(1)).await;
 
-    let held = scene.other.mutex("b").unwrap().lock().await.unwrap();
+    let held = observed.other.mutex("b").unwrap().lock().await.unwrap();
     assert!(several.try_lock().await.unwrap().is_err());
-    assert_eq!(scene.told(), ["busy a behind -", "busy b behind vm/5422"]);
+    assert_eq!(observed.told(), ["busy a behind -", "busy b behind vm/5422"]);
 
     // The attempt for both at once is none of the calls for each.
     let waited = several.try_lock_for(ms(10)).await.unwrap();
     assert!(waited.is_err());
-    let told = scene.told();
+    let told = observed.told();
     assert_eq!(told[..2], ["granted mutex a#4", "waiting b behind vm/5422"]);
     assert!(told.contains(&"timed_out b behind vm/5422 after 10ms".to_owned()), "{told:?}");
     assert_eq!(told.last().unwrap(), "released #4 after 10ms");
@@ -212,8 +212,8 @@ async fn for_several_locks_count_for_each_part() {
 
 #[tokio::test(start_paused = true)]
 async fn leave_no_count_behind_when_they_are_dropped_at_any_point() {
-    let scene = Scene::new();
-    let mutex = scene.client.mutex("k").unwrap();
+    let observed = Observed::new();
+    let mutex = observed.client.mutex("k").unwrap();
 
     for polls in 1..8 {
         let calls = (0..16).map(|n| {
@@ -233,7 +233,7 @@ async fn leave_no_count_behind_when_they_are_dropped_at_any_point() {
     }
     pass(TTL).await;
 
-    let told = scene.told();
+    let told = observed.told();
     let count = |starts: &str| told.iter().filter(|line| line.starts_with(starts)).count();
     assert_eq!(count("granted"), count("released"), "the difference is the leases held");
     let after_waits = told.iter().filter(|line| {

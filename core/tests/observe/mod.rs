@@ -21,23 +21,20 @@ use leasehold_core::{
     Builder, Error, ErrorKind, Holder, LockClient, LockGuard, LockOptions, OwnerId,
 };
 
-const TTL: Duration = ms(30_000);
+use crate::fixture::{TTL, ms, options, pass};
+
 /// A third of the TTL, from where a renewal falls due.
 const RENEWAL: Duration = ms(10_000);
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 /// A client that is observed, another one of the same store, and the switches of the first one's faults.
-struct Scene {
+struct Observed {
     client: LockClient<FaultBackend<MemoryBackend>>,
     other: LockClient<MemoryBackend>,
     faults: Faults,
-    story: Story,
+    log: EventLog,
 }
 
-impl Scene {
+impl Observed {
     fn new() -> Self {
         Self::with(|builder| builder)
     }
@@ -47,38 +44,33 @@ impl Scene {
             Builder<FaultBackend<MemoryBackend>>,
         ) -> Builder<FaultBackend<MemoryBackend>>,
     ) -> Self {
-        let (clock, story) = (TokioClock::new(), Story::default());
+        let (clock, log) = (TokioClock::new(), EventLog::default());
         let store = MemoryBackend::with_clock(clock);
         let backend = FaultBackend::new(store.clone());
         let faults = backend.faults().clone();
-        let client = LockClient::builder(backend).clock(clock).observer(story.clone());
+        let client = LockClient::builder(backend).clock(clock).observer(log.clone());
         let client = change(client.options(described("us/1"))).build().unwrap();
         // Without spare tokens, each grant has the next number.
         let options = described("vm/5422").hand_over(false);
         let other = LockClient::builder(store).clock(clock).options(options).build().unwrap();
-        Self { client, other, faults, story }
+        Self { client, other, faults, log }
     }
 
     /// The events since the last call.
     fn told(&self) -> Vec<String> {
-        std::mem::take(&mut *self.story.0.lock().unwrap())
+        std::mem::take(&mut *self.log.0.lock().unwrap())
     }
 }
 
 fn described(holder: &str) -> LockOptions {
-    LockOptions::new().ttl(TTL).description(holder.try_into().unwrap())
-}
-
-/// Lets time pass to the millisecond, and all that is due happen.
-async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
+    options().description(holder.try_into().unwrap())
 }
 
 /// All that an observer is told, a line each. The tokens of a new memory store count from 1.
 #[derive(Clone, Default)]
-struct Story(Arc<Mutex<Vec<String>>>);
+struct EventLog(Arc<Mutex<Vec<String>>>);
 
-impl Story {
+impl EventLog {
     fn note(&self, line: impl Display) {
         self.0.lock().unwrap().push(line.to_string());
     }
@@ -88,7 +80,7 @@ fn name(holder: Option<&Holder>) -> &str {
     holder.and_then(Holder::description).map_or("-", |description| description.as_str())
 }
 
-impl Observer for Story {
+impl Observer for EventLog {
     fn on_waiting(&self, it: &Waiting<'_>) {
         self.note(format_args!("waiting {} behind {}", it.lock.key, name(it.holder)));
     }

@@ -17,14 +17,14 @@ impl Observer for Panicking {
 
 #[tokio::test(start_paused = true)]
 async fn that_panic_stop_neither_the_call_nor_the_others() {
-    let story = Story::default();
+    let log = EventLog::default();
     let client =
-        LockClient::builder(MemoryBackend::new()).observer(Panicking).observer(story.clone());
+        LockClient::builder(MemoryBackend::new()).observer(Panicking).observer(log.clone());
     let client = client.build().unwrap();
 
     client.mutex("k").unwrap().lock().await.unwrap().release().await.unwrap();
 
-    assert!(story.0.lock().unwrap().contains(&"granted mutex k#1".to_owned()));
+    assert!(log.0.lock().unwrap().contains(&"granted mutex k#1".to_owned()));
 }
 
 /// Uses the client, and looks at the guard that the event is about.

@@ -4,8 +4,8 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_taken_until_all_are_held() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 5);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 5);
 
     let mut guards = Vec::new();
     for _ in 0..5 {
@@ -14,24 +14,24 @@ async fn is_taken_until_all_are_held() {
     let held: BTreeSet<_> = guards.iter().map(StripedGuard::segment).collect();
     assert!(held.into_iter().eq(0..5));
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     assert!(striped.try_lock().await.unwrap().is_err());
     assert!(striped.try_lock_for(Duration::ZERO).await.unwrap().is_err());
-    assert_eq!(scene.clock.now(), asked_at);
+    assert_eq!(fixture.clock.now(), asked_at);
     drop(guards);
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_refused_with_the_holder_whose_lease_ends_first() {
     for soonest in 0..3 {
-        let scene = Scene::new();
-        let striped = segments(&scene, 3);
+        let fixture = Fixture::logged();
+        let striped = segments(&fixture, 3);
         let mut guards = Vec::new();
         for (number, segment) in (0..).zip(striped.segments()) {
             let ttl = if number == soonest { TTL } else { TTL * 2 };
             let options = options().ttl(ttl).renewal(RenewalMode::Off);
-            let mutex = scene.other.mutex(segment).unwrap().with_options(options).unwrap();
+            let mutex = fixture.other.mutex(segment).unwrap().with_options(options).unwrap();
             guards.push(mutex.lock().await.unwrap());
         }
 
@@ -44,23 +44,23 @@ async fn is_refused_with_the_holder_whose_lease_ends_first() {
 #[tokio::test(start_paused = true)]
 async fn is_found_wherever_it_is_and_nothing_else_is_touched() {
     for free in 0..4 {
-        let scene = Scene::new();
-        let striped = segments(&scene, 4);
-        let mut held = hold_all(&scene, &striped).await;
+        let fixture = Fixture::logged();
+        let striped = segments(&fixture, 4);
+        let mut held = hold_all(&fixture, &striped).await;
         held.remove(free as usize).release().await.unwrap();
 
         let guard = striped.lock().await.unwrap();
 
         assert_eq!(guard.segment(), free);
         guard.release().await.unwrap();
-        assert_eq!(scene.story(), [format!("+stock/{free}"), format!("-stock/{free}")]);
+        assert_eq!(fixture.log(), [format!("+stock/{free}"), format!("-stock/{free}")]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_another_one_for_each_caller() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 16);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 16);
 
     let mut taken = BTreeSet::new();
     for _ in 0..100 {
@@ -73,15 +73,15 @@ async fn is_another_one_for_each_caller() {
 #[tokio::test(start_paused = true)]
 async fn is_taken_though_others_fail() {
     for fault in [Fault::Fail(ErrorKind::Denied), Fault::Fail(ErrorKind::Unavailable)] {
-        let scene = Scene::new();
-        let striped = segments(&scene, 4);
+        let fixture = Fixture::logged();
+        let striped = segments(&fixture, 4);
         for failing in [0, 1, 3] {
             let failing = &striped.segments()[failing];
-            scene.faults.inject_on(failing, Operation::Acquire, fault, 1_000);
+            fixture.faults.inject_on(failing, Operation::Acquire, fault, 1_000);
         }
 
         assert_eq!(striped.try_lock().await.unwrap().unwrap().segment(), 2);
-        assert_eq!(scene.left().await, 0);
+        assert_eq!(fixture.left().await, 0);
         assert_eq!(striped.lock().await.unwrap().segment(), 2);
     }
 }

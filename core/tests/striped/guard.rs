@@ -4,29 +4,29 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_that_of_a_mutex() {
-    let scene = Scene::new();
-    let guard = segments(&scene, 2).lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let guard = segments(&fixture, 2).lock().await.unwrap();
 
     assert!(guard.is_held());
     assert_eq!(guard.remaining(), TTL - DRIFT);
-    scene.client.backend().expire(guard.key()).await.unwrap();
+    fixture.client.backend().expire(guard.key()).await.unwrap();
     assert_eq!(guard.lost().await, Some(LossReason::Vanished));
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::LeaseLost);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_there_while_work_is_run_and_gone_afterwards() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 2);
-    scene.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 2);
+    fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 999);
 
     let worked = striped.run(async |guard| guard.is_held()).await;
 
     assert!(worked.unwrap(), "a release that fails takes nothing away");
-    scene.faults.heal();
-    assert_eq!(scene.left().await, 0);
+    fixture.faults.heal();
+    assert_eq!(fixture.left().await, 0);
     let lost = striped.run(async |guard| {
-        scene.client.backend().expire(guard.key()).await.unwrap();
+        fixture.client.backend().expire(guard.key()).await.unwrap();
         std::future::pending::<()>().await;
     });
     assert_eq!(lost.await.unwrap_err().kind(), ErrorKind::LeaseLost);

@@ -21,21 +21,17 @@ use leasehold_core::{
     StripedGuard,
 };
 
-use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
 
-fn options() -> LockOptions {
-    LockOptions::new().ttl(TTL)
-}
-
-fn segments(scene: &Scene, count: u32) -> Striped {
-    scene.client.striped("stock", count).unwrap()
+fn segments(fixture: &Logged, count: u32) -> Striped {
+    fixture.client.striped("stock", count).unwrap()
 }
 
 /// Holds all segments as another process would.
-async fn hold_all(scene: &Scene, striped: &Striped) -> Vec<LockGuard> {
+async fn hold_all(fixture: &Logged, striped: &Striped) -> Vec<LockGuard> {
     let mut guards = Vec::new();
     for segment in striped.segments() {
-        guards.push(scene.other.mutex(segment).unwrap().lock().await.unwrap());
+        guards.push(fixture.other.mutex(segment).unwrap().lock().await.unwrap());
     }
     guards
 }

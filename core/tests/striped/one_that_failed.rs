@@ -4,11 +4,11 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_not_said_to_be_held() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 4);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 4);
+    let mut held = hold_all(&fixture, &striped).await;
     held.remove(3).release().await.unwrap();
-    scene.faults.inject_on(&key("stock/3"), Operation::Acquire, Fault::LoseReply, 1_000);
+    fixture.faults.inject_on(&key("stock/3"), Operation::Acquire, Fault::LoseReply, 1_000);
 
     let error = striped.try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
@@ -16,40 +16,40 @@ async fn is_not_said_to_be_held() {
     let error = striped.try_lock_for(ms(2_000)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
 
-    scene.faults.heal();
+    fixture.faults.heal();
     drop(held);
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_first_may_be_the_one_that_is_taken() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let mut held = hold_all(&fixture, &striped).await;
     held.remove(1).release().await.unwrap();
     let fault = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject_on(&key("stock/1"), Operation::Acquire, fault, 2);
+    fixture.faults.inject_on(&key("stock/1"), Operation::Acquire, fault, 2);
 
     assert_eq!(striped.lock().await.unwrap().segment(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_first_and_was_held_at_last_is_held() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let _held = hold_all(&scene, &striped).await;
-    scene.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 2);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let _held = hold_all(&fixture, &striped).await;
+    fixture.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 2);
 
     assert!(striped.try_lock_for(ms(2_000)).await.unwrap().is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn does_not_end_the_waiting_for_the_others() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let mut held = hold_all(&fixture, &striped).await;
     let fault = Fault::Fail(ErrorKind::Denied);
-    scene.faults.inject_on(&key("stock/0"), Operation::Acquire, fault, 1_000);
+    fixture.faults.inject_on(&key("stock/0"), Operation::Acquire, fault, 1_000);
     let release = async {
         tokio::time::sleep(ms(500)).await;
         held.remove(2).release().await.unwrap();
@@ -62,15 +62,15 @@ async fn does_not_end_the_waiting_for_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn is_asked_for_again_while_others_are_waited_for() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let mut held = hold_all(&fixture, &striped).await;
     held.remove(2).release().await.unwrap();
     let fault = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
+    fixture.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
     let outage = async {
         tokio::time::sleep(LockOptions::DEFAULT_OUTAGE_WAIT * 2).await;
-        scene.faults.heal();
+        fixture.faults.heal();
     };
 
     let (locked, ()) = tokio::join!(striped.try_lock_for(ms(60_000)), outage);
@@ -80,39 +80,39 @@ async fn is_asked_for_again_while_others_are_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn is_not_asked_for_after_the_wait() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let mut held = hold_all(&fixture, &striped).await;
     held.remove(2).release().await.unwrap();
     let refused = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject_on(&key("stock/2"), Operation::Acquire, refused, 100_000);
-    scene.faults.inject(Operation::Release, Fault::SwallowRequest, 100_000);
-    let before = scene.faults.calls(Operation::Acquire);
+    fixture.faults.inject_on(&key("stock/2"), Operation::Acquire, refused, 100_000);
+    fixture.faults.inject(Operation::Release, Fault::SwallowRequest, 100_000);
+    let before = fixture.faults.calls(Operation::Acquire);
 
     let locked = striped.try_lock_for(ms(1_000)).await;
 
     assert_eq!(locked.unwrap_err().kind(), ErrorKind::Unavailable);
-    let attempts = scene.faults.calls(Operation::Acquire) - before;
+    let attempts = fixture.faults.calls(Operation::Acquire) - before;
     assert!(attempts < 100, "{attempts} attempts in a second");
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_waited_for_once_the_store_answers() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let mut held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let mut held = hold_all(&fixture, &striped).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
+    fixture.faults.inject_on(&key("stock/2"), Operation::Acquire, fault, 100_000);
     let outage = async {
         tokio::time::sleep(LockOptions::DEFAULT_OUTAGE_WAIT * 2).await;
-        scene.faults.heal();
+        fixture.faults.heal();
         tokio::time::sleep(ms(5_000)).await;
         held.remove(2).release().await.unwrap();
-        scene.clock.now()
+        fixture.clock.now()
     };
     let waiting = async {
         let locked = striped.try_lock_for(ms(60_000)).await;
-        (locked, scene.clock.now())
+        (locked, fixture.clock.now())
     };
 
     let ((locked, locked_at), freed_at) = tokio::join!(waiting, outage);
@@ -123,15 +123,15 @@ async fn is_waited_for_once_the_store_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn is_the_error_if_all_do() {
-    let scene = Scene::new();
+    let fixture = Fixture::logged();
     let fault = Fault::Fail(ErrorKind::Unavailable);
-    scene.faults.inject(Operation::Acquire, fault, 100_000);
-    let striped = segments(&scene, 3);
+    fixture.faults.inject(Operation::Acquire, fault, 100_000);
+    let striped = segments(&fixture, 3);
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     let error = striped.lock().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let waited = scene.clock.now().since(asked_at);
+    let waited = fixture.clock.now().since(asked_at);
     assert!(waited >= LockOptions::DEFAULT_OUTAGE_WAIT && waited <= ms(12_000), "{waited:?}");
 }

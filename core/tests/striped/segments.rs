@@ -39,21 +39,21 @@ fn need_room_for_their_names() {
 
 #[tokio::test(start_paused = true)]
 async fn are_mutexes_of_their_own() {
-    let scene = Scene::new();
-    let guard = segments(&scene, 4).lock().await.unwrap();
+    let fixture = Fixture::logged();
+    let guard = segments(&fixture, 4).lock().await.unwrap();
 
     let name = format!("stock/{}", guard.segment());
     assert_eq!(guard.key(), &key(&name));
     assert_eq!(guard.token().key(), &key(&name));
-    assert!(scene.other.mutex(name).unwrap().try_lock().await.unwrap().is_err());
-    assert!(scene.other.mutex("stock").unwrap().try_lock().await.unwrap().is_ok());
+    assert!(fixture.other.mutex(name).unwrap().try_lock().await.unwrap().is_err());
+    assert!(fixture.other.mutex("stock").unwrap().try_lock().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn have_the_options_of_the_whole() {
-    let scene = Scene::new();
+    let fixture = Fixture::logged();
     let short = options().ttl(ms(10_000));
-    let striped = segments(&scene, 4).with_options(short).unwrap();
+    let striped = segments(&fixture, 4).with_options(short).unwrap();
 
     assert_eq!(striped.lock().await.unwrap().remaining(), ms(10_000 - 102));
     let impossible = striped.with_options(options().ttl(Duration::ZERO));

@@ -5,29 +5,29 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_first_that_any_client_frees() {
     for freed in 0..4 {
-        let scene = Scene::new();
-        let striped = segments(&scene, 4);
-        let mut held = hold_all(&scene, &striped).await;
+        let fixture = Fixture::logged();
+        let striped = segments(&fixture, 4);
+        let mut held = hold_all(&fixture, &striped).await;
         let release = async {
             tokio::time::sleep(ms(700)).await;
             held.remove(freed as usize).release().await.unwrap();
         };
 
-        let asked_at = scene.clock.now();
+        let asked_at = fixture.clock.now();
         let (guard, ()) = tokio::join!(striped.lock(), release);
 
         let guard = guard.unwrap();
         assert_eq!(guard.segment(), freed);
-        assert_eq!(scene.clock.now(), asked_at + ms(700));
+        assert_eq!(fixture.clock.now(), asked_at + ms(700));
         drop((guard, held));
-        assert_eq!(scene.left().await, 0);
+        assert_eq!(fixture.left().await, 0);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_first_that_is_freed_by_this_process() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 4);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 4);
     let mut held = Vec::new();
     for _ in 0..4 {
         held.push(striped.lock().await.unwrap());
@@ -43,124 +43,124 @@ async fn ends_with_the_first_that_is_freed_by_this_process() {
 
     assert_eq!(guard.unwrap().segment(), segment);
     drop(held);
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn keeps_one_when_all_are_freed_at_once() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 8);
-    let held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 8);
+    let held = hold_all(&fixture, &striped).await;
     // Each request that waits for news is answered only when all have been granted.
     let release = async {
         tokio::time::sleep(ms(700)).await;
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(50)), 8);
+        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(50)), 8);
         drop(held);
     };
 
     let (guard, ()) = tokio::join!(striped.lock(), release);
 
     let guard = guard.unwrap();
-    assert_eq!(scene.left().await, 1, "the late grants are given back");
+    assert_eq!(fixture.left().await, 1, "the late grants are given back");
     assert!(guard.is_held());
-    assert!(scene.story().len() > 1, "no grant was late: {:?}", scene.story());
+    assert!(fixture.log().len() > 1, "no grant was late: {:?}", fixture.log());
     guard.release().await.unwrap();
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn ends_when_a_dead_holder_expires() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let _held = hold_all(&scene, &striped).await;
-    let asked_at = scene.clock.now();
-    scene.client.backend().steal(&key("stock/1"), TTL).await.unwrap();
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let _held = hold_all(&fixture, &striped).await;
+    let asked_at = fixture.clock.now();
+    fixture.client.backend().steal(&key("stock/1"), TTL).await.unwrap();
 
     let guard = striped.lock().await.unwrap();
 
     assert_eq!(guard.segment(), 1);
-    let waited = scene.clock.now().since(asked_at);
+    let waited = fixture.clock.now().since(asked_at);
     assert!(waited >= TTL && waited <= TTL + ms(10), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_wait() {
     for count in [1, 4, Striped::MAX_SEGMENTS] {
-        let scene = Scene::with_options(options().wait(ms(2_000)));
-        let striped = segments(&scene, count);
-        let _held = hold_all(&scene, &striped).await;
+        let fixture = Fixture::logged_with(options().wait(ms(2_000)));
+        let striped = segments(&fixture, count);
+        let _held = hold_all(&fixture, &striped).await;
 
-        let asked_at = scene.clock.now();
+        let asked_at = fixture.clock.now();
         let error = striped.lock().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::Timeout, Some(&key("stock"))));
-        assert_eq!(scene.clock.now(), asked_at + ms(2_000));
+        assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
         assert!(striped.try_lock_for(ms(500)).await.unwrap().is_err());
-        assert_eq!(scene.clock.now(), asked_at + ms(2_500));
-        assert_eq!(scene.left().await, count as usize);
-        assert_eq!(scene.story(), [""; 0]);
+        assert_eq!(fixture.clock.now(), asked_at + ms(2_500));
+        assert_eq!(fixture.left().await, count as usize);
+        assert_eq!(fixture.log(), [""; 0]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn may_end_at_an_instant() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 2);
-    let _held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 2);
+    let _held = hold_all(&fixture, &striped).await;
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     let soon = asked_at + ms(60_000);
     assert!(striped.try_lock_until(soon).await.unwrap().is_err());
 
-    let waited = scene.clock.now().since(asked_at);
+    let waited = fixture.clock.now().since(asked_at);
     assert_eq!(waited, ms(60_000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 4);
-    scene.faults.inject(Operation::Acquire, Fault::SwallowReply, 1_000);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 4);
+    fixture.faults.inject(Operation::Acquire, Fault::SwallowReply, 1_000);
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     let error = striped.try_lock_for(ms(2_000)).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate);
-    assert_eq!(scene.clock.now(), asked_at + ms(2_000));
-    assert_eq!(scene.left().await, 0);
+    assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
+    assert_eq!(fixture.left().await, 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_ends_before_the_round_does_is_over_all_the_same() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 8);
-    let _held = hold_all(&scene, &striped).await;
-    scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(400)), 1_000);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 8);
+    let _held = hold_all(&fixture, &striped).await;
+    fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(400)), 1_000);
 
-    let asked_at = scene.clock.now();
+    let asked_at = fixture.clock.now();
     assert!(striped.try_lock_for(ms(1_000)).await.unwrap().is_err());
 
-    assert_eq!(scene.clock.now(), asked_at + ms(1_000));
-    assert_eq!(scene.faults.calls(Operation::Acquire), 3);
+    assert_eq!(fixture.clock.now(), asked_at + ms(1_000));
+    assert_eq!(fixture.faults.calls(Operation::Acquire), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn by_attempts_counts_them_for_each_segment() {
     let counted = Retry::attempts(3).every(ms(200));
-    let scene = Scene::with_options(options().retry(counted));
-    let striped = segments(&scene, 4);
-    let _held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged_with(options().retry(counted));
+    let striped = segments(&fixture, 4);
+    let _held = hold_all(&fixture, &striped).await;
 
     let error = striped.lock().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(scene.faults.calls(Operation::Acquire), 4 + 4 * 3);
+    assert_eq!(fixture.faults.calls(Operation::Acquire), 4 + 4 * 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn is_served_in_the_order_of_asking_within_a_process() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 2);
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 2);
     let mut held = vec![striped.lock().await.unwrap(), striped.lock().await.unwrap()];
     let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
     for caller in 0..3 {
@@ -183,10 +183,10 @@ async fn is_served_in_the_order_of_asking_within_a_process() {
 #[tokio::test(start_paused = true)]
 async fn may_be_dropped_at_any_point() {
     for polls in 0.. {
-        let scene = Scene::new();
-        let striped = segments(&scene, 3);
-        let held = hold_all(&scene, &striped).await;
-        scene.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
+        let fixture = Fixture::logged();
+        let striped = segments(&fixture, 3);
+        let held = hold_all(&fixture, &striped).await;
+        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(10)), 100);
         let release = async {
             tokio::time::sleep(ms(100)).await;
             drop(held);
@@ -196,7 +196,7 @@ async fn may_be_dropped_at_any_point() {
 
         let done = locked.is_some();
         drop(locked.map(Result::unwrap));
-        assert_eq!(scene.left().await, 0, "dropped after {polls} polls");
+        assert_eq!(fixture.left().await, 0, "dropped after {polls} polls");
         for _ in 0..3 {
             assert!(striped.try_lock().await.unwrap().is_ok(), "a turn was kept");
         }
@@ -209,13 +209,13 @@ async fn may_be_dropped_at_any_point() {
 
 #[tokio::test(start_paused = true)]
 async fn is_ended_by_a_shutdown() {
-    let scene = Scene::new();
-    let striped = segments(&scene, 3);
-    let _held = hold_all(&scene, &striped).await;
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    let _held = hold_all(&fixture, &striped).await;
     let waiting = tokio::spawn(async move { striped.lock().await.unwrap_err().kind() });
     tokio::time::sleep(ms(100)).await;
 
-    scene.client.shutdown(TTL).await.unwrap();
+    fixture.client.shutdown(TTL).await.unwrap();
 
     assert_eq!(waiting.await.unwrap(), ErrorKind::Closed);
 }

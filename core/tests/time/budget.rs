@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn is_one_for_the_queue_and_the_store() {
-    let (client, _faults, clock) = client(options());
+    let Fixture { client, clock, .. } = Fixture::new();
     let store = client.backend();
     let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
     store.try_acquire(&Claim::new(foreign)).await.unwrap();
@@ -20,7 +20,7 @@ async fn is_one_for_the_queue_and_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn that_is_over_when_the_turn_comes_leaves_nothing_to_ask_the_store_for() {
-    let (client, faults, _clock) = client(options().hand_over(false));
+    let Fixture { client, faults, .. } = Fixture::with(options().hand_over(false));
     let first = lock(&client).await;
     let mutex = client.mutex("k").unwrap();
     let mut second = Box::pin(mutex.try_lock_for(ms(1_000)));
@@ -37,7 +37,7 @@ async fn that_is_over_when_the_turn_comes_leaves_nothing_to_ask_the_store_for() 
 
 #[tokio::test(start_paused = true)]
 async fn is_spent_on_a_silent_store_too_and_then_the_silence_is_the_error() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
     let mutex = client.mutex("k").unwrap();
 
@@ -66,7 +66,8 @@ async fn of_a_moment_is_over_in_a_moment() {
 
 #[tokio::test(start_paused = true)]
 async fn is_spent_in_the_pauses_that_were_stated() {
-    let (client, faults, _clock) = client(options().retry(Retry::unlimited().every(ms(1))));
+    let Fixture { client, faults, .. } =
+        Fixture::with(options().retry(Retry::unlimited().every(ms(1))));
     let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
     client.backend().try_acquire(&Claim::new(foreign)).await.unwrap();
     let before = faults.calls(Operation::Acquire);
@@ -80,7 +81,8 @@ async fn is_spent_in_the_pauses_that_were_stated() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_counted_retry_is_its_pauses() {
-    let (client, faults, clock) = client(options().retry(Retry::attempts(5).every(ms(200))));
+    let Fixture { client, faults, clock, .. } =
+        Fixture::with(options().retry(Retry::attempts(5).every(ms(200))));
     faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
     let asked_at = clock.now();

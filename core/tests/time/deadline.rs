@@ -4,7 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn counts_from_before_the_request_and_not_from_the_reply() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     faults.inject(Operation::Acquire, Fault::DelayReply(ms(4_000)), 1);
 
     let sent_at = clock.now();
@@ -17,7 +17,7 @@ async fn counts_from_before_the_request_and_not_from_the_reply() {
 
 #[tokio::test(start_paused = true)]
 async fn counts_from_before_the_attempt_that_was_granted() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     let once = Retry::unlimited().every(ms(500));
     let mutex = client.mutex("k").unwrap().with_options(options().retry(once)).unwrap();
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
@@ -33,7 +33,7 @@ async fn counts_from_before_the_attempt_that_was_granted() {
 
 #[tokio::test(start_paused = true)]
 async fn is_where_belief_ends_to_the_millisecond() {
-    let (client, _faults, _clock) = client(options().renewal(RenewalMode::Off));
+    let Fixture { client, .. } = Fixture::with(options().renewal(RenewalMode::Off));
     let guard = lock(&client).await;
 
     pass(TTL - DRIFT - ms(1)).await;
@@ -48,7 +48,7 @@ async fn is_where_belief_ends_to_the_millisecond() {
 
 #[tokio::test(start_paused = true)]
 async fn moves_with_a_renewal_to_where_that_was_sent() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::DelayReply(ms(3_000)), 1);
 
@@ -64,7 +64,7 @@ async fn moves_with_a_renewal_to_where_that_was_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn is_no_later_than_a_shorter_extension_allows_that_got_no_answer() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     // It arrives after the longer one.
     faults.inject(Operation::Renew, Fault::Late(ms(8_000)), 1);
@@ -83,7 +83,7 @@ async fn is_no_later_than_a_shorter_extension_allows_that_got_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn of_an_extension_is_no_later_than_an_attempt_allows_that_got_no_answer() {
-    let (client, faults, _clock) = client(options().ttl(ms(3_000)));
+    let Fixture { client, faults, .. } = Fixture::with(options().ttl(ms(3_000)));
     faults.inject(Operation::Acquire, Fault::Late(ms(8_000)), 1);
     let guard = lock(&client).await;
 
@@ -96,7 +96,7 @@ async fn of_an_extension_is_no_later_than_an_attempt_allows_that_got_no_answer()
 
 #[tokio::test(start_paused = true)]
 async fn of_an_extension_is_full_after_one_that_was_not_sent() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     guard.extend(ms(3_000)).await.unwrap_err();
@@ -108,7 +108,7 @@ async fn of_an_extension_is_full_after_one_that_was_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn ends_lost_even_if_the_watchdog_stands_still() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     let guard = lock(&client).await;
     let deadline = guard.deadline();
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1_000);
@@ -136,7 +136,7 @@ async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_n
 #[tokio::test(start_paused = true)]
 async fn is_as_long_as_a_release_waits_for_a_store_that_does_not_answer() {
     for ttl in [ms(2_000), TTL] {
-        let (client, faults, clock) = client(options().ttl(ttl));
+        let Fixture { client, faults, clock, .. } = Fixture::with(options().ttl(ttl));
         let guard = lock(&client).await;
         let (deadline, asked_at) = (guard.deadline(), clock.now());
         faults.inject(Operation::Release, Fault::SwallowRequest, 1);
@@ -150,7 +150,7 @@ async fn is_as_long_as_a_release_waits_for_a_store_that_does_not_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn that_has_passed_leaves_a_release_nothing_to_wait_for() {
-    let (client, faults, clock) = client(options().renewal(RenewalMode::Off));
+    let Fixture { client, faults, clock, .. } = Fixture::with(options().renewal(RenewalMode::Off));
     let guard = lock(&client).await;
     faults.inject(Operation::Release, Fault::SwallowRequest, 100);
     pass(TTL).await;

@@ -23,7 +23,7 @@ fn near(found: &[u64], expected: &[u64]) {
 
 #[tokio::test(start_paused = true)]
 async fn comes_every_third_of_the_ttl() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let _guard = lock(&client).await;
 
     let at = calls(&faults, Operation::Renew, TTL + ms(10)).await;
@@ -33,7 +33,7 @@ async fn comes_every_third_of_the_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn that_hangs_is_given_up_after_a_sixth_and_repeated_after_a_twelfth() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
 
@@ -45,7 +45,7 @@ async fn that_hangs_is_given_up_after_a_sixth_and_repeated_after_a_twelfth() {
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
 
@@ -60,7 +60,7 @@ async fn by_hand_that_hangs_leaves_time_for_the_watchdog() {
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_leaves_time_for_the_watchdog() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::DelayReply(ms(1)), 1);
     let mut abandoned = Box::pin(guard.extend(TTL * 2));
@@ -77,7 +77,7 @@ async fn by_hand_that_its_caller_abandons_leaves_time_for_the_watchdog() {
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_keeps_no_other_waiting() {
-    let (client, faults, clock) = client(options());
+    let Fixture { client, faults, clock, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
     let mut abandoned = Box::pin(guard.extend(TTL));
@@ -91,7 +91,7 @@ async fn by_hand_that_its_caller_abandons_keeps_no_other_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     // Asked for without an answer, or in force.
     for shorter_is_abandoned in [true, false] {
         let guard = lock(&client).await;
@@ -114,7 +114,7 @@ async fn by_hand_that_its_caller_abandons_is_repeated_in_time_for_a_shorter_ttl(
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_leaves_the_lease_unsure() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
 
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
@@ -125,7 +125,7 @@ async fn by_hand_that_its_caller_abandons_leaves_the_lease_unsure() {
 
 #[tokio::test(start_paused = true)]
 async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
 
     for _ in 0..40 {
@@ -164,7 +164,7 @@ async fn by_hand_that_its_caller_abandons_has_a_capped_lease_asked_for_once_more
 
 #[tokio::test(start_paused = true)]
 async fn for_news_of_a_capped_lease_is_repeated_until_it_has_an_answer() {
-    let (client, faults, _clock) = client(options().max_hold(TTL));
+    let Fixture { client, faults, .. } = Fixture::with(options().max_hold(TTL));
     faults.set_news(News::Scripted);
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 3);
@@ -208,7 +208,7 @@ impl Clock for Counted {
 
 #[tokio::test(start_paused = true)]
 async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1_000);
 
@@ -220,7 +220,7 @@ async fn that_fails_at_once_is_repeated_until_the_deadline_and_not_after() {
 
 #[tokio::test(start_paused = true)]
 async fn that_is_confirmed_after_the_deadline_revives_nothing() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let guard = lock(&client).await;
     // Sent at 10 s and 17.5 s, lost; sent at 25 s, confirmed after the deadline at 29.7 s.
     faults.inject(Operation::Renew, Fault::SwallowRequest, 2);
@@ -258,7 +258,7 @@ async fn is_not_called_for_by_the_news_that_ended_a_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn is_over_with_the_last_guard() {
-    let (client, faults, _clock) = client(options());
+    let Fixture { client, faults, .. } = Fixture::new();
     let mutex = client.reentrant_mutex("k").unwrap();
     let (outer, inner) = (mutex.lock().await.unwrap(), mutex.lock().await.unwrap());
 
@@ -270,7 +270,7 @@ async fn is_over_with_the_last_guard() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_capped_lease_asks_for_the_rest_and_then_for_nothing() {
-    let (client, faults, clock) = client(options().max_hold(ms(35_000)));
+    let Fixture { client, faults, clock, .. } = Fixture::with(options().max_hold(ms(35_000)));
     let granted_at = clock.now();
     let guard = lock(&client).await;
 

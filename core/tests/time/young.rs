@@ -47,7 +47,7 @@ async fn wake_no_task_though_there_is_news_of_each() {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_ended_by_others_are_found_lost_when_they_are_of_age() {
-    let (client, _faults, _clock) = client(options());
+    let Fixture { client, .. } = Fixture::new();
     let guard = lock(&client).await;
 
     client.admin().force_release("k", "a test").await.unwrap();
@@ -58,7 +58,7 @@ async fn that_are_ended_by_others_are_found_lost_when_they_are_of_age() {
 
 #[tokio::test(start_paused = true)]
 async fn are_renewed_if_their_ttl_is_short() {
-    let (client, _faults, _clock) = client(options().ttl(ms(90)));
+    let Fixture { client, .. } = Fixture::with(options().ttl(ms(90)));
     let guard = lock(&client).await;
 
     for _ in 0..1_000 {
@@ -69,7 +69,7 @@ async fn are_renewed_if_their_ttl_is_short() {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_extended_are_renewed_in_time() {
-    let (client, _faults, _clock) = client(options());
+    let Fixture { client, .. } = Fixture::new();
     let guard = lock(&client).await;
 
     guard.extend(ms(60)).await.unwrap();

@@ -17,6 +17,7 @@ use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::loss::{LeaseState, LossReason};
+use crate::engine::runs;
 use crate::locks::guard::{LockGuard, done};
 
 /// The proof of the leases on all keys of a [`MultiLock`](crate::MultiLock).
@@ -252,7 +253,8 @@ impl MultiGuard {
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
-        let output = self.while_held(work(&self)).await?;
+        let work = runs::within(self.guards.iter().map(LockGuard::to_run), work(&self));
+        let output = self.while_held(work).await?;
         done(output, self.release().await)
     }
 

@@ -15,16 +15,16 @@ async fn of_the_one_attempt_is_the_error_and_nothing_is_kept() {
         (Fault::SwallowReply, ErrorKind::Indeterminate),
         (Fault::SwallowRequest, ErrorKind::Indeterminate),
     ] {
-        let scene = scene();
-        scene.faults.inject(Operation::Acquire, fault, 1);
+        let fixture = fixture();
+        fixture.faults.inject(Operation::Acquire, fault, 1);
 
-        let error = three(&scene).try_lock().await.unwrap_err();
+        let error = three(&fixture).try_lock().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (kind, Some(&key("a"))), "{fault:?}");
         assert_eq!(error.operation(), Some(Operation::Acquire));
-        assert_eq!(scene.faults.calls(Operation::Acquire), 1);
-        assert_eq!(scene.left().await, 0, "{fault:?}");
-        assert!(three(&scene).try_lock().await.unwrap().is_ok());
+        assert_eq!(fixture.faults.calls(Operation::Acquire), 1);
+        assert_eq!(fixture.left().await, 0, "{fault:?}");
+        assert!(three(&fixture).try_lock().await.unwrap().is_ok());
     }
 }
 
@@ -36,44 +36,44 @@ async fn that_passes_is_waited_out_with_the_same_leases() {
         Fault::Fail(ErrorKind::Unavailable),
         Fault::LoseReply,
     ] {
-        let scene = scene();
-        scene.faults.inject(Operation::Acquire, fault, 2);
+        let fixture = fixture();
+        fixture.faults.inject(Operation::Acquire, fault, 2);
 
-        let asked_at = scene.clock.now();
-        let guard = three(&scene).lock().await.unwrap();
+        let asked_at = fixture.clock.now();
+        let guard = three(&fixture).lock().await.unwrap();
 
-        assert!(scene.clock.now().since(asked_at) < ms(1_000), "{fault:?}");
-        assert!(scene.story().iter().all(|grant| grant == ALL), "{fault:?}: in its own way");
+        assert!(fixture.clock.now().since(asked_at) < ms(1_000), "{fault:?}");
+        assert!(fixture.log().iter().all(|grant| grant == ALL), "{fault:?}: in its own way");
         guard.release().await.unwrap();
-        assert_eq!(scene.left().await, 0, "{fault:?}");
+        assert_eq!(fixture.left().await, 0, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn that_lasts_is_waited_out_only_so_long() {
-    let scene = scene_with(options().outage_wait(ms(3_000)));
-    scene.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 999);
+    let fixture = fixture_with(options().outage_wait(ms(3_000)));
+    fixture.faults.inject(Operation::Acquire, Fault::Fail(ErrorKind::Unavailable), 999);
 
-    let asked_at = scene.clock.now();
-    let error = three(&scene).lock().await.unwrap_err();
+    let asked_at = fixture.clock.now();
+    let error = three(&fixture).lock().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    let waited = scene.clock.now().since(asked_at);
+    let waited = fixture.clock.now().since(asked_at);
     assert!(waited >= ms(3_000) && waited < ms(6_000), "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn by_which_the_wait_passes_is_the_error() {
     for fault in [Fault::Late(ms(500)), Fault::SwallowReply, Fault::SwallowRequest] {
-        let scene = scene();
-        scene.faults.inject(Operation::Acquire, fault, 1);
+        let fixture = fixture();
+        fixture.faults.inject(Operation::Acquire, fault, 1);
 
-        let asked_at = scene.clock.now();
-        let error = three(&scene).try_lock_for(ms(2_000)).await.unwrap_err();
+        let asked_at = fixture.clock.now();
+        let error = three(&fixture).try_lock_for(ms(2_000)).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Indeterminate, "{fault:?}");
-        assert_eq!(scene.clock.now(), asked_at + ms(2_000));
-        assert_eq!(scene.left().await, 0, "{fault:?}");
+        assert_eq!(fixture.clock.now(), asked_at + ms(2_000));
+        assert_eq!(fixture.left().await, 0, "{fault:?}");
     }
 }
 
@@ -139,12 +139,12 @@ impl LockBackend for Odd {
 #[tokio::test(start_paused = true)]
 async fn of_another_kind_of_lock_names_its_key() {
     for other in KEYS {
-        let scene = scene();
-        let _held = scene.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
+        let fixture = fixture();
+        let _held = fixture.other.semaphore(other, 2).unwrap().acquire(1).await.unwrap();
 
-        let error = three(&scene).lock().await.unwrap_err();
+        let error = three(&fixture).lock().await.unwrap_err();
 
         assert_eq!((error.kind(), error.key()), (ErrorKind::WrongType, Some(&key(other))));
-        assert_eq!(scene.left().await, 1);
+        assert_eq!(fixture.left().await, 1);
     }
 }

@@ -16,15 +16,15 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{Error, ErrorKind, LockClient, LockOptions, LossReason};
 
-use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, options, three, wait_out};
-use crate::scene::{DRIFT, Scene, TTL, dropped_after, key, ms};
+use super::{KEYS, Plain, closed, drop_contended_calls_at_any_point, three, wait_out};
+use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
 
 const ALL: &str = "+a+b+c";
 
-fn scene() -> Scene {
-    scene_with(options())
+fn fixture() -> Logged {
+    fixture_with(options())
 }
 
-fn scene_with(options: LockOptions) -> Scene {
-    Scene::declaring(MemoryBackend::new().capabilities(), options)
+fn fixture_with(options: LockOptions) -> Logged {
+    Fixture::declaring(MemoryBackend::new().capabilities(), options)
 }

@@ -1,4 +1,6 @@
-//! The map and the decisions name only files that exist.
+//! The map and the decisions name only files that exist, and no files depend on each other in a circle.
+
+mod circles;
 
 use std::fs;
 use std::path::{Path, PathBuf};
