@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use tokio::sync::{Barrier, mpsc};
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -108,14 +108,13 @@ impl<L: Locker> Cycles<L> {
     }
 }
 
-/// Measures each lock until time is up and there was one at least. A lock that ends after that does not count.
+/// Measures each lock. A lock that ends after time is up does not count.
 pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
     let stop = Arc::new(AtomicBool::new(false));
-    let (had, first) = mpsc::channel(1);
     let start = Arc::new(Barrier::new(locks.len() + 1));
     let mut tasks = JoinSet::new();
     for lock in locks {
-        let (start, stop, had) = (Arc::clone(&start), Arc::clone(&stop), had.clone());
+        let (start, stop) = (Arc::clone(&start), Arc::clone(&stop));
         tasks.spawn(async move {
             start.wait().await;
             let mut times = Vec::new();
@@ -127,15 +126,11 @@ pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
                     return times;
                 }
                 times.push(took);
-                if times.len() == 1 {
-                    note(&had);
-                }
             }
         });
     }
-    drop(had);
     start.wait().await;
-    let elapsed = wait(time, first).await;
+    let elapsed = wait(time).await;
     stop.store(true, Ordering::Relaxed);
     let times = tasks.join_all().await;
 
@@ -148,17 +143,15 @@ pub(super) async fn timed<L: Lock>(locks: Vec<L>, time: Duration) -> Round {
         .with(Measure::EVENNESS, evenness(&counts))
 }
 
-/// Counts locks until time is up and there was one at least, and returns their number. Callers that still wait then are dropped, since that
-/// wait may be long.
+/// Counts locks, and returns their number. Callers that still wait when time is up are dropped, since that wait may be
+/// long.
 pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u64) {
     let counters: Vec<Arc<Counter>> = locks.iter().map(|_| Arc::default()).collect();
     let stop = Arc::new(AtomicBool::new(false));
-    let (had, first) = mpsc::channel(1);
     let start = Arc::new(Barrier::new(locks.len() + 1));
     let mut tasks = JoinSet::new();
     for (lock, counter) in locks.into_iter().zip(&counters) {
         let (start, stop, counter) = (Arc::clone(&start), Arc::clone(&stop), Arc::clone(counter));
-        let had = had.clone();
         tasks.spawn(async move {
             start.wait().await;
             let mut count = 0;
@@ -166,15 +159,11 @@ pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u
                 lock.turn(ready(())).await;
                 count += 1;
                 counter.0.store(count, Ordering::Relaxed);
-                if count == 1 {
-                    note(&had);
-                }
             }
         });
     }
-    drop(had);
     start.wait().await;
-    let elapsed = wait(time, first).await;
+    let elapsed = wait(time).await;
     let counts: Vec<u64> =
         counters.iter().map(|counter| counter.0.load(Ordering::Relaxed)).collect();
     // A task that never has to wait ends by the one, a waiting task by the other.
@@ -196,18 +185,10 @@ pub(super) async fn counted<L: Lock>(locks: Vec<L>, time: Duration) -> (Round, u
 #[repr(align(128))]
 struct Counter(AtomicU64);
 
-/// Tells that a task had its first lock, unless another did.
-fn note(had: &mpsc::Sender<()>) {
-    // An error means that the turn is over, or that another task has told.
-    let _ = had.try_send(());
-}
-
-/// Waits for so long, and until a task had its first lock or all have ended. Says how long it was.
-async fn wait(time: Duration, mut first: mpsc::Receiver<()>) -> Duration {
+/// Waits, and says how long it was.
+async fn wait(time: Duration) -> Duration {
     let began = Instant::now();
     sleep(time).await;
-    // A machine that is busy may take longer for that.
-    first.recv().await;
     began.elapsed()
 }
 
