@@ -16,6 +16,7 @@ mod one;
 mod quorum;
 mod sql_churn;
 mod sql_lock;
+mod waiting;
 mod zookeeper;
 
 use clap::ValueEnum;
@@ -41,6 +42,8 @@ pub(crate) enum Scenario {
     RedisHeld,
     /// Redis, 1,000,000 leases: the cost of holding them.
     RedisHeldMillion,
+    /// Redis, 4,000 clients that wait for one key: the server's work, and that of each turn.
+    RedisWaiting,
     /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 50 clients that wait for one key.
     Quorum,
     /// In memory, one task with one key: lock and release.
@@ -88,6 +91,7 @@ impl Scenario {
             Self::RedisCrowd => vec![crowd::run(args).await],
             Self::RedisHeld => vec![held::run(args).await],
             Self::RedisHeldMillion => vec![held::run_million(args).await],
+            Self::RedisWaiting => vec![waiting::run(args).await],
             Self::Quorum => quorum::run(args).await,
             Self::Memory => vec![memory::run(args).await],
             Self::EtcdLock => etcd_lock::run(args).await,

@@ -96,6 +96,15 @@ fn leases_are_held_and_counted() {
 }
 
 #[test]
+fn waiters_in_line_are_served_and_their_servers_work_measured() {
+    let [waiting] = &measured(&["redis-waiting"])[..] else { panic!("one was asked for") };
+
+    assert_complete(waiting, "scripts per turn");
+    // No waiter needs to ask for its place again in so short a time.
+    assert_eq!(figures(waiting, "server's CPU while all wait").len(), 1);
+}
+
+#[test]
 fn a_quorum_is_measured_beside_one_server() {
     let [lock, waiters] = &measured(&["quorum"])[..] else { panic!("two are measured") };
 

@@ -35,7 +35,7 @@ pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
 pub(crate) fn drift(ttl: Duration) -> Duration {
     const MS: u64 = 1_000_000;
 
-    // In nanoseconds, since each acquisition needs it several times: to divide a `Duration` takes four times as long.
+    // In nanoseconds, since each acquisition needs it several times, and to divide a `Duration` takes longer.
     let nanos = u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX);
     Duration::from_nanos((nanos / 100).next_multiple_of(MS) + 2 * MS)
 }

@@ -84,8 +84,8 @@ enum Work {
     Call(Call),
 }
 
-/// A change of one mutex. Changes that share a script come together if they are ordered.
-#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+/// A change of one mutex.
+#[derive(Clone, Copy)]
 struct MutexChange {
     slot: u16,
     change: Change,
