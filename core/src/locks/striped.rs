@@ -220,6 +220,7 @@ impl Striped {
                     refusals.refuse(busy);
                     break;
                 }
+                Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
                 Err(error) => {
                     let is_silent = refusals.soonest.is_none();
                     refusals.fail(error);

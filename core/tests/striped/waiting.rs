@@ -218,6 +218,12 @@ async fn is_ended_by_a_shutdown() {
     let fixture = Fixture::logged();
     let striped = segments(&fixture, 3);
     let _held = hold_all(&fixture, &striped).await;
+    fixture.faults.inject_on(
+        &key("stock/1"),
+        Operation::Acquire,
+        Fault::Fail(ErrorKind::Denied),
+        1_000,
+    );
     let waiting = tokio::spawn(async move { striped.lock().await.unwrap_err().kind() });
     tokio::time::sleep(ms(100)).await;
 
