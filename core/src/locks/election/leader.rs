@@ -9,7 +9,7 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::locks::face::Face;
 
-/// The leader of an [`Election`](crate::election::Election), as anybody may see it.
+/// The leader of an [`Election`](crate::election::Election), as any client sees it.
 ///
 /// See the example of [`Election`](super::Election).
 #[derive(Clone, Debug, Eq, PartialEq)]

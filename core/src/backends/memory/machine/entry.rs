@@ -13,11 +13,11 @@ use crate::contract::holder::Holder;
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    /// Until when renewals say that the key is asked for.
+    /// Until then, renewals ask the holders to finish early.
     asked_until: Option<Instant>,
 }
 
-/// A lease in force, and when it ends by itself.
+/// A lease in force, and the instant at which it ends by itself.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) lease: Lease,
@@ -26,14 +26,14 @@ pub(super) struct Holding {
     ends: Instant,
 }
 
-/// A place in the queue, and until when it is kept.
+/// A place in the queue, and the instant at which it ends by itself.
 #[derive(Debug)]
 struct Place {
     id: LeaseId,
     share: Share,
     description: Option<Description>,
     ends: Instant,
-    /// For how long it is waited for once there is room for it; `None`: until it ends.
+    /// The place ends so long after there is room for its claim; `None`: only at its own end.
     patience: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ impl Entry {
         self.holdings.is_empty() && self.queue.is_empty()
     }
 
-    /// When nothing is left of it, if nothing happens.
+    /// The instant from which the entry is empty, unless a caller changes it before.
     pub(super) fn ends(&self) -> Instant {
         let holdings = self.holdings.iter().map(|holding| holding.ends);
         let places = self.queue.iter().map(|place| place.ends);
