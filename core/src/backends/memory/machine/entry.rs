@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::admin::{Revocation, Waiter};
 use crate::clock::Instant;
 use crate::contract::backend::{Claim, Lease, LeaseId, Renewal, Share};
 use crate::contract::description::Description;
 use crate::contract::holder::Holder;
+use crate::contract::inspection::Waiter;
+use crate::contract::outcome::Revocation;
 
 /// One key: the leases in force, the claims in its queue, and whether its holders are asked to finish.
 #[derive(Debug, Default)]
