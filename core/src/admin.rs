@@ -1,12 +1,10 @@
 //! The operators' side: to look into keys, to list them and to end leases of others.
 
-mod inspection;
 mod key_list;
-mod outcome;
 
-pub use inspection::{Inspection, MemberView, Waiter};
+pub use crate::contract::inspection::{Inspection, MemberView, Waiter};
+pub use crate::contract::outcome::{ForcedRelease, Revocation};
 pub use key_list::KeyList;
-pub use outcome::{ForcedRelease, Revocation};
 
 use std::sync::Arc;
 

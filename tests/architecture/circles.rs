@@ -1,4 +1,4 @@
-//! No files of a crate depend on each other in a circle.
+//! No files of a crate depend on each other in a circle, and the contract of core depends on no other folder.
 //!
 //! An arrow leads from a file to the file that defines an item which the first one names. A re-export is a signpost: the arrow follows it to
 //! the definition, and the file that only re-exports gets no arrow. Neither does a file for declaring its modules. Tests do not count.
@@ -22,6 +22,21 @@ fn no_crate_has_a_circle_of_files() {
         assert!(!arrows.is_empty(), "{folder} has files that depend on others");
         if let Some(circle) = circle_in(&arrows) {
             panic!("files of {folder} depend on each other:\n{circle}");
+        }
+    }
+}
+
+#[test]
+fn the_contract_of_core_names_no_other_folder() {
+    let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("core/src/lib.rs");
+    let arrows = Crate::read(&library).arrows();
+    let contract: Vec<_> = arrows.iter().filter(|(file, _)| file.starts_with("contract")).collect();
+    assert!(contract.len() > 10, "the contract has files that depend on others");
+
+    for (file, named) in contract {
+        for (other, item) in named {
+            let (file, other) = (file.display(), other.display());
+            assert!(other.to_string().starts_with("contract"), "{file} names {item} of {other}");
         }
     }
 }

@@ -86,7 +86,8 @@ pub(crate) async fn no_two_meet_in_a_segment(scene: &Scene) {
 pub(crate) async fn a_waiter_gets_the_first_segment_that_is_freed(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client_with(long(scene)).await;
-    let often = Retry::unlimited().every(scene.ttl() / 10);
+    // The waiter looks twice at the segments in whose line it does not wait before its time is up.
+    let often = Retry::unlimited().every(scene.ttl() / 20);
     let (client, _faults) = scene.faulty_with(long(scene).retry(often)).await;
     let striped = holder.striped(&key, SEGMENTS).unwrap();
     let mut guards = Vec::new();

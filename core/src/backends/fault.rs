@@ -8,14 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join, join_all};
 
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::clock::{Clock, TokioClock};
 use crate::contract::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, KeyWatches, Lease,
     LeaseId, LockBackend, Operation, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
 /// A backend that does the same as `B`, except where [`Faults`] say otherwise.

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::clock::{Clock, SystemClock};
 use crate::contract::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, KeyPage, KeyWatch,
     KeyWatches, Lease, LockBackend, Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
 /// A store in this process's memory, for tests and for locks that need not leave the process.

@@ -24,13 +24,14 @@ use self::claims::Claims;
 use self::late::Late;
 use self::learnt::Learnt;
 use self::members::Members;
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::clock;
 use crate::contract::backend::{
     Attempt, Capabilities, Claim, KeyPage, KeyWatch, Lease, LockBackend, Patience, Release, Renewal,
 };
 use crate::contract::error::Error;
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::atomic::AtomicBool;
 
 /// A member that is asked for the first time is connected to first, which takes several round trips and, with TLS, more.

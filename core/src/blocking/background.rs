@@ -20,7 +20,7 @@ use crate::options::LockOptions;
 #[derive(Clone)]
 pub(super) struct Background {
     runtime: Handle,
-    /// The thread lives for as long as anybody could send it something.
+    /// The thread lives for as long as a clone of this sender does.
     lives: UnboundedSender<Arc<Reaper>>,
     /// `None` until there is a client.
     reaper: Option<Arc<Reaper>>,

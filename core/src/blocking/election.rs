@@ -137,7 +137,7 @@ impl Election {
         leadership.0.run_and_release(|_guard| output)
     }
 
-    /// Asks the store for the leader, which may have changed by the time you read it.
+    /// Asks the store for the leader, which may have changed by the time that the call returns.
     ///
     /// # Errors
     ///
@@ -161,7 +161,7 @@ impl Election {
     }
 }
 
-/// The proof of leading, a [`Guard`] that says something to everybody: the [`Leadership`](crate::election::Leadership) of code
+/// The proof of leading, a [`Guard`] that proclaims a value to all clients: the [`Leadership`](crate::election::Leadership) of code
 /// without a runtime.
 ///
 /// See the example of [`Election`].
@@ -169,12 +169,12 @@ impl Election {
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// The proclaimed value.
+    /// The proclaimed value, or the one that the next renewal will proclaim.
     pub fn value(&self) -> Description {
         self.0.proclaimed()
     }
 
-    /// Proclaims another value. Blocks until the store has answered.
+    /// Proclaims another value, and blocks until the store has answered.
     ///
     /// # Errors
     ///
@@ -188,7 +188,7 @@ impl Leadership {
         self.0.proclaim(value)
     }
 
-    /// Ends it, and blocks until the store has confirmed that: the next is elected at once.
+    /// Resigns, and blocks until the store has confirmed it: the next candidate is elected at once.
     ///
     /// # Errors
     ///

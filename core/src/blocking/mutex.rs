@@ -118,7 +118,7 @@ impl Mutex {
         }
     }
 
-    /// Asks the store whether anybody holds the lock. It may have changed by the time you read it.
+    /// Asks the store whether the lock is held. The answer may be out of date by the time that the call returns.
     ///
     /// # Errors
     ///

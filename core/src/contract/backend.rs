@@ -39,9 +39,10 @@ use std::fmt::Debug;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::contract::error::{Error, ErrorKind};
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 
 /// A store of leases. Four methods make a backend: [`capabilities`](Self::capabilities) and the three steps in the store. Everything
 /// else has a default.

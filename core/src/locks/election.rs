@@ -261,7 +261,7 @@ impl Election {
     }
 }
 
-/// The proof of a leader's lease: a [`LockGuard`] that says something to everybody.
+/// The proof of a leader's lease: a [`LockGuard`] that proclaims a value to all clients.
 ///
 /// Dropping it resigns in the background.
 ///

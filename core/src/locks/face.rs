@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::Inspection;
 use crate::clock::Instant;
 use crate::contract::backend::{Capabilities, Feature, Share};
 use crate::contract::busy::Busy;
 use crate::contract::description::Description;
 use crate::contract::error::Error;
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::engine::few::Few;

@@ -154,7 +154,7 @@ impl ReentrantMutex {
         }
     }
 
-    /// Asks the store whether anybody holds the lock, the caller included.
+    /// Asks the store whether the lock is held, by the caller or by another.
     ///
     /// # Errors
     ///

@@ -1,13 +1,11 @@
 //! A resource in segments, of which callers take any one.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::iter;
 use std::ops::Deref;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::clock::{self, Instant};
 use crate::contract::backend::Operation;
@@ -17,11 +15,11 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::pipeline::{Engine, Locked};
 use crate::engine::runs;
+use crate::engine::tries::Tries;
 use crate::engine::wait::Wait;
 use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{LockGuard, done};
 use crate::options::LockOptions;
-use crate::retry::{Pauses, Retry};
 
 /// A resource that many want at once, split into segments: a caller takes any one that is free, and is told which.
 ///
@@ -32,9 +30,10 @@ use crate::retry::{Pauses, Retry};
 /// Each segment is the [mutex](crate::LockClient::mutex) `<key>/<index>`, with the lease and the fencing token of
 /// that key. Tokens of different segments have no order.
 ///
-/// A caller looks at one segment after the other, from a random one on, and takes the first that is free. If none
-/// is, and it may wait, it waits for all at once and takes the first that becomes free. So with many segments
-/// a caller that finds them all held makes many requests: take no more of them than callers that are to hold one at a time.
+/// A caller looks at one segment after the other, from a random one on, and takes the first that is free. If none is, and it may
+/// wait, it waits in line for one of them, and looks at the others again after each pause of [`LockOptions::retry`]: by default after
+/// 25 ms at first, and at the latest after a second. So with many segments a caller that finds them all held makes many requests:
+/// take no more of them than callers that are to hold one at a time.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -103,13 +102,13 @@ impl Striped {
 
     /// Waits for any segment, for as long as [`LockOptions::wait`] says.
     ///
-    /// Callers of one process are served in the order in which they began to wait for all.
-    /// [`Retry::attempts`](crate::retry::Retry::attempts) counts for each segment, and only from then on.
+    /// Each segment has a line of its own, and the caller waits in one of them. [`Retry::attempts`](crate::retry::Retry::attempts) counts
+    /// the attempts there, and limits the looks at the others.
     ///
     /// # Errors
     ///
-    /// As [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the
-    /// segment is asked for again meanwhile; it is reported, instead of `Timeout`, if none of them was to be had.
+    /// As [`Mutex::lock`](crate::Mutex::lock). The failure of one segment does not keep the caller from the others, and the caller
+    /// asks for the segment again meanwhile. `lock` reports the failure instead of `Timeout` if it had no segment in the end.
     ///
     /// # Cancel safety
     ///
@@ -213,12 +212,25 @@ impl Striped {
             return refusals.outcome(self.key());
         }
 
-        // All at once: the first that is granted is ours, and the other requests are dropped.
-        let mut refusals = Refusals::default();
-        match self.wait_for_any(order, wait, &mut refusals).await {
-            Some(guard) => Ok(Locked::Guard(guard)),
-            None => refusals.outcome(self.key()),
+        for segment in order.clone() {
+            let others = order.clone().filter(|other| *other != segment);
+            match self.wait_in_line(segment, others, wait, &mut refusals).await {
+                Ok(Locked::Guard(guard)) => return Ok(Locked::Guard(guard)),
+                Ok(Locked::Held(busy)) => {
+                    refusals.refuse(busy);
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::Closed => return Err(error),
+                Err(error) => {
+                    let is_silent = refusals.soonest.is_none();
+                    refusals.fail(error);
+                    if is_silent || engine.now() >= wait.end() {
+                        break;
+                    }
+                }
+            }
         }
+        refusals.outcome(self.key())
     }
 
     /// Makes one attempt after the other, until one is granted.
@@ -229,73 +241,54 @@ impl Striped {
     ) -> Option<StripedGuard> {
         for segment in order {
             let once = Wait::once(self.face.engine().now());
-            match self.request(segment, None, once).await.1 {
-                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
+            match self.request(segment, once).await {
+                Ok(Locked::Guard(guard)) => return Some(guard),
                 Ok(Locked::Held(busy)) => refusals.refuse(busy),
-                Err(error) => {
-                    refusals.fail(segment, error);
-                }
+                Err(error) => refusals.fail(error),
             }
         }
         None
     }
 
-    /// Waits for all segments at once, until one is granted, or none is waited for any more.
-    ///
-    /// A segment whose request fails is asked for again for as long as others are waited for, and waited for itself as soon as the
-    /// store answers: an outage that this caller survives must not cost it the segment.
-    async fn wait_for_any(
-        &self,
-        order: impl Iterator<Item = u32>,
-        wait: Wait,
-        refusals: &mut Refusals,
-    ) -> Option<StripedGuard> {
-        let clock = self.face.engine().clock();
-        let mut requests: FuturesUnordered<_> =
-            order.map(|segment| self.request(segment, None, wait)).collect();
-        let mut waited_for = requests.len();
-        while waited_for > 0
-            && let Some((segment, answer)) = requests.next().await
-        {
-            let has_failed = refusals.has_failed(segment);
-            waited_for -= usize::from(!has_failed);
-            match answer {
-                Ok(Locked::Guard(guard)) => return Some(StripedGuard { guard, segment }),
-                Ok(Locked::Held(_)) if has_failed && clock.now() < wait.end() => {
-                    refusals.forget(segment);
-                    waited_for += 1;
-                    requests.push(self.request(segment, None, wait));
-                }
-                Ok(Locked::Held(busy)) => {
-                    refusals.forget(segment);
-                    refusals.refuse(busy);
-                }
-                Err(error) => {
-                    // Others may take a while to leave their places after the end of the wait.
-                    let again = error.is_retryable() && clock.now() < wait.end();
-                    let pause = refusals.fail(segment, error);
-                    if again {
-                        let at = clock.now() + pause;
-                        requests.push(self.request(segment, Some(at), wait.but_once()));
-                    }
-                }
-            }
-        }
-        None
-    }
-
-    /// Asks for a segment, now or at this instant.
-    async fn request(
+    /// Waits in the line of one segment, and looks at the others after each pause: a holder that died must not keep the caller from
+    /// a segment that is free.
+    async fn wait_in_line(
         &self,
         segment: u32,
-        at: Option<Instant>,
+        others: impl Iterator<Item = u32> + Clone,
         wait: Wait,
-    ) -> (u32, Result<Locked, Error>) {
-        if let Some(at) = at {
-            self.face.engine().clock().sleep_until(at.min(wait.end())).await;
+        refusals: &mut Refusals,
+    ) -> Result<Locked<StripedGuard>, Error> {
+        let clock = self.face.engine().clock();
+        let mut line = pin!(self.request(segment, wait));
+        let mut tries = Tries::new(&self.face.options().retry, wait.asked_at());
+        loop {
+            let left = refusals.soonest.as_ref().and_then(Busy::remaining);
+            let look_at =
+                tries.pause_ends(clock.now(), left).filter(|look_at| *look_at < wait.end());
+            let look_at = look_at.unwrap_or(Instant::FAR_FUTURE);
+            let look = async {
+                clock.sleep_until(look_at).await;
+                *refusals = Refusals::default();
+                self.round(others.clone(), refusals).await
+            };
+            tokio::select! {
+                biased;
+                locked = &mut line => return locked,
+                found = look => if let Some(guard) = found {
+                    return Ok(Locked::Guard(guard));
+                },
+            }
         }
+    }
+
+    /// Asks for a segment.
+    async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
         let face = self.face.at(&self.segments[segment as usize]);
-        (segment, face.lock_within(Share::Whole, wait).await)
+        Ok(match face.lock_within(Share::Whole, wait).await? {
+            Locked::Guard(guard) => Locked::Guard(StripedGuard { guard, segment }),
+            Locked::Held(busy) => Locked::Held(busy),
+        })
     }
 }
 
@@ -311,25 +304,13 @@ impl fmt::Debug for Striped {
 struct Refusals {
     /// The refusal by the holder whose lease ends first.
     soonest: Option<Busy>,
-    failed: BTreeMap<u32, Failed>,
-}
-
-/// A segment whose request failed.
-struct Failed {
-    error: Error,
-    /// Until it is asked for again.
-    pauses: Pauses,
+    failed: Option<Error>,
 }
 
 impl Refusals {
-    /// Notes that a request for `segment` failed; gives back the pause before the next.
-    fn fail(&mut self, segment: u32, error: Error) -> Duration {
-        let pauses = match self.failed.remove(&segment) {
-            Some(Failed { pauses, .. }) => pauses,
-            None => Retry::default().pauses(),
-        };
-        let failed = self.failed.entry(segment).or_insert(Failed { error, pauses });
-        failed.pauses.next().unwrap_or_default()
+    /// Notes that a request failed.
+    fn fail(&mut self, error: Error) {
+        self.failed.get_or_insert(error);
     }
 
     /// Notes that others hold a segment.
@@ -340,19 +321,10 @@ impl Refusals {
         }
     }
 
-    fn has_failed(&self, segment: u32) -> bool {
-        self.failed.contains_key(&segment)
-    }
-
-    /// Notes that the store answers for `segment` again.
-    fn forget(&mut self, segment: u32) {
-        self.failed.remove(&segment);
-    }
-
     /// The outcome for the caller. A segment that failed may have been free, so its error counts more than the refusals of the others.
     fn outcome(self, key: &LockKey) -> Result<Locked<StripedGuard>, Error> {
-        match (self.failed.into_values().next(), self.soonest) {
-            (Some(failed), _) => Err(failed.error),
+        match (self.failed, self.soonest) {
+            (Some(error), _) => Err(error),
             (None, Some(soonest)) => Ok(Locked::Held(soonest.of(key))),
             (None, None) => Err(Error::new(ErrorKind::Indeterminate, "no reply in time")
                 .with_operation(Operation::Acquire)

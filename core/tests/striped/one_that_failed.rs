@@ -97,7 +97,7 @@ async fn is_not_asked_for_after_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_waited_for_once_the_store_answers() {
+async fn is_looked_at_once_the_store_answers() {
     let fixture = Fixture::logged();
     let striped = segments(&fixture, 3);
     let mut held = hold_all(&fixture, &striped).await;
@@ -118,7 +118,7 @@ async fn is_waited_for_once_the_store_answers() {
     let ((locked, locked_at), freed_at) = tokio::join!(waiting, outage);
 
     assert_eq!(locked.unwrap().expect("one is freed").segment(), 2);
-    assert!(locked_at.since(freed_at) <= ms(1), "it only looks now and then");
+    assert!(locked_at.since(freed_at) <= ms(1_001), "the caller looks once a second");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
-//! Waiting for the first segment that becomes free.
+//! Waiting for a segment that becomes free.
 
 use super::*;
+
+/// The longest pause between two looks at the segments in whose line a caller does not wait, and a moment for the look.
+const LOOK: Duration = ms(1_001);
 
 #[tokio::test(start_paused = true)]
 async fn ends_with_the_first_that_any_client_frees() {
@@ -18,7 +21,7 @@ async fn ends_with_the_first_that_any_client_frees() {
 
         let guard = guard.unwrap();
         assert_eq!(guard.segment(), freed);
-        assert_eq!(fixture.clock.now(), asked_at + ms(700));
+        assert!(fixture.clock.now().since(asked_at) <= ms(700) + LOOK);
         drop((guard, held));
         assert_eq!(fixture.left().await, 0);
     }
@@ -51,10 +54,10 @@ async fn keeps_one_when_all_are_freed_at_once() {
     let fixture = Fixture::logged();
     let striped = segments(&fixture, 8);
     let held = hold_all(&fixture, &striped).await;
-    // Each request that waits for news is answered only when all have been granted.
     let release = async {
         tokio::time::sleep(ms(700)).await;
-        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(50)), 8);
+        // The replies to the line and to looks come while others are under way.
+        fixture.faults.inject(Operation::Acquire, Fault::DelayReply(ms(600)), 8);
         drop(held);
     };
 
@@ -63,7 +66,6 @@ async fn keeps_one_when_all_are_freed_at_once() {
     let guard = guard.unwrap();
     assert_eq!(fixture.left().await, 1, "the late grants are given back");
     assert!(guard.is_held());
-    assert!(fixture.log().len() > 1, "no grant was late: {:?}", fixture.log());
     guard.release().await.unwrap();
     assert_eq!(fixture.left().await, 0);
 }
@@ -80,7 +82,7 @@ async fn ends_when_a_dead_holder_expires() {
 
     assert_eq!(guard.segment(), 1);
     let waited = fixture.clock.now().since(asked_at);
-    assert!(waited >= TTL && waited <= TTL + ms(10), "{waited:?}");
+    assert!(waited >= TTL && waited <= TTL + LOOK, "{waited:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,7 +147,7 @@ async fn that_ends_before_the_round_does_is_over_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_attempts_counts_them_for_each_segment() {
+async fn by_attempts_counts_them_in_one_line() {
     let counted = Retry::attempts(3).every(ms(200));
     let fixture = Fixture::logged_with(options().retry(counted));
     let striped = segments(&fixture, 4);
@@ -154,30 +156,34 @@ async fn by_attempts_counts_them_for_each_segment() {
     let error = striped.lock().await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Timeout);
-    assert_eq!(fixture.faults.calls(Operation::Acquire), 4 + 4 * 3);
+    let (round, look, line) = (4, 3, 3);
+    assert_eq!(fixture.faults.calls(Operation::Acquire), round + look + line);
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_served_in_the_order_of_asking_within_a_process() {
-    let fixture = Fixture::logged();
-    let striped = segments(&fixture, 2);
-    let mut held = vec![striped.lock().await.unwrap(), striped.lock().await.unwrap()];
-    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
-    for caller in 0..3 {
-        let (striped, sender) = (striped.clone(), sender.clone());
+async fn keeps_a_crowd_of_processes_busy_in_all_segments() {
+    const SEGMENTS: u32 = 10;
+    const ROUNDS: u32 = 20;
+
+    let fixture = Fixture::new();
+    let started_at = fixture.clock.now();
+    let callers = (0..20).map(|_| {
+        let striped = fixture.process(options()).0.striped("stock", SEGMENTS).unwrap();
         tokio::spawn(async move {
-            let guard = striped.lock().await.unwrap();
-            sender.send((caller, guard)).unwrap();
-        });
-        tokio::time::sleep(ms(10)).await;
+            for _ in 0..ROUNDS {
+                let guard = striped.lock().await.unwrap();
+                tokio::time::sleep(ms(10)).await;
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.unwrap();
     }
 
-    for caller in 0..3 {
-        held.remove(0).release().await.unwrap();
-        let (served, guard) = served.recv().await.unwrap();
-        assert_eq!(served, caller);
-        held.push(guard);
-    }
+    let ideal = ms(10) * ROUNDS * 20 / SEGMENTS;
+    let took = fixture.clock.now().since(started_at);
+    assert!(took <= ideal * 3 / 2, "{took:?} instead of {ideal:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,6 +218,12 @@ async fn is_ended_by_a_shutdown() {
     let fixture = Fixture::logged();
     let striped = segments(&fixture, 3);
     let _held = hold_all(&fixture, &striped).await;
+    fixture.faults.inject_on(
+        &key("stock/1"),
+        Operation::Acquire,
+        Fault::Fail(ErrorKind::Denied),
+        1_000,
+    );
     let waiting = tokio::spawn(async move { striped.lock().await.unwrap_err().kind() });
     tokio::time::sleep(ms(100)).await;
 

@@ -9,13 +9,14 @@ use std::slice;
 use std::time::Duration;
 
 use self::entry::Entry;
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::clock::Instant;
 use crate::contract::backend::{
     Attempt, AttemptAll, Charter, Claim, Contention, Enlistment, Grant, KeyPage, Lease, Patience,
     Release, Renewal, Standing, StoreId,
 };
+use crate::contract::inspection::Inspection;
 use crate::contract::key::{Hashed, KeyMap, LockKey};
+use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::options::LockOptions;
 
 /// A store of leases without I/O and without a clock: the caller gives the time.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use super::Quorum;
 use super::members::no_answer;
-use crate::admin::{ForcedRelease, Inspection, MemberView, Revocation};
 use crate::clock;
 use crate::contract::backend::{Enlistment, KeyPage, LockBackend, Operation};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
+use crate::contract::inspection::{Inspection, MemberView};
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 
 type Progress = (usize, usize, Option<String>);
 

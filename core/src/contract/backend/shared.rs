@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::admin::{ForcedRelease, Inspection, Revocation};
 use crate::contract::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Enlistment, KeyPage, KeyWatch, Lease, LockBackend,
     Release, Renewal, Standing, StoreId,
 };
 use crate::contract::error::Error;
+use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
+use crate::contract::outcome::{ForcedRelease, Revocation};
 
 /// A shared backend is a backend, also when its type is not known: `Arc<dyn LockBackend>`.
 #[async_trait]

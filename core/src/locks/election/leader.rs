@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::admin::Inspection;
 use crate::contract::backend::{Fingerprint, Operation};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
+use crate::contract::inspection::Inspection;
 use crate::locks::face::Face;
 
-/// The leader of an [`Election`](crate::election::Election), as anybody may see it.
+/// The leader of an [`Election`](crate::election::Election), as any client sees it.
 ///
 /// See the example of [`Election`](super::Election).
 #[derive(Clone, Debug, Eq, PartialEq)]

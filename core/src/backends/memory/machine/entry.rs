@@ -2,22 +2,23 @@
 
 use std::time::Duration;
 
-use crate::admin::{Revocation, Waiter};
 use crate::clock::Instant;
 use crate::contract::backend::{Claim, Lease, LeaseId, Renewal, Share};
 use crate::contract::description::Description;
 use crate::contract::holder::Holder;
+use crate::contract::inspection::Waiter;
+use crate::contract::outcome::Revocation;
 
 /// One key: the leases in force, the claims in its queue, and whether its holders are asked to finish.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     holdings: Vec<Holding>,
     queue: Vec<Place>,
-    /// Until when renewals say that the key is asked for.
+    /// Until then, renewals ask the holders to finish early.
     asked_until: Option<Instant>,
 }
 
-/// A lease in force, and when it ends by itself.
+/// A lease in force, and the instant at which it ends by itself.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) lease: Lease,
@@ -26,14 +27,14 @@ pub(super) struct Holding {
     ends: Instant,
 }
 
-/// A place in the queue, and until when it is kept.
+/// A place in the queue, and the instant at which it ends by itself.
 #[derive(Debug)]
 struct Place {
     id: LeaseId,
     share: Share,
     description: Option<Description>,
     ends: Instant,
-    /// For how long it is waited for once there is room for it; `None`: until it ends.
+    /// The place ends so long after there is room for its claim; `None`: only at its own end.
     patience: Option<Duration>,
 }
 
@@ -53,7 +54,7 @@ impl Entry {
         self.holdings.is_empty() && self.queue.is_empty()
     }
 
-    /// When nothing is left of it, if nothing happens.
+    /// The instant from which the entry is empty, unless a caller changes it before.
     pub(super) fn ends(&self) -> Instant {
         let holdings = self.holdings.iter().map(|holding| holding.ends);
         let places = self.queue.iter().map(|place| place.ends);
