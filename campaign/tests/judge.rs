@@ -174,8 +174,13 @@ fn a_stale_write_that_is_accepted_is_found() {
 }
 
 #[test]
-fn an_only_holder_that_is_refused_is_found() {
+fn a_holder_that_is_refused_without_a_successor_is_found() {
     assert_broken("V2", [enters(0, 1, 7), writes(10, 1, false)]);
+
+    let successor = [enters(20, 2, 8), ends(30, 2, 120)];
+    let run =
+        judged([&[enters(0, 1, 7)], &successor[..], &[writes(40, 1, false)]].concat(), vec![]);
+    assert_eq!(run.figures.violations.keys().collect::<Vec<_>>(), ["V1"]);
 }
 
 #[test]
