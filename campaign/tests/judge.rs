@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_campaign::event::{Event, EventKind, Usage};
-use leasehold_campaign::fault::{CATALOGUE, Hit};
-use leasehold_campaign::judge::{Bounds, History};
-use leasehold_campaign::run::{Cause, End, Kind, Register, Run};
+use leasehold_campaign::fault::{CATALOGUE, Fault};
+use leasehold_conformance::history::event::{Event, EventKind, Usage};
+use leasehold_conformance::history::fault::Hit;
+use leasehold_conformance::history::judge::{Bounds, History};
+use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
 
 /// Beside the recovery, which is none, longer than a key may take to be free.
 const TTL: u64 = 100;
@@ -61,8 +62,9 @@ fn freed(after: u64) -> Event {
 
 fn hit(kind: &str, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
+    let Fault { kind, window, is_outside, .. } = *fault;
     let (target, stopped) = ("a server".to_owned(), Vec::new());
-    Hit { fault, target, stopped, from: ms(from), until: ms(until) }
+    Hit { kind, window, is_outside, target, stopped, from: ms(from), until: ms(until) }
 }
 
 fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::event::{Event, EventKind, Usage};
-use crate::fault::Hit;
-use crate::run::{Kind, Register, ViolationRow};
+use crate::history::event::{Event, EventKind, Usage};
+use crate::history::fault::Hit;
+use crate::history::run::{Kind, Register, ViolationRow};
 
 use super::belief::{Belief, Beliefs};
 use super::time::Timeline;

@@ -7,9 +7,9 @@ mod time;
 
 use std::time::Duration;
 
-use crate::event::{Event, EventKind};
-use crate::fault::Hit;
-use crate::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
+use crate::history::event::{Event, EventKind};
+use crate::history::fault::Hit;
+use crate::history::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
 
 use self::belief::Beliefs;
 use self::rules::Rules;
@@ -121,10 +121,10 @@ impl History {
 
 fn fault_row(hit: &Hit, timeline: &Timeline) -> FaultRow {
     FaultRow {
-        kind: hit.fault.kind.to_owned(),
+        kind: hit.kind.to_owned(),
         target: hit.target.clone(),
         from_ms: timeline.ms(hit.from),
         until_ms: timeline.ms(hit.until),
-        outside: hit.fault.is_outside,
+        outside: hit.is_outside,
     }
 }
