@@ -1,9 +1,10 @@
-//! Stores that lie: a campaign that finds none of them proves nothing of the stores in which it finds nothing.
+//! Stores that lie, or are slow: a campaign that finds none of them proves nothing of the stores in which it finds nothing.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::ValueEnum;
@@ -12,6 +13,7 @@ use leasehold_core::backend::{
     Renewal, Share,
 };
 use leasehold_core::{Error, LockKey};
+use tokio::time::sleep;
 
 /// A flaw that clients or stores of distributed locks have had.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -28,6 +30,8 @@ pub enum Lie {
     Evictions,
     /// The tokens of a process stay as they are.
     StaleTokens,
+    /// Some replies are up to a TTL late, each for one client: no flaw for clients that count leases from before the request.
+    LateReplies,
 }
 
 /// A backend with a flaw.
@@ -81,6 +85,12 @@ impl Liar {
         }
     }
 
+    async fn delay(&self, ttl: Duration) {
+        if self.lie == Lie::LateReplies && fastrand::u8(..4) == 0 {
+            sleep(ttl.mul_f64(fastrand::f64())).await;
+        }
+    }
+
     fn first_token(&self, key: &LockKey, token: u64) -> NonZeroU64 {
         let token = NonZeroU64::new(token).expect("tokens begin with 1");
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +127,9 @@ impl LockBackend for Liar {
         let asked = Claim::new(self.lease_for(claim.lease()))
             .with_patience(claim.patience())
             .with_spare_tokens(claim.spare_tokens());
-        Ok(match self.inner.try_acquire(&asked).await? {
+        let attempt = self.inner.try_acquire(&asked).await?;
+        self.delay(claim.lease().ttl()).await;
+        Ok(match attempt {
             Attempt::Granted(grant) => self.granted(claim, grant),
             Attempt::Held(contention) => self.refused(claim, contention).await?,
         })
@@ -126,7 +138,11 @@ impl LockBackend for Liar {
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         match self.lie {
             Lie::EmptyRenewals => Ok(Renewal::Renewed),
-            _ => self.inner.renew(&self.lease_for(lease)).await,
+            _ => {
+                let renewal = self.inner.renew(&self.lease_for(lease)).await;
+                self.delay(lease.ttl()).await;
+                renewal
+            }
         }
     }
 
