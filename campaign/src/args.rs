@@ -57,9 +57,9 @@ pub struct Args {
     /// The clients see a store with this flaw: to see that it is found.
     #[arg(long, value_enum)]
     lie: Option<Lie>,
-    /// The plan of the process that started this one.
+    /// Be a client process, whose plan comes through a pipe.
     #[arg(long, hide = true)]
-    pub child: Option<String>,
+    pub child: bool,
 }
 
 impl Args {

@@ -7,24 +7,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_testbed::until;
+use leasehold_conformance::history::event::now;
+use leasehold_conformance::history::fault::Hit;
+use leasehold_conformance::history::judge::History;
+use leasehold_conformance::history::line::{Plan, text};
+use leasehold_conformance::history::population::Population;
+use leasehold_conformance::history::process::Program;
+use leasehold_conformance::history::record::Record;
+use leasehold_conformance::history::run::{Run, machine};
+use leasehold_conformance::history::stalls::Stalls;
+use leasehold_conformance::history::worker;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::class::Class;
-use crate::event::{EventKind, now};
-use crate::fault::{Fault, Hit, Part};
-use crate::firewall::{Cut, Firewall};
-use crate::judge::History;
+use crate::fault::{Fault, Part};
+use crate::firewall::{Cut, Firewall, group_of};
 use crate::liar::Lie;
-use crate::line::{Plan, text};
-use crate::population::Population;
-use crate::record::Record;
-use crate::run::{Run, machine};
 use crate::schedule::{Schedule, Slot};
-use crate::stalls::Stalls;
 use crate::store::{self, Store};
-use crate::worker;
 
 /// The size of a campaign.
 #[derive(Clone, Debug)]
@@ -72,10 +73,14 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
         process: 0,
         tasks: size.tasks,
         sample_every: size.sample_every,
-        lie: size.lie,
+        flaw: size.lie.map(|lie| lie.to_string()),
     };
     let (start, stalls) = (now(), Stalls::watch(&record));
-    let clients = Population::start(plan, size.processes, firewall.is_some(), &record);
+    let program = Program {
+        args: vec!["--child".to_owned()],
+        group_of: firewall.map(|_| group_of as fn(usize) -> u32),
+    };
+    let clients = Population::start(plan, size.processes, program, &record);
     let (store, clients) = (Mutex::new(store), Mutex::new(clients));
     let campaign = Campaign { store, clients, firewall, ports, start };
     let mut kinds = Fault::fitting(class, firewall.is_some());
@@ -83,7 +88,9 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let hits = campaign.disturb(Schedule::new(size.seed, kinds), size.time).await;
     let within = bounds.ttl * 4 + bounds.recovery + Duration::from_secs(30);
     campaign.clients.into_inner().finish(within).await;
-    until_free(&url, bounds.ttl, &record).await;
+    let client = worker::client(async || leasehold::backend::connect(&url).await, bounds.ttl).await;
+    worker::until_free(&client, bounds.ttl, &record).await;
+    drop(timeout(Duration::from_secs(5), client.shutdown(bounds.ttl)).await);
     drop(stalls);
     let events = record.events();
     if let Some(folder) = &size.record {
@@ -130,39 +137,18 @@ impl Campaign<'_> {
         let until = now();
         let at = |at: Duration| (at - self.start).as_secs_f64();
         println!("  {:7.2} s to {:7.2} s: {} ({target})", at(from), at(until), fault.kind);
-        Hit { fault, target, stopped, from, until }
+        let Fault { kind, window, is_outside, .. } = *fault;
+        Hit { kind, window, is_outside, target, stopped, from, until }
     }
 
     async fn disturb_clients(&self, kind: &str, time: Duration, pick: usize) -> (String, Vec<u32>) {
-        let mut clients = self.clients.lock().await;
-        let place = pick % clients.len();
-        let victim = clients.at(place).number();
-        match kind {
-            "client-stopped" => {
-                clients.at(place).stop();
-                sleep(time).await;
-                clients.at(place).go_on();
-                (format!("process {victim}"), vec![victim])
-            }
-            "clients-stopped" => {
-                clients.all().iter().for_each(|process| process.stop());
-                sleep(time).await;
-                clients.all().iter().for_each(|process| process.go_on());
-                let all = clients.all().iter().map(|process| process.number()).collect();
-                ("all processes".to_owned(), all)
-            }
-            "client-killed" => {
-                clients.replace(place, time).await;
-                (format!("process {victim}"), Vec::new())
-            }
-            "processors-busy" => {
-                let burners: Vec<_> = (0..4).map(|_| Burner::start()).collect();
-                sleep(time).await;
-                drop(burners);
-                ("the machine".to_owned(), Vec::new())
-            }
-            _ => panic!("{kind} befalls no client"),
+        if kind == "processors-busy" {
+            let burners: Vec<_> = (0..4).map(|_| Burner::start()).collect();
+            sleep(time).await;
+            drop(burners);
+            return ("the machine".to_owned(), Vec::new());
         }
+        self.clients.lock().await.disturb(kind, time, pick).await
     }
 
     async fn disturb_packets(&self, kind: &str, time: Duration, pick: usize) -> String {
@@ -215,25 +201,4 @@ impl Drop for Burner {
         // An error means that it has ended already.
         drop((self.0.kill(), self.0.wait()));
     }
-}
-
-/// Takes all of each key once no other client is left, and looks for keys that remain.
-async fn until_free(url: &str, ttl: Duration, record: &Record) {
-    let ended = Instant::now();
-    let client = worker::client(url, ttl, None).await;
-    let free = async |key: &'static str| {
-        worker::take_all(&client, key, ttl).await;
-        record.add(0, EventKind::Freed { key: key.to_owned(), after: ended.elapsed() });
-    };
-    join_all(worker::KEYS.map(free)).await;
-    let give_up = Instant::now() + ttl * 2 + Duration::from_secs(5);
-    let gone = async {
-        until("no key is left", async || worker::left(&client).await.is_empty()).await;
-    };
-    if timeout_at(give_up, gone).await.is_err() {
-        for key in worker::left(&client).await {
-            record.add(0, EventKind::Left { key });
-        }
-    }
-    drop(timeout(Duration::from_secs(5), client.shutdown(ttl)).await);
 }

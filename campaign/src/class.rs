@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-
-use crate::judge::Bounds;
+use leasehold_conformance::history::judge::Bounds;
 
 /// A class of store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

@@ -1,9 +1,10 @@
-//! Stores that lie: a campaign that finds none of them proves nothing of the stores in which it finds nothing.
+//! Stores that lie, or are slow: a campaign that finds none of them proves nothing of the stores in which it finds nothing.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use clap::ValueEnum;
@@ -12,13 +13,12 @@ use leasehold_core::backend::{
     Renewal, Share,
 };
 use leasehold_core::{Error, LockKey};
-use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
 
 /// A flaw that clients or stores of distributed locks have had.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Lie {
-    /// The store grants some keys that others hold.
+    /// The store grants every other time a key that others hold.
     SecondGrants,
     /// The store says that it renews leases, and lets them end.
     EmptyRenewals,
@@ -26,19 +26,36 @@ pub enum Lie {
     ShortLeases,
     /// The store grants one unit to those that ask for several.
     SingleUnits,
-    /// A release ends the lease of any holder.
-    StrayReleases,
+    /// A claim that is refused ends the lease in its way.
+    Evictions,
     /// The tokens of a process stay as they are.
     StaleTokens,
+    /// Some replies are up to a TTL late, each for one client: no flaw for clients that count leases from before the request.
+    LateReplies,
 }
 
 /// A backend with a flaw.
 #[derive(Debug)]
-pub(crate) struct Liar {
+struct Liar {
     inner: Arc<dyn LockBackend>,
     lie: Lie,
     /// The first token of each key.
     tokens: Mutex<HashMap<LockKey, NonZeroU64>>,
+}
+
+/// Shows a store with the flaw of this name, or as it is.
+///
+/// # Panics
+///
+/// If no flaw has this name.
+pub fn with_flaw(store: Arc<dyn LockBackend>, flaw: Option<&str>) -> Arc<dyn LockBackend> {
+    match flaw {
+        Some(name) => {
+            let lie = Lie::from_str(name, false).expect("parents and children share the names");
+            Arc::new(Liar::new(store, lie))
+        }
+        None => store,
+    }
 }
 
 impl fmt::Display for Lie {
@@ -49,7 +66,7 @@ impl fmt::Display for Lie {
 }
 
 impl Liar {
-    pub(crate) fn new(inner: Arc<dyn LockBackend>, lie: Lie) -> Self {
+    fn new(inner: Arc<dyn LockBackend>, lie: Lie) -> Self {
         Self { inner, lie, tokens: Mutex::default() }
     }
 
@@ -68,6 +85,12 @@ impl Liar {
         }
     }
 
+    async fn delay(&self, ttl: Duration) {
+        if self.lie == Lie::LateReplies && fastrand::u8(..4) == 0 {
+            sleep(ttl.mul_f64(fastrand::f64())).await;
+        }
+    }
+
     fn first_token(&self, key: &LockKey, token: u64) -> NonZeroU64 {
         let token = NonZeroU64::new(token).expect("tokens begin with 1");
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,11 +102,17 @@ impl Liar {
         Attempt::Granted(if self.lie == Lie::StaleTokens { Grant::new(first) } else { grant })
     }
 
-    fn refused(&self, claim: &Claim, contention: Contention) -> Attempt {
-        if self.lie == Lie::SecondGrants && fastrand::u8(..16) == 0 {
-            return Attempt::Granted(Grant::new(self.first_token(claim.key(), 1)));
+    async fn refused(&self, claim: &Claim, contention: Contention) -> Result<Attempt, Error> {
+        match self.lie {
+            Lie::SecondGrants if fastrand::bool() => {
+                Ok(Attempt::Granted(Grant::new(self.first_token(claim.key(), 1))))
+            }
+            Lie::Evictions => {
+                self.inner.force_release(claim.key()).await?;
+                Ok(Attempt::Held(contention))
+            }
+            _ => Ok(Attempt::Held(contention)),
         }
-        Attempt::Held(contention)
     }
 }
 
@@ -98,27 +127,27 @@ impl LockBackend for Liar {
         let asked = Claim::new(self.lease_for(claim.lease()))
             .with_patience(claim.patience())
             .with_spare_tokens(claim.spare_tokens());
-        Ok(match self.inner.try_acquire(&asked).await? {
+        let attempt = self.inner.try_acquire(&asked).await?;
+        self.delay(claim.lease().ttl()).await;
+        Ok(match attempt {
             Attempt::Granted(grant) => self.granted(claim, grant),
-            Attempt::Held(contention) => self.refused(claim, contention),
+            Attempt::Held(contention) => self.refused(claim, contention).await?,
         })
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         match self.lie {
             Lie::EmptyRenewals => Ok(Renewal::Renewed),
-            _ => self.inner.renew(&self.lease_for(lease)).await,
+            _ => {
+                let renewal = self.inner.renew(&self.lease_for(lease)).await;
+                self.delay(lease.ttl()).await;
+                renewal
+            }
         }
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        match self.lie {
-            Lie::StrayReleases => {
-                self.inner.force_release(lease.key()).await?;
-                Ok(Release::Released)
-            }
-            _ => self.inner.release(lease).await,
-        }
+        self.inner.release(lease).await
     }
 
     fn watch(&self, key: &LockKey) -> KeyWatch {

@@ -1,23 +1,28 @@
 //! Disturbs real stores and real clients of Leasehold by a schedule that a seed decides, and judges the history of both.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use leasehold_campaign::args::Args;
 use leasehold_campaign::campaign;
 use leasehold_campaign::firewall::Firewall;
-use leasehold_campaign::report;
-use leasehold_campaign::run::Run;
-use leasehold_campaign::summary::Summary;
-use leasehold_campaign::worker;
+use leasehold_campaign::liar;
+use leasehold_conformance::history::line::Plan;
+use leasehold_conformance::history::run::Run;
+use leasehold_conformance::history::summary::Summary;
+use leasehold_conformance::history::{report, worker};
+use leasehold_core::backend::LockBackend;
+use leasehold_core::{Error, LockClient};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    if let Some(plan) = &args.child {
-        return worker::run(plan).await;
+    if args.child {
+        return worker::run(connect, entries).await;
     }
     let firewall = if args.firewall { Some(Firewall::take_over().await) } else { None };
     let (size, mut runs) = (args.size(), Vec::new());
@@ -42,4 +47,15 @@ fn write(args: &Args, runs: &[Run]) {
     if let Some(file) = &args.report {
         fs::write(file, report::html(runs)).expect("the file can be written");
     }
+}
+
+/// Connects a client process to the store, and shows the store with its flaw if the plan has one.
+async fn connect(plan: &Plan) -> Result<Arc<dyn LockBackend>, Error> {
+    let backend = leasehold::backend::connect(&plan.url).await?;
+    Ok(liar::with_flaw(backend, plan.flaw.as_deref()))
+}
+
+fn entries(client: &LockClient) -> BTreeMap<String, u64> {
+    let count = |count: usize| u64::try_from(count).expect("counts are small");
+    client.entries().map(|(map, entries)| (map.to_owned(), count(entries))).into()
 }

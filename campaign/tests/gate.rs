@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use leasehold_campaign::run::Run;
+use leasehold_conformance::history::run::Run;
 
 /// Runs a campaign without a firewall, which takes no rights.
 pub(crate) fn campaign(args: &[&str]) -> (Output, Run) {

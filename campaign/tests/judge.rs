@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold_campaign::event::{Event, EventKind, Usage};
-use leasehold_campaign::fault::{CATALOGUE, Hit};
-use leasehold_campaign::judge::{Bounds, History};
-use leasehold_campaign::run::{Cause, End, Kind, Register, Run};
+use leasehold_campaign::fault::{CATALOGUE, Fault};
+use leasehold_conformance::history::event::{Event, EventKind, Usage};
+use leasehold_conformance::history::fault::Hit;
+use leasehold_conformance::history::judge::{Bounds, History};
+use leasehold_conformance::history::run::{Cause, End, Kind, Register, Run};
 
 /// Beside the recovery, which is none, longer than a key may take to be free.
 const TTL: u64 = 100;
@@ -61,8 +62,9 @@ fn freed(after: u64) -> Event {
 
 fn hit(kind: &str, from: u64, until: u64) -> Hit {
     let fault = CATALOGUE.iter().find(|fault| fault.kind == kind).unwrap();
+    let Fault { kind, window, is_outside, .. } = *fault;
     let (target, stopped) = ("a server".to_owned(), Vec::new());
-    Hit { fault, target, stopped, from: ms(from), until: ms(until) }
+    Hit { kind, window, is_outside, target, stopped, from: ms(from), until: ms(until) }
 }
 
 fn judged(events: impl Into<Vec<Event>>, faults: Vec<Hit>) -> Run {
@@ -174,8 +176,13 @@ fn a_stale_write_that_is_accepted_is_found() {
 }
 
 #[test]
-fn an_only_holder_that_is_refused_is_found() {
+fn a_holder_that_is_refused_without_a_successor_is_found() {
     assert_broken("V2", [enters(0, 1, 7), writes(10, 1, false)]);
+
+    let successor = [enters(20, 2, 8), ends(30, 2, 120)];
+    let run =
+        judged([&[enters(0, 1, 7)], &successor[..], &[writes(40, 1, false)]].concat(), vec![]);
+    assert_eq!(run.figures.violations.keys().collect::<Vec<_>>(), ["V1"]);
 }
 
 #[test]

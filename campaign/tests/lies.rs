@@ -1,13 +1,19 @@
 //! A short campaign finds each flaw of a store.
 
-use leasehold_campaign::report;
+use std::process::Output;
+
+use leasehold_conformance::history::report;
+use leasehold_conformance::history::run::Run;
 
 use crate::gate::campaign;
 
+fn campaign_on(lie: &str) -> (Output, Run) {
+    campaign(&["sqlite", "--seconds", "5", "--processes", "2", "--lie", lie])
+}
+
 #[track_caller]
 fn assert_found(lie: &str, rule: &str) {
-    let args = ["sqlite", "--seconds", "3", "--processes", "2", "--lie", lie];
-    let (output, run) = campaign(&args);
+    let (output, run) = campaign_on(lie);
 
     assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let found = &run.figures.violations;
@@ -36,11 +42,19 @@ fn single_units_are_found() {
 }
 
 #[test]
-fn stray_releases_are_found() {
-    assert_found("stray-releases", "V1");
+fn evictions_are_found() {
+    assert_found("evictions", "V1");
 }
 
 #[test]
 fn stale_tokens_are_found() {
     assert_found("stale-tokens", "tokens");
+}
+
+#[test]
+fn late_replies_break_no_promise() {
+    let (output, run) = campaign_on("late-replies");
+
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(run.holds.len() > 20, "{} holds", run.holds.len());
 }

@@ -65,6 +65,8 @@ mod test;
 
 pub mod document;
 pub mod fairness;
+#[cfg(all(feature = "history", target_os = "linux"))]
+pub mod history;
 pub mod stalls;
 
 pub use as_mutex::AsMutex;

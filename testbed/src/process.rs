@@ -120,3 +120,13 @@ impl Drop for Process {
         self.kill();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_the_group_of_its_maker() {
+        assert_eq!(group_of(std::process::id()), rustix::process::getegid().as_raw());
+    }
+}

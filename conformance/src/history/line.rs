@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, EventKind};
-use crate::liar::Lie;
+use crate::history::event::{Event, EventKind};
 
-/// The task of a process.
+/// The task of a process, which is the first line that it reads.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Plan {
     /// The store.
@@ -22,8 +21,8 @@ pub struct Plan {
     pub tasks: u32,
     /// How often it tells of the resources that it uses.
     pub sample_every: Duration,
-    /// The flaw of the store, as its clients see it.
-    pub lie: Option<Lie>,
+    /// The flaw that the program gives the store, by a name that the program knows.
+    pub flaw: Option<String>,
 }
 
 /// A line that a process writes.

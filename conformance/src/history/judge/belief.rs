@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::event::{Event, EventKind};
-use crate::run::{End, HoldRow, Kind};
+use crate::history::event::{Event, EventKind};
+use crate::history::run::{End, HoldRow, Kind};
 
 use super::time::Timeline;
 

@@ -5,24 +5,26 @@ mod lock;
 mod teller;
 mod usage;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io::stdin;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use leasehold_core::backend::LockBackend;
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions, Mutex, RenewalMode};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::held::{Belief, Held};
-use self::lock::{Guards, Lock, PERMITS};
+use self::lock::{Guards, KEYS, Lock, PERMITS};
 use self::teller::Teller;
-use crate::event::{EventKind, Usage};
-use crate::liar::{Liar, Lie};
-use crate::line::Plan;
-use crate::run::Kind;
-
-pub use self::lock::KEYS;
+use crate::history::event::{EventKind, Usage};
+use crate::history::line::Plan;
+use crate::history::record::Record;
+use crate::history::run::Kind;
 
 /// Between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -30,36 +32,47 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
-/// Connects to a store, once it is up, and shows it with its flaw if it has one.
-pub async fn client(url: &str, ttl: Duration, lie: Option<Lie>) -> LockClient {
+/// Connects to a store, once it is up.
+///
+/// # Panics
+///
+/// If the URL or the TTL is not possible.
+pub async fn client(
+    connect: impl AsyncFn() -> Result<Arc<dyn LockBackend>, Error>,
+    ttl: Duration,
+) -> LockClient {
+    let build = |backend| LockClient::builder(backend).options(options(ttl)).build();
     loop {
-        match connect(url, ttl, lie).await {
-            Ok(client) => return client,
+        match connect().await.and_then(build) {
+            Ok(client) => return client.erase(),
             Err(error) if error.kind() == ErrorKind::Invalid => panic!("{error}"),
             Err(_down) => sleep(PAUSE).await,
         }
     }
 }
 
-async fn connect(url: &str, ttl: Duration, lie: Option<Lie>) -> Result<LockClient, Error> {
-    let backend = leasehold::backend::connect(url).await?;
-    let backend = match lie {
-        Some(lie) => Arc::new(Liar::new(backend, lie)),
-        None => backend,
-    };
-    Ok(LockClient::builder(backend).options(options(ttl)).build()?.erase())
-}
-
 fn options(ttl: Duration) -> LockOptions {
     LockOptions::new().ttl(ttl).outage_wait(ttl * 2)
 }
 
-/// Runs a plan until the campaign kills the process or ends its work.
-pub async fn run(plan: &str) -> ExitCode {
+/// Runs the plan that the process reads, until the process is killed or told to finish.
+///
+/// `connect` is the way to the store, and `entries` counts the entries in the maps of a client, if the program can.
+///
+/// # Panics
+///
+/// If there is no plan, or the store's URL is wrong.
+pub async fn run(
+    connect: impl AsyncFn(&Plan) -> Result<Arc<dyn LockBackend>, Error>,
+    entries: fn(&LockClient) -> BTreeMap<String, u64>,
+) -> ExitCode {
+    let mut line = String::new();
+    stdin().read_line(&mut line).expect("the parent writes a plan");
     let plan: Plan =
-        serde_json::from_str(plan).expect("parents and children share the type of plans");
+        serde_json::from_str(&line).expect("parents and children share the type of plans");
     let teller = Arc::new(Teller::new());
-    let client = client(&plan.url, plan.ttl, plan.lie).await;
+    let client = client(async || connect(&plan).await, plan.ttl).await;
+    let usage = || usage::usage(entries(&client));
     let locks: Arc<[Lock]> = Lock::all(&client).into();
     let mut tasks = JoinSet::new();
     for task in 0..plan.tasks {
@@ -68,27 +81,27 @@ pub async fn run(plan: &str) -> ExitCode {
         tasks.spawn(Worker { locks, teller, task, ttl, patience }.work());
     }
     tokio::select! {
-        never = sample(&client, &teller, plan.sample_every) => match never {},
+        never = sample(&usage, &teller, plan.sample_every) => match never {},
         _ = tasks.join_all() => {}
     }
-    teller.tell(EventKind::Finished(clean_usage(&client, plan.ttl).await));
+    teller.tell(EventKind::Finished(clean_usage(&usage, plan.ttl).await));
     drop(timeout(UNTIL_CLEAN, client.shutdown(plan.ttl)).await);
     ExitCode::SUCCESS
 }
 
 /// Tells of the resources in use from time to time.
-async fn sample(client: &LockClient, teller: &Teller, pause: Duration) -> Infallible {
+async fn sample(usage: &impl Fn() -> Usage, teller: &Teller, pause: Duration) -> Infallible {
     loop {
         sleep(pause).await;
-        teller.tell(EventKind::Uses(usage::usage(client)));
+        teller.tell(EventKind::Uses(usage()));
     }
 }
 
 /// The resources in use once all debts are paid, or should be.
-async fn clean_usage(client: &LockClient, ttl: Duration) -> Usage {
+async fn clean_usage(usage: &impl Fn() -> Usage, ttl: Duration) -> Usage {
     let give_up = Instant::now() + ttl + UNTIL_CLEAN;
     loop {
-        let usage = usage::usage(client);
+        let usage = usage();
         if usage.entries.values().all(|entries| *entries == 0) || Instant::now() > give_up {
             return usage;
         }
@@ -208,12 +221,31 @@ impl Worker {
     }
 }
 
-/// Waits for all units of a key, and gives them back.
+/// Takes all of each key once no other client is left, and looks for keys that remain.
 ///
 /// # Panics
 ///
 /// If such leases are not possible.
-pub async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
+pub async fn until_free(client: &LockClient, ttl: Duration, record: &Record) {
+    let ended = Instant::now();
+    let free = async |key: &'static str| {
+        take_all(client, key, ttl).await;
+        record.add(0, EventKind::Freed { key: key.to_owned(), after: ended.elapsed() });
+    };
+    join_all(KEYS.map(free)).await;
+    let give_up = Instant::now() + ttl * 2 + Duration::from_secs(5);
+    let mut keys = left(client).await;
+    while !keys.is_empty() && Instant::now() < give_up {
+        sleep(PAUSE).await;
+        keys = left(client).await;
+    }
+    for key in keys {
+        record.add(0, EventKind::Left { key });
+    }
+}
+
+/// Waits for all units of a key, and gives them back.
+async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
     let locks = Lock::all(client);
     let lock = locks.iter().find(|lock| lock.name() == key && lock.kind() != Kind::Reader);
     let Some(lock) = lock else { return };
@@ -227,7 +259,7 @@ pub async fn take_all(client: &LockClient, key: &str, ttl: Duration) {
 }
 
 /// The keys that the store still has, of those of the campaign; none if it cannot tell.
-pub async fn left(client: &LockClient) -> Vec<String> {
+async fn left(client: &LockClient) -> Vec<String> {
     let mut keys = client.admin().list("").expect("the prefix is short");
     let mut left = Vec::new();
     while let Ok(Some(page)) = keys.next_page().await {

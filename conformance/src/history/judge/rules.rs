@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::event::{Event, EventKind, Usage};
-use crate::fault::Hit;
-use crate::run::{Kind, Register, ViolationRow};
+use crate::history::event::{Event, EventKind, Usage};
+use crate::history::fault::Hit;
+use crate::history::run::{Kind, Register, ViolationRow};
 
 use super::belief::{Belief, Beliefs};
 use super::time::Timeline;
@@ -97,7 +97,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// V2: the resource accepts no write by a holder that a later one has succeeded there, and refuses none of the only one.
+    /// V2: the resource accepts no write by a holder that a later one has succeeded there, and refuses none of one without a successor.
     pub(super) fn judge_writes(&mut self, events: &[Event], beliefs: &Beliefs) {
         let all = beliefs.all();
         let mut last: HashMap<&str, usize> = HashMap::new();
@@ -111,11 +111,14 @@ impl<'a> Rules<'a> {
                 self.violate(Violation::new("V2", event.at, "", text));
                 continue;
             };
-            let Belief { key, token, .. } = &all[place];
+            let Belief { key, token, from, .. } = &all[place];
             if !accepted {
-                let believers = all.iter().filter(|it| it.key == *key && it.is_at(event.at));
-                if all[place].is_at(event.at) && believers.count() == 1 {
-                    let text = format!("{key} refuses its only holder, which has token {token}");
+                // One that has a successor while it believes is a matter of V1.
+                let is_successor = |it: &Belief| {
+                    it.key == *key && it.token > *token && *from <= it.from && it.from <= event.at
+                };
+                if all[place].is_at(event.at) && !all.iter().any(is_successor) {
+                    let text = format!("{key} refuses its holder, which has token {token}");
                     self.violate(Violation::new("V2", event.at, key, text).by([place]));
                 }
                 continue;

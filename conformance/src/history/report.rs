@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::columns::{Holds, Writes};
-use crate::run::{ClientRow, FaultRow, Figures, Run, ViolationRow};
+use crate::history::run::{ClientRow, FaultRow, Figures, Run, ViolationRow};
 
 const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/style.css");
@@ -31,8 +31,8 @@ const SCRIPT: [&str; 10] = [
 /// The page holds the runs as JSON, in the element `data`. Its policy forbids browsers to load anything.
 ///
 /// ```
-/// use leasehold_campaign::report::html;
-/// use leasehold_campaign::run::Run;
+/// use leasehold_conformance::history::report::html;
+/// use leasehold_conformance::history::run::Run;
 ///
 /// let run = Run { class: "redis".to_owned(), title: "One Redis".to_owned(), ..Run::default() };
 ///
@@ -101,7 +101,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::html;
-    use crate::run::{End, HoldRow, Kind, Register, Run, ViolationRow, WriteRow};
+    use crate::history::run::{End, HoldRow, Kind, Register, Run, ViolationRow, WriteRow};
 
     #[test]
     fn a_name_cannot_end_the_data_element() {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::event::{EventKind, now};
-use crate::record::Record;
+use crate::history::event::{EventKind, now};
+use crate::history::record::Record;
 
 const PERIOD: Duration = Duration::from_millis(20);
 

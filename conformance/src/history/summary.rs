@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
-use crate::run::{Run, ViolationRow};
+use crate::history::run::{Run, ViolationRow};
 
 /// More violations of the same run say nothing new.
 const TOLD: usize = 8;

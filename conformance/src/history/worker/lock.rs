@@ -8,10 +8,10 @@ use leasehold_core::{
     ReentrantMutex, RwLock, Semaphore, WriteGuard,
 };
 
-use crate::run::Kind;
+use crate::history::run::Kind;
 
 /// All keys.
-pub const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 14] = [
     "hot/1",
     "hot/2",
     "hot/3",

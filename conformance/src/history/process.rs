@@ -13,9 +13,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::event::{EventKind, now};
-use crate::line::{Order, Plan, text};
-use crate::record::Record;
+use crate::history::event::{EventKind, now};
+use crate::history::line::{Order, Plan, text};
+use crate::history::record::Record;
+
+/// The way to start a client process: this program once more, with other arguments.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The arguments with which it calls [`worker::run`](crate::history::worker::run).
+    pub args: Vec<String>,
+    /// The group of the process at a place, where a firewall is to know the process by that.
+    pub group_of: Option<fn(usize) -> u32>,
+}
 
 /// A process. It is killed when dropped.
 #[derive(Debug)]
@@ -28,20 +37,22 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it, with a group of its own if a firewall is to know it by that.
-    pub fn start(plan: &Plan, group: Option<u32>, record: &Arc<Record>) -> Self {
+    /// Starts the process at a place. The plan goes through a pipe: its URL may have a password.
+    pub fn start(plan: &Plan, program: &Program, place: usize, record: &Arc<Record>) -> Self {
         let mut command = Command::new(env::current_exe().expect("this program has a path"));
-        command.args(["--child", text(plan).trim_end()]);
+        command.args(&program.args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
-        if let Some(group) = group {
-            command.gid(group);
+        if let Some(group_of) = program.group_of {
+            command.gid(group_of(place));
         }
         record.add(plan.process, EventKind::Started);
         let mut child = command.spawn().expect("this program can be started again");
         let mut input = child.stdin.take().expect("it is piped");
         let output = child.stdout.take().expect("it is piped");
         let (orders, mut given) = mpsc::unbounded_channel();
+        let plan_line = text(plan);
         tokio::spawn(async move {
+            drop(input.write_all(plan_line.as_bytes()).await);
             while let Some(order) = given.recv().await {
                 // A process that was killed need not know.
                 drop(input.write_all(text(&order).as_bytes()).await);

@@ -11,8 +11,8 @@ use std::time::Duration;
 use rustix::pipe::fcntl_setpipe_size;
 use tokio::sync::oneshot;
 
-use crate::event::{EventKind, now};
-use crate::line::{Line, Order, Said, text};
+use crate::history::event::{EventKind, now};
+use crate::history::line::{Line, Order, Said, text};
 
 /// As large as an unprivileged process may make it: a campaign that is late holds up no client.
 const PIPE: usize = 1 << 20;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::event::EventKind;
-use crate::run::{End, Figures, Register, Run, Sample};
+use crate::history::event::EventKind;
+use crate::history::run::{End, Figures, Register, Run, Sample};
 
 use super::belief::{Belief, Beliefs};
 use super::rules::Rules;
@@ -52,7 +52,7 @@ pub(super) fn fill(run: &mut Run, history: &History, beliefs: &Beliefs, rules: R
         }
     }
     for hit in &history.faults {
-        bump(&mut figures.faults, hit.fault.kind);
+        bump(&mut figures.faults, hit.kind);
         figures.faults_on_holds += u64::from(beliefs.all().iter().any(|it| it.is_at(hit.from)));
     }
     for write in &run.writes {

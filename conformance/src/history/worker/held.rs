@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::lock::{Guards, Lock};
 use super::teller::Teller;
-use crate::event::{EventKind, now, since_boot};
-use crate::line::Said;
-use crate::run::Register;
+use crate::history::event::{EventKind, now, since_boot};
+use crate::history::line::Said;
+use crate::history::run::Register;
 
 /// The longest time between the read and the write of an update.
 const UPDATE: Duration = Duration::from_millis(5);

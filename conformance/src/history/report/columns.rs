@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use serde::Serialize;
 
-use crate::run::{End, HoldRow, Kind, Register, WriteRow};
+use crate::history::run::{End, HoldRow, Kind, Register, WriteRow};
 
 /// All holds of a run. Keys, kinds and ends are places in lists of the distinct ones.
 #[derive(Serialize)]

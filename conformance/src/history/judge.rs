@@ -7,9 +7,9 @@ mod time;
 
 use std::time::Duration;
 
-use crate::event::{Event, EventKind};
-use crate::fault::Hit;
-use crate::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
+use crate::history::event::{Event, EventKind};
+use crate::history::fault::Hit;
+use crate::history::run::{Cause, ClientRow, FaultRow, Run, WriteRow};
 
 use self::belief::Beliefs;
 use self::rules::Rules;
@@ -20,7 +20,7 @@ use self::time::Timeline;
 /// | rule | the history breaks it if |
 /// | --- | --- |
 /// | V1 | the holders that believe in their leases of a key have more units than its limit |
-/// | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there, or refuses the only one |
+/// | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there, or refuses one without a successor |
 /// | V3 | a resource that checks no tokens loses an update; this is counted, and is no violation: no lock can exclude it while processes are stopped |
 /// | V4 | a guard says *held* after it has said *lost*, or for longer than it may be held, or work under `run` goes on after a loss |
 /// | tokens | the tokens of a key do not grow in the order of grants |
@@ -121,10 +121,10 @@ impl History {
 
 fn fault_row(hit: &Hit, timeline: &Timeline) -> FaultRow {
     FaultRow {
-        kind: hit.fault.kind.to_owned(),
+        kind: hit.kind.to_owned(),
         target: hit.target.clone(),
         from_ms: timeline.ms(hit.from),
         until_ms: timeline.ms(hit.until),
-        outside: hit.fault.is_outside,
+        outside: hit.is_outside,
     }
 }

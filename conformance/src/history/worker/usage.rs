@@ -1,20 +1,20 @@
 //! The resources that this process uses.
 
+use std::collections::BTreeMap;
 use std::fs;
 
-use leasehold_core::LockClient;
 use tokio::runtime::Handle;
 
-use crate::event::Usage;
+use crate::history::event::Usage;
 
-pub(super) fn usage(client: &LockClient) -> Usage {
-    let entries = client.entries();
+/// Beside the entries in maps, which the client counts.
+pub(super) fn usage(entries: BTreeMap<String, u64>) -> Usage {
     let count = |count: usize| u64::try_from(count).expect("counts are small");
     Usage {
         memory_kib: resident_kib().unwrap_or_default(),
         fds: count(fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)),
         tasks: count(Handle::current().metrics().num_alive_tasks()),
-        entries: entries.map(|(map, entries)| (map.to_owned(), count(entries))).into(),
+        entries,
     }
 }
 

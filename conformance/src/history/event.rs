@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::clock::{Clock, Instant, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Kind, Register};
+use crate::history::run::{Kind, Register};
 
 /// An event in a process.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::event::{Event, EventKind, now};
-use crate::line::{Line, Order, Said};
-use crate::run::Register;
+use crate::history::event::{Event, EventKind, now};
+use crate::history::line::{Line, Order, Said};
+use crate::history::run::Register;
 
 /// The record of all events. It lives in the process that is neither stopped nor killed.
 #[derive(Debug, Default)]
