@@ -1,18 +1,23 @@
 //! `leasehold verify`
 
+mod histories;
 mod junit;
 mod scratch;
 
 use std::any::Any;
 use std::fs;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::slice;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use leasehold_conformance::history::report;
+use leasehold_conformance::history::run::Run;
+use leasehold_conformance::history::summary::Summary;
 use leasehold_conformance::{Case, Skipped, Subject, cases};
 use serde_json::json;
 
@@ -20,9 +25,13 @@ use self::scratch::{Scratch, Theirs};
 use crate::args::Backend;
 use crate::exit::{self, Failure};
 use crate::out;
+use crate::time;
 
 /// Cases that run at once, unless the command line says. Most of them wait most of the time.
 const AT_ONCE: usize = 4;
+
+/// The argument that makes a process one of the clients whose history is judged.
+const CLIENT: &str = "--client-of-histories";
 
 /// Runs the suite that all stores of Leasehold pass on a store of yours.
 ///
@@ -51,17 +60,32 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 
+    /// Then have processes lock for this long, stop and kill some of them, and judge what they believed.
+    ///
+    /// Only clients are disturbed, which are processes of this command. Their keys lie in the namespace of the suite.
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    histories: Option<Duration>,
+
+    /// Write a page here that shows these processes, for browsers.
+    #[arg(long, value_name = "FILE", requires = "histories")]
+    report: Option<PathBuf>,
+
+    /// Be one of these processes.
+    #[arg(long = "client-of-histories", hide = true)]
+    is_client: bool,
+
     /// The store, instead of that of --backend or LEASEHOLD_BACKEND.
     #[arg(value_name = "URL")]
     store: Option<String>,
 }
 
 const HELP: &str = "\
-Exit status: 0 if no case fails, 1 if one does; 69, 74, 77 and 64 as `leasehold --help` says.
+Exit status: 0 if no case fails and no history breaks a promise, else 1; 69, 74, 77 and 64 as `leasehold --help` says.
 
 Examples:
   leasehold verify redis://staging-redis
-  leasehold verify --only mutual_exclusion --junit locks.xml etcd://127.0.0.1";
+  leasehold verify --only mutual_exclusion --junit locks.xml etcd://127.0.0.1
+  leasehold verify --histories 60s --report histories.html redis://staging-redis";
 
 /// The outcome of a case.
 #[derive(Debug)]
@@ -80,13 +104,15 @@ struct Done {
 }
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
+    if args.is_client {
+        return Ok(histories::client().await);
+    }
     let url = args.backend.url_or(args.store.as_deref())?;
     let scratch = Scratch::of(&url)?;
     let backend = Backend { url: Some(scratch.url().to_owned()), prefix: None };
     // A store that cannot be reached is one failure, and not that of each case.
     let client = backend.connect().await?;
     let store = client.backend().capabilities().name();
-    drop(client.shutdown(crate::obtain::GOODBYE).await);
 
     scratch.choose();
     let only = args.only.as_deref().unwrap_or_default();
@@ -99,12 +125,18 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         return Err(Failure::usage("no case has such a name"));
     }
     let done = run_all(&chosen, args.at_once.max(1))?;
+    let history = match args.histories {
+        Some(time) => Some(histories::run(scratch.url(), &client, time).await),
+        None => None,
+    };
+    drop(client.shutdown(crate::obtain::GOODBYE).await);
     let left = scratch.clean();
 
     if let Some(file) = &args.junit {
-        fs::write(file, junit::report(store, &done)).map_err(|error| {
-            Failure::new(exit::NOT_WRITTEN, format!("{}: {error}", file.display()))
-        })?;
+        write(file, &junit::report(store, &done))?;
+    }
+    if let (Some(file), Some(run)) = (&args.report, &history) {
+        write(file, &report::html(slice::from_ref(run)))?;
     }
     let count = |has: fn(&Verdict) -> bool| done.iter().filter(|it| has(&it.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
@@ -118,10 +150,33 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
         let sum = format!("{store}: {passed} passed, {failed} failed, {skipped} skipped\n");
         out::print(sum.as_bytes())?;
     }
+    let is_kept = match &history {
+        Some(run) => tell_history(run)?,
+        None => true,
+    };
     if let Some(left) = left {
         out::note(left);
     }
-    Ok(if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if failed == 0 && is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tells of the processes, and whether they proved that the store keeps its promises: without a hold, they proved nothing.
+fn tell_history(run: &Run) -> Result<bool, Failure> {
+    if out::style().json {
+        let texts: Vec<&str> = run.violations.iter().map(|it| it.text.as_str()).collect();
+        let (seed, holds, faults) = (run.seed, run.holds.len(), run.faults.len());
+        out::print_json(
+            &json!({ "seed": seed, "holds": holds, "faults": faults, "violations": texts }),
+        )?;
+    } else {
+        out::print(format!("{}\n", Summary(run)).as_bytes())?;
+    }
+    Ok(run.figures.violations.is_empty() && !run.holds.is_empty())
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(file, text)
+        .map_err(|error| Failure::new(exit::NOT_WRITTEN, format!("{}: {error}", file.display())))
 }
 
 /// Runs the cases, each of which makes a runtime of its own, and tells of each when it is done.

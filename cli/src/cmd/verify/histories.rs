@@ -1,0 +1,93 @@
+//! Processes of this command that lock, are stopped and are killed, and the verdict on their history.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::LockClient;
+use leasehold_conformance::history::event::now;
+use leasehold_conformance::history::fault::Hit;
+use leasehold_conformance::history::judge::{Bounds, History};
+use leasehold_conformance::history::line::Plan;
+use leasehold_conformance::history::population::Population;
+use leasehold_conformance::history::process::Program;
+use leasehold_conformance::history::record::Record;
+use leasehold_conformance::history::run::{Run, machine};
+use leasehold_conformance::history::stalls::Stalls;
+use leasehold_conformance::history::worker;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::CLIENT;
+
+const PROCESSES: u32 = 4;
+const TASKS: u32 = 8;
+
+/// Short, so that processes are stopped for longer than a lease lasts, again and again. A store may allow no shorter ones than its own.
+const TTL: Duration = Duration::from_secs(1);
+
+/// A store may be far away, and elects no leader here: its servers are left alone.
+const RECOVERY: Duration = Duration::from_secs(8);
+
+/// The faults that a store does not notice, but as clients that fall silent.
+const FAULTS: [&str; 3] = ["client-stopped", "client-killed", "clients-stopped"];
+
+/// Runs processes on the store for `time`, stops and kills some of them as a seed says, and judges their history.
+pub(super) async fn run(url: &str, client: &LockClient, time: Duration) -> Run {
+    let store = client.backend().capabilities();
+    let bounds = Bounds { ttl: TTL.max(store.min_ttl()), recovery: RECOVERY };
+    let plan = Plan {
+        url: url.to_owned(),
+        ttl: bounds.ttl,
+        patience: bounds.ttl * 2 + bounds.recovery,
+        process: 0,
+        tasks: TASKS,
+        sample_every: Duration::from_secs(1),
+        flaw: None,
+    };
+    let program =
+        Program { args: ["verify", CLIENT].map(ToOwned::to_owned).into(), group_of: None };
+    let (record, start, seed) = (Arc::<Record>::default(), now(), fastrand::u64(..1 << 32));
+    let stalls = Stalls::watch(&record);
+    let mut clients = Population::start(plan, PROCESSES, program, &record);
+    let hits = disturb(&mut clients, seed, bounds.ttl, time).await;
+    clients.finish(bounds.ttl * 4 + bounds.recovery * 4).await;
+    let last = worker::client(async || leasehold::backend::connect(url).await, bounds.ttl).await;
+    worker::until_free(&last, bounds.ttl, &record).await;
+    drop(last.shutdown(bounds.ttl).await);
+    drop(stalls);
+    Run {
+        seed,
+        class: "yours".to_owned(),
+        title: store.name().to_owned(),
+        versions: [("leasehold".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
+        machine: machine(),
+        ..History::new(start, record.events(), hits, bounds).judge()
+    }
+}
+
+/// Is one of these processes.
+pub(super) async fn client() -> ExitCode {
+    let connect = async |plan: &Plan| leasehold::backend::connect(&plan.url).await;
+    worker::run(connect, |_client| BTreeMap::new()).await
+}
+
+/// Stops and kills processes until the time is over.
+async fn disturb(clients: &mut Population, seed: u64, ttl: Duration, time: Duration) -> Vec<Hit> {
+    let (mut random, end) = (Rng::with_seed(seed), Instant::now() + time);
+    let mut hits = Vec::new();
+    loop {
+        let next = Instant::now() + Duration::from_secs(1) + ttl.mul_f64(random.f64());
+        let lasts = ttl.mul_f64(2.0 * random.f64());
+        if next + lasts >= end {
+            sleep_until(end).await;
+            return hits;
+        }
+        sleep(next.saturating_duration_since(Instant::now())).await;
+        let (kind, from) = (FAULTS[random.usize(..FAULTS.len())], now());
+        let (target, stopped) = clients.disturb(kind, lasts, random.usize(..)).await;
+        let until = now();
+        hits.push(Hit { kind, window: None, is_outside: false, target, stopped, from, until });
+    }
+}
