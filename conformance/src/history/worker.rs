@@ -29,6 +29,9 @@ use crate::history::run::Kind;
 /// Between two attempts to connect to a store that is down.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// A key that is not free by then never will be: the store hangs, or a client has left a lease that does not end.
+const UNTIL_GIVEN_UP: Duration = Duration::from_secs(60);
+
 /// For the releases of dropped guards and cancelled calls, beyond the TTL for which they may be owed.
 const UNTIL_CLEAN: Duration = Duration::from_secs(10);
 
@@ -229,8 +232,13 @@ impl Worker {
 pub async fn until_free(client: &LockClient, ttl: Duration, record: &Record) {
     let ended = Instant::now();
     let free = async |key: &'static str| {
-        take_all(client, key, ttl).await;
-        record.add(0, EventKind::Freed { key: key.to_owned(), after: ended.elapsed() });
+        let taken = timeout(UNTIL_GIVEN_UP, take_all(client, key, ttl)).await;
+        let (key, after) = (key.to_owned(), ended.elapsed());
+        let kind = match taken {
+            Ok(()) => EventKind::Freed { key, after },
+            Err(_elapsed) => EventKind::Left { key },
+        };
+        record.add(0, kind);
     };
     join_all(KEYS.map(free)).await;
     let give_up = Instant::now() + ttl * 2 + Duration::from_secs(5);
