@@ -11,11 +11,11 @@ use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until_some};
-use tokio::sync::Mutex;
+use tokio::sync::RwLock;
 
 /// A cluster, and a proxy before each of its members.
 struct Cluster {
-    etcd: Mutex<Etcd>,
+    etcd: RwLock<Etcd>,
     proxies: Vec<FaultProxy>,
     /// Past the proxies.
     client: Client,
@@ -26,7 +26,7 @@ impl Cluster {
         let etcd = EtcdOptions::new().members(members).start().await;
         let proxies = etcd.proxies().await;
         let client = Client::connect(etcd.endpoints(), None).await.unwrap();
-        Self { etcd: Mutex::new(etcd), proxies, client }
+        Self { etcd: RwLock::new(etcd), proxies, client }
     }
 
     /// A backend that waits so long for replies. Servers that have just started may be slower than that.
@@ -58,7 +58,7 @@ impl Cluster {
     }
 
     async fn disturb(&self, disturbance: Disturbance) {
-        let mut etcd = self.etcd.lock().await;
+        let mut etcd = self.etcd.write().await;
         let set_weather =
             |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
         match disturbance {
@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.etcd.try_lock().expect("one disturbance at a time").pulse())
+        Box::new(self.etcd.try_read().expect("one disturbance at a time").pulse())
     }
 
     /// Attaches all keys to leases that end so much earlier, or deletes those that have ended.

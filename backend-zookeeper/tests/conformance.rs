@@ -10,7 +10,7 @@ use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until_some};
 use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
-use tokio::sync::Mutex;
+use tokio::sync::RwLock;
 use zookeeper_client::Client;
 
 /// Short, so that little is waited for.
@@ -18,7 +18,7 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// An ensemble, and a proxy before each of its servers.
 struct Ensemble {
-    servers: Mutex<ZooKeeper>,
+    servers: RwLock<ZooKeeper>,
     proxies: Vec<FaultProxy>,
     /// The servers' addresses, past the proxies.
     direct: String,
@@ -32,7 +32,7 @@ impl Ensemble {
         // The witness reads times of day.
         let servers = options.property("user.timezone", "UTC").start().await;
         let (proxies, direct) = (servers.proxies().await, servers.endpoints().join(","));
-        Self { servers: Mutex::new(servers), proxies, direct }
+        Self { servers: RwLock::new(servers), proxies, direct }
     }
 
     /// A backend that waits so long for replies. Servers that have just started may be slower than that.
@@ -77,7 +77,7 @@ impl Ensemble {
 
     /// The rest of a session, as the leader tells it: whole seconds, of which the last is cut off.
     async fn left(&self, session: i64) -> Option<Duration> {
-        let servers = self.servers.lock().await;
+        let servers = self.servers.read().await;
         let dump = servers.ask(servers.leader().await, "dump").await;
         let mut ends = "";
         for line in dump.lines() {
@@ -99,7 +99,7 @@ impl Ensemble {
     }
 
     async fn disturb(&self, disturbance: Disturbance) {
-        let mut servers = self.servers.lock().await;
+        let mut servers = self.servers.write().await;
         let set_weather =
             |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
         match disturbance {
@@ -118,7 +118,7 @@ impl Ensemble {
     }
 
     fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.servers.try_lock().expect("one disturbance at a time").pulse())
+        Box::new(self.servers.try_read().expect("one disturbance at a time").pulse())
     }
 }
 
