@@ -9,8 +9,8 @@ use leasehold_testbed::{
     ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
 };
 
-use super::connect;
 use super::rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS};
+use super::{connect, connect_by_default};
 use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
@@ -220,7 +220,7 @@ async fn no_error_and_no_debug_output_shows_the_password() {
     let redis = redis_with(DOCUMENTED).await;
     let proxy = FaultProxy::start(redis.address()).await;
     let with_proxy = format!("redis://locker:{SECRET}@{}?timeout-ms=300", proxy.address());
-    let backend = connect(&with_proxy).await.unwrap();
+    let backend = connect_by_default(&with_proxy).await;
     let client = LockClient::new(backend.clone());
     let mut shown = vec![format!("{backend:?} {client:?} {:?}", client.mutex("job").unwrap())];
     let mut show = |error: Error| {

@@ -34,7 +34,8 @@ async fn connect(url: &str) -> Result<Backend, Error> {
     Backend::connect(&patiently(url)).await
 }
 
-/// Connects a client that waits for replies only as long as clients do by default. A busy machine may take longer than that to answer at first.
+/// Connects a client that waits for replies only as long as clients do by default, or as the URL says. A busy machine may take longer than that to answer
+/// at first.
 async fn connect_by_default(url: &str) -> Backend {
     until_some("connected", async || match Backend::connect(url).await {
         Err(error) if error.kind() == ErrorKind::Unavailable => None,
