@@ -6,31 +6,28 @@ async fn requests_to_keep_alive(etcd: &Etcd) -> f64 {
     etcd.metric(0, r#"grpc_server_msg_received_total{grpc_method="LeaseKeepAlive"}"#).await
 }
 
-/// A busy machine takes a while for a thousand locks.
-const AMPLE_TTL: Duration = Duration::from_secs(24);
-
-/// How many requests to keep a lease alive come in a TTL, while so many locks are held.
-async fn requests_for(number: usize) -> f64 {
-    let etcd = Etcd::start().await;
-    let client = client(&etcd.url(), LockOptions::new().ttl(AMPLE_TTL)).await;
-    let guards = hold(&client, number).await;
-    let before = requests_to_keep_alive(&etcd).await;
-
-    sleep(AMPLE_TTL).await;
-
-    let requests = requests_to_keep_alive(&etcd).await - before;
-    assert!(guards.iter().all(LockGuard::is_held), "of {number}");
-    assert_eq!(leases(&store(&etcd).await).await.len(), 1, "of {number}");
-    requests
-}
-
 #[tokio::test]
-async fn keeps_a_thousand_locks_alive_with_the_requests_of_one() {
-    let (one, thousand) = tokio::join!(requests_for(1), requests_for(1_000));
+async fn renews_a_thousand_locks_of_one_ttl_by_one_request() {
+    let etcd = Etcd::start().await;
+    let clock = SetClock::default();
+    let backend = backend_on(&etcd, &clock).await;
+    let lease = |n| {
+        let key = LockKey::new(format!("job-{n}")).unwrap();
+        Lease::new(&key, LONG).with_tenure(Tenure::Kept)
+    };
+    let all: Vec<Lease> = (0..1_000).map(lease).collect();
+    let claims = all.iter().cloned().map(Claim::new);
+    let grants = claims.map(async |claim| backend.try_acquire(&claim).await);
+    let grants: Vec<_> = stream::iter(grants).buffer_unordered(50).collect().await;
+    assert!(grants.iter().all(|it| matches!(it, Ok(Attempt::Granted(_)))), "{grants:?}");
+    let before = requests_to_keep_alive(&etcd).await;
+    *clock.0.lock().unwrap() += Duration::from_secs(1);
 
-    assert!(one >= 2.0, "{one}");
-    // The acquisitions of a thousand take time, in which the session is renewed as well. A request for each lock would be a thousand.
-    assert!(thousand <= one * 10.0, "{thousand} for a thousand locks, {one} for one");
+    let renewals = backend.renew_all(&all).await;
+
+    assert!(renewals.iter().all(|it| matches!(it, Ok(Renewal::Renewed))), "{renewals:?}");
+    assert_eq!(requests_to_keep_alive(&etcd).await - before, 1.0);
+    assert_eq!(leases(&store(&etcd).await).await.len(), 1);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, FaultProxy, Weather, until};
 use tokio::runtime::Runtime;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 const TTL: Duration = Duration::from_secs(3);
 
