@@ -57,6 +57,8 @@ pub struct Stalls(Vec<Arc<Mutex<Beats>>>);
 struct Beats {
     started: Instant,
     last: Instant,
+    /// A shorter stall is not noted.
+    shortest: Duration,
     /// When each stall ended, and how long it was.
     stalls: Vec<(Instant, Duration)>,
 }
@@ -106,9 +108,17 @@ impl Stalls {
     ///
     /// If a thread cannot be started.
     pub fn watch_with(pulse: impl FnMut() + Send + 'static) -> Self {
-        let of_processors = processors().into_iter().map(|processor| witness(processor, || {}));
-        let mut witnesses: Vec<_> = of_processors.collect();
-        witnesses.push(witness(Processor::Any, pulse));
+        Self::watch_those_over(USUAL, pulse)
+    }
+
+    /// The same, for stalls that are longer than `shortest`: of a watch that goes on for hours, those are few.
+    pub(crate) fn watch_those_over(
+        shortest: Duration,
+        pulse: impl FnMut() + Send + 'static,
+    ) -> Self {
+        let watch = |processor| witness(processor, shortest, || {});
+        let mut witnesses: Vec<_> = processors().into_iter().map(watch).collect();
+        witnesses.push(witness(Processor::Any, shortest, pulse));
         Self(witnesses)
     }
 
@@ -178,11 +188,24 @@ impl Stalls {
     /// The stalls during the last `time`, and the one that goes on. Stalls at the same time are one.
     fn during(&self, time: Duration) -> Vec<Duration> {
         let now = Instant::now();
+        for beats in &self.0 {
+            let watched = now - lock(beats).started;
+            assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
+        }
+        self.spans(now, time).into_iter().map(|(end, start)| start - end).collect()
+    }
+
+    /// All stalls so far: how long ago each ended, and how long ago it began.
+    #[cfg(all(feature = "history", target_os = "linux"))]
+    pub(crate) fn all(&self) -> Vec<(Duration, Duration)> {
+        self.spans(Instant::now(), Duration::MAX)
+    }
+
+    /// The stalls during the last `time`, as times before now: the end of each, and its start. Stalls at the same time are one.
+    fn spans(&self, now: Instant, time: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
         for beats in &self.0 {
             let beats = lock(beats);
-            let watched = now - beats.started;
-            assert!(time <= watched + USUAL, "{time:?} are judged, and {watched:?} were watched");
             let goes_on = beats.stall(now).map(|stall| (now, stall));
             let ended = beats.stalls.iter().filter(|(ended, _)| now - *ended < time).copied();
             // As times before now, so that the order is that of their ends, latest first.
@@ -193,7 +216,7 @@ impl Stalls {
             stalls.extend(spans);
         }
         stalls.sort();
-        merged(stalls).into_iter().map(|(end, start)| start - end).collect()
+        merged(stalls)
     }
 }
 
@@ -210,9 +233,14 @@ fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
 }
 
 /// Has a thread of its own sleep, call `pulse`, and note how late it wakes.
-fn witness(processor: Processor, mut pulse: impl FnMut() + Send + 'static) -> Arc<Mutex<Beats>> {
+fn witness(
+    processor: Processor,
+    shortest: Duration,
+    mut pulse: impl FnMut() + Send + 'static,
+) -> Arc<Mutex<Beats>> {
     let now = Instant::now();
-    let beats = Arc::new(Mutex::new(Beats { started: now, last: now, stalls: Vec::new() }));
+    let beats = Beats { started: now, last: now, shortest, stalls: Vec::new() };
+    let beats = Arc::new(Mutex::new(beats));
     let watched = Arc::downgrade(&beats);
     let watch = move || {
         processor.keep();
@@ -240,7 +268,7 @@ impl Beats {
     /// How late the next beat is.
     fn stall(&self, now: Instant) -> Option<Duration> {
         let late = now.saturating_duration_since(self.last).saturating_sub(BEAT);
-        (late > USUAL).then_some(late)
+        (late > self.shortest).then_some(late)
     }
 }
 
@@ -298,7 +326,8 @@ mod tests {
     fn stalled(ago: Duration) -> Stalls {
         let now = Instant::now();
         let started = now - Duration::from_secs(60);
-        let beats = Beats { started, last: now, stalls: vec![(now - ago, STALL)] };
+        let stalls = vec![(now - ago, STALL)];
+        let beats = Beats { started, last: now, shortest: USUAL, stalls };
         Stalls(vec![Arc::new(Mutex::new(beats))])
     }
 
@@ -318,7 +347,7 @@ mod tests {
     #[test]
     fn a_thread_that_wakes_late_has_stalled() {
         let now = Instant::now();
-        let beats = Beats { started: now, last: now, stalls: Vec::new() };
+        let beats = Beats { started: now, last: now, shortest: USUAL, stalls: Vec::new() };
 
         assert_eq!(beats.stall(now + BEAT), None);
         assert_eq!(beats.stall(now + BEAT + USUAL), None);
@@ -328,7 +357,7 @@ mod tests {
     #[test]
     fn a_stall_is_seen_while_it_lasts_and_afterwards() {
         let (sender, goes_on) = std::sync::mpsc::channel::<()>();
-        let beats = witness(Processor::Any, move || goes_on.recv().unwrap_or_default());
+        let beats = witness(Processor::Any, USUAL, move || goes_on.recv().unwrap_or_default());
         let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
         // Its pulse keeps the thread from running on.
