@@ -63,6 +63,18 @@ pub async fn start(class: Class, url: Option<&str>) -> Box<dyn Store> {
     }
 }
 
+/// The command that brings about a fault of the primary of a group, if one command does. Sentinels and other nodes are answered, so that there is
+/// no failover.
+fn of_a_primary(kind: &str, time: Duration) -> Option<Vec<String>> {
+    let command = match kind {
+        "scripts-flushed" => "SCRIPT FLUSH".to_owned(),
+        "connections-killed" => "CLIENT KILL TYPE normal".to_owned(),
+        "commands-paused" => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
+        _ => return None,
+    };
+    Some(command.split(' ').map(str::to_owned).collect())
+}
+
 /// One version, by its program.
 fn version(program: &str, version: impl Into<String>) -> BTreeMap<String, String> {
     BTreeMap::from([(program.to_owned(), version.into())])

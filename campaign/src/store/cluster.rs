@@ -8,7 +8,7 @@ use leasehold_testbed::{ClusterOptions, RedisCluster};
 use tokio::time::sleep;
 
 use super::weather::{self, change};
-use super::{Store, redis_version};
+use super::{Store, of_a_primary, redis_version};
 
 /// A key by which its primary is picked, which has one of the hot locks.
 const KEY: &str = "lock:hot/1";
@@ -50,7 +50,6 @@ impl Store for Cluster {
 
     async fn disturb(&mut self, kind: &str, time: Duration) -> String {
         let primary = self.nodes.owner_of(KEY).await;
-        let millis = time.as_millis().to_string();
         let target = match kind {
             "failover-commanded" => {
                 self.nodes.failover(self.nodes.replica_of(primary).await).await;
@@ -100,24 +99,15 @@ impl Store for Cluster {
                 self.nodes.end_migration(slot, primary, to).await;
                 return format!("slot {slot}, from node {primary} to node {to}");
             }
-            "scripts-flushed" => {
-                self.nodes.command(primary, &["SCRIPT", "FLUSH"]).await;
-                sleep(time).await;
-                primary
-            }
-            "connections-killed" => {
-                self.nodes.command(primary, &["CLIENT", "KILL", "TYPE", "normal"]).await;
-                sleep(time).await;
-                primary
-            }
-            "commands-paused" => {
-                self.nodes.command(primary, &["CLIENT", "PAUSE", &millis, "WRITE"]).await;
-                sleep(time).await;
-                primary
-            }
             _ => {
-                let changed = change(&self.nodes.proxies(), kind, time).await;
-                return changed.expect("it is in the catalogue");
+                let Some(command) = of_a_primary(kind, time) else {
+                    let changed = change(&self.nodes.proxies(), kind, time).await;
+                    return changed.expect("it is in the catalogue");
+                };
+                let words: Vec<_> = command.iter().map(String::as_str).collect();
+                self.nodes.command(primary, &words).await;
+                sleep(time).await;
+                primary
             }
         };
         self.nodes.until_settled().await;

@@ -8,7 +8,7 @@ use leasehold_testbed::{RedisSentinel, SentinelOptions};
 use tokio::time::sleep;
 
 use super::weather::{self, change};
-use super::{Store, redis_version};
+use super::{Store, of_a_primary, redis_version};
 
 pub(super) struct WithSentinel {
     servers: RedisSentinel,
@@ -45,7 +45,6 @@ impl Store for WithSentinel {
 
     async fn disturb(&mut self, kind: &str, time: Duration) -> String {
         let primary = self.servers.primary().await;
-        let millis = time.as_millis().to_string();
         let target = match kind {
             "failover-commanded" => {
                 self.servers.failover().await;
@@ -90,25 +89,15 @@ impl Store for WithSentinel {
                 self.servers.resume_sentinel(1);
                 return "sentinel 1".to_owned();
             }
-            "scripts-flushed" => {
-                self.servers.command(primary, &["SCRIPT", "FLUSH"]).await;
-                sleep(time).await;
-                primary
-            }
-            "connections-killed" => {
-                self.servers.command(primary, &["CLIENT", "KILL", "TYPE", "normal"]).await;
-                sleep(time).await;
-                primary
-            }
-            "commands-paused" => {
-                // Sentinels are answered, so that there is no failover.
-                self.servers.command(primary, &["CLIENT", "PAUSE", &millis, "WRITE"]).await;
-                sleep(time).await;
-                primary
-            }
             _ => {
-                let changed = change(&self.servers.proxies(), kind, time).await;
-                return changed.expect("it is in the catalogue");
+                let Some(command) = of_a_primary(kind, time) else {
+                    let changed = change(&self.servers.proxies(), kind, time).await;
+                    return changed.expect("it is in the catalogue");
+                };
+                let words: Vec<_> = command.iter().map(String::as_str).collect();
+                self.servers.command(primary, &words).await;
+                sleep(time).await;
+                primary
             }
         };
         self.settle().await;
