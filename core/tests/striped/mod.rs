@@ -21,7 +21,7 @@ use leasehold_core::{
     StripedGuard,
 };
 
-use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options};
+use crate::fixture::{DRIFT, Fixture, Logged, TTL, dropped_after, key, ms, options, pass};
 
 fn segments(fixture: &Logged, count: u32) -> Striped {
     fixture.client.striped("stock", count).unwrap()

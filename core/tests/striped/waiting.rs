@@ -172,7 +172,7 @@ async fn keeps_a_crowd_of_processes_busy_in_all_segments() {
         tokio::spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = striped.lock().await.unwrap();
-                tokio::time::sleep(ms(10)).await;
+                pass(ms(10)).await;
                 guard.release().await.unwrap();
             }
         })
