@@ -21,8 +21,8 @@ fn event(at: u64, process: u32, kind: EventKind) -> Event {
 
 fn enters_for(at: u64, process: u32, token: u64, deadline: u64, limit: u32) -> Event {
     let (key, kind) = ("job".to_owned(), Kind::Mutex);
-    let (hold, task, units, deadline) = (1, 0, 1, ms(deadline));
-    let entered = EventKind::Entered { hold, task, key, kind, token, units, limit, deadline };
+    let (hold, call, task, units, deadline) = (1, 9, 0, 1, ms(deadline));
+    let entered = EventKind::Entered { hold, call, task, key, kind, token, units, limit, deadline };
     event(at, process, entered)
 }
 
@@ -205,6 +205,20 @@ fn tokens_that_do_not_grow_are_found() {
 
     assert_broken("tokens", [&first[..], &[enters(60, 2, 6)]].concat());
     assert_broken("tokens", [&first[..], &[enters(60, 2, 7)]].concat());
+}
+
+#[test]
+fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
+    let first = [enters(10, 1, 7), ends(50, 1, 110)];
+    let late = [&first[..], &asks(5, 59, 2), &[enters(60, 2, 6)]].concat();
+    assert_broken("entries", late.clone());
+
+    let step = || vec![hit("clock-forward", 0, 10)];
+    let excused = judged(late, step());
+    assert!(excused.figures.violations.is_empty(), "{:?}", excused.violations);
+
+    let asked_after = [&first[..], &asks(11, 59, 2), &[enters(60, 2, 6)]].concat();
+    assert_eq!(judged(asked_after, step()).figures.violations["tokens"], 1);
 }
 
 #[test]

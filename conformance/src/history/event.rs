@@ -44,6 +44,8 @@ pub enum EventKind {
     Entered {
         /// The number of the hold, of those of the process.
         hold: u64,
+        /// The call that it answers.
+        call: u64,
         /// The task.
         task: u32,
         /// The key.

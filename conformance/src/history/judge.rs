@@ -23,7 +23,8 @@ use self::time::Timeline;
 /// | V2 | a resource that checks fencing tokens accepts a write by a holder that a later holder has succeeded there, or refuses one without a successor |
 /// | V3 | a resource that checks no tokens loses an update; this is counted, and is no violation: no lock can exclude it while processes are stopped |
 /// | V4 | a guard says *held* after it has said *lost*, or for longer than it may be held, or work under `run` goes on after a loss |
-/// | tokens | the tokens of a key do not grow in the order of grants |
+/// | tokens | the tokens of a key do not grow in the order of grants: a caller that asks after a holder has entered gets a smaller token |
+/// | entries | a caller enters after a holder with a larger token, and had asked before that one entered |
 /// | liveness | a caller waits for too long for a key in which no caller believes, while no fault is in force |
 /// | leak | processes have ended, and a key is not free within a TTL, or is left in the store, or a process keeps entries |
 /// | record | a line of a process is missing, or a process has ended by itself |

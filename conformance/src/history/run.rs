@@ -170,7 +170,7 @@ pub enum Register {
 /// A broken rule.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ViolationRow {
-    /// The rule: `V1` to `V4`, `tokens`, `liveness`, `leak`, `record`.
+    /// The rule: `V1` to `V4`, `tokens`, `entries`, `liveness`, `leak`, `record`.
     pub rule: String,
     /// The time at which it shows.
     pub at_ms: f64,

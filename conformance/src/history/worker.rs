@@ -150,15 +150,15 @@ impl Worker {
     }
 
     async fn work_with_guard(&self, lock: &Lock, renewal: RenewalMode) {
-        if let Some(guards) = self.acquire(lock, self.options().renewal(renewal)).await
-            && let Some(held) = Held::enter(&self.teller, self.task, lock, guards)
+        if let Some((call, guards)) = self.acquire(lock, self.options().renewal(renewal)).await
+            && let Some(held) = Held::enter(&self.teller, (self.task, call), lock, guards)
         {
             held.live(self.ttl, renewal).await;
         }
     }
 
     /// Some calls do not wait, some are cancelled at odd moments.
-    async fn acquire(&self, lock: &Lock, options: LockOptions) -> Option<Guards> {
+    async fn acquire(&self, lock: &Lock, options: LockOptions) -> Option<(u64, Guards)> {
         let patience = match fastrand::u8(..8) {
             0 => Duration::ZERO,
             1..4 => self.ttl.mul_f64(fastrand::f64()),
@@ -174,7 +174,7 @@ impl Worker {
         match taken {
             Some(Ok(Some(guards))) => {
                 self.answer(call, "granted");
-                return Some(guards);
+                return Some((call, guards));
             }
             Some(Ok(None)) => self.answer(call, "busy"),
             Some(Err(error)) => self.fail(call, &error).await,
@@ -191,7 +191,7 @@ impl Worker {
         let (call, entered) = (self.ask(lock), OnceLock::new());
         let work = async |guard: &LockGuard| {
             self.answer(call, "granted");
-            let belief = Belief::enter(&self.teller, self.task, lock, guard);
+            let belief = Belief::enter(&self.teller, (self.task, call), lock, guard);
             if let Some(belief) = entered.get_or_init(|| belief) {
                 belief.work(guard, self.ttl, time).await;
             }

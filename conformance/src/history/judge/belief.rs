@@ -18,6 +18,8 @@ pub(super) struct Belief {
     pub(super) token: u64,
     pub(super) units: u32,
     pub(super) limit: u32,
+    /// When its caller asked, if the record tells.
+    pub(super) asked: Option<Duration>,
     pub(super) from: Duration,
     pub(super) until: Duration,
     pub(super) end: End,
@@ -33,11 +35,13 @@ pub(super) struct Belief {
 pub(super) struct Beliefs {
     all: Vec<Belief>,
     places: HashMap<(u32, u64), usize>,
+    /// When each call began.
+    asked: HashMap<(u32, u64), Duration>,
 }
 
 impl Beliefs {
     pub(super) fn of(events: &[Event]) -> Self {
-        let mut beliefs = Self { all: Vec::new(), places: HashMap::new() };
+        let mut beliefs = Self { all: Vec::new(), places: HashMap::new(), asked: HashMap::new() };
         events.iter().for_each(|event| beliefs.note(event));
         for belief in &mut beliefs.all {
             belief.end_by(Duration::MAX, None, End::Deadline);
@@ -84,7 +88,12 @@ impl Beliefs {
 
     fn note(&mut self, event: &Event) {
         let Event { at, process, kind } = event;
-        if let EventKind::Entered { hold, task, key, kind, token, units, limit, deadline } = kind {
+        if let EventKind::Asked { call, .. } = kind {
+            self.asked.insert((*process, *call), *at);
+        }
+        if let EventKind::Entered { hold, call, task, key, kind, token, units, limit, deadline } =
+            kind
+        {
             self.places.insert((*process, *hold), self.all.len());
             self.all.push(Belief {
                 process: *process,
@@ -94,6 +103,7 @@ impl Beliefs {
                 token: *token,
                 units: *units,
                 limit: *limit,
+                asked: self.asked.get(&(*process, *call)).copied(),
                 from: *at,
                 until: *at,
                 end: End::Deadline,

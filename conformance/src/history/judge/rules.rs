@@ -80,10 +80,10 @@ impl<'a> Rules<'a> {
                 self.longest_overlap = self.longest_overlap.max(until - from);
                 let who = holds.iter().map(|place| {
                     let Belief { process, task, token, units, .. } = &all[*place];
-                    format!("process {process}, task {task} ({units} units, token {token})")
+                    format!("process {process}, task {task} (units: {units}, token {token})")
                 });
                 let text = format!(
-                    "{} believe in {key}, which has {} units, for {:.1?}",
+                    "{} believe in {key}, of which there are {} in all, for {:.1?}",
                     who.collect::<Vec<_>>().join(" and "),
                     all[holds[0]].limit,
                     until - from,
@@ -132,14 +132,17 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// Tokens grow in the order of grants, which is that of beliefs where one excludes the other.
+    /// Tokens grow in the order of grants: of two holders that exclude each other, the later one has the larger token.
+    ///
+    /// A lease that ends early lets another in while its own grant may still be on the way. Its caller, which has asked before the other
+    /// entered, then enters late: the order of the entries is broken, and not that of the grants.
     pub(super) fn judge_tokens(&mut self, beliefs: &Beliefs) {
         let all = beliefs.all();
         for (key, places) in beliefs.by_key() {
             let mut used = HashMap::new();
             let mut last: Option<usize> = None;
             for place in places {
-                let Belief { token, from, .. } = &all[place];
+                let Belief { token, asked, from, .. } = &all[place];
                 if let Some(other) = used.insert(*token, place) {
                     let text = format!("two guards of {key} have token {token}");
                     self.violate(Violation::new("tokens", *from, key, text).by([other, place]));
@@ -152,7 +155,9 @@ impl<'a> Rules<'a> {
                 {
                     let earlier = all[before].token;
                     let text = format!("{key} is entered with token {token} after {earlier}");
-                    self.violate(Violation::new("tokens", *from, key, text).by([before, place]));
+                    let is_late = asked.is_some_and(|asked| asked < all[before].from);
+                    let rule = if is_late { "entries" } else { "tokens" };
+                    self.violate(Violation::new(rule, *from, key, text).by([before, place]));
                 }
             }
         }

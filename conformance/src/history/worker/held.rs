@@ -28,10 +28,10 @@ pub(super) struct Belief {
 }
 
 impl Belief {
-    /// Says that the lock is had, unless it is lost already.
+    /// Says that the lock is had by a task, which its call has returned to, unless it is lost already.
     pub(super) fn enter(
         teller: &Arc<Teller>,
-        task: u32,
+        (task, call): (u32, u64),
         lock: &Lock,
         guard: &LockGuard,
     ) -> Option<Self> {
@@ -43,6 +43,7 @@ impl Belief {
         let (units, limit) = (lock.units(guard), lock.limit());
         let entered = EventKind::Entered {
             hold,
+            call,
             task,
             key: key.clone(),
             kind: lock.kind(),
@@ -132,12 +133,12 @@ impl Held {
     /// Says that the lock is had, unless a part of it is lost already.
     pub(super) fn enter(
         teller: &Arc<Teller>,
-        task: u32,
+        caller: (u32, u64),
         lock: &Lock,
         guards: Guards,
     ) -> Option<Self> {
         let all = guards.all();
-        let enter = |guard: &&LockGuard| Belief::enter(teller, task, lock, guard);
+        let enter = |guard: &&LockGuard| Belief::enter(teller, caller, lock, guard);
         let beliefs: Vec<_> = all.iter().map_while(enter).collect();
         if beliefs.len() < all.len() {
             // The parts that are held end with the others.
