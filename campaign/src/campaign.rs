@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::class::Class;
 use crate::fault::{Fault, Part};
-use crate::firewall::{Cut, Firewall, group_of};
+use crate::firewall::{Cut, Firewall, Isolation, group_of};
 use crate::liar::Lie;
 use crate::schedule::{Schedule, Slot};
 use crate::store::{self, Store};
@@ -95,12 +95,12 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
     let events = record.events();
     if let Some(folder) = &size.record {
         let lines: String = events.iter().map(text).collect();
-        fs::write(folder.join(class.name()), lines).expect("the folder can be written");
+        fs::write(folder.join(&*class.name()), lines).expect("the folder can be written");
     }
     let run = History::new(start, events, hits, bounds).judge();
     Run {
         seed: size.seed,
-        class: class.name().to_owned(),
+        class: class.name().into_owned(),
         title: class.title().to_owned(),
         versions,
         machine: machine(),
@@ -131,8 +131,8 @@ impl Campaign<'_> {
         let (target, stopped) = match fault.part {
             Part::Servers => (self.store.lock().await.disturb(fault.kind, time).await, Vec::new()),
             Part::Clients => self.disturb_clients(fault.kind, time, pick).await,
-            Part::Packets => (self.disturb_packets(fault.kind, time, pick).await, Vec::new()),
-            Part::Peers => (self.isolate_leader(fault.kind, time).await, Vec::new()),
+            Part::Packets(cut) => (self.cut(cut, time, pick).await, Vec::new()),
+            Part::Peers(isolation) => (self.isolate_leader(isolation, time).await, Vec::new()),
         };
         let until = now();
         let at = |at: Duration| (at - self.start).as_secs_f64();
@@ -151,16 +151,8 @@ impl Campaign<'_> {
         self.clients.lock().await.disturb(kind, time, pick).await
     }
 
-    async fn disturb_packets(&self, kind: &str, time: Duration, pick: usize) -> String {
+    async fn cut(&self, cut: Cut, time: Duration, pick: usize) -> String {
         let firewall = self.firewall.expect("without a firewall, there are no such faults");
-        let cut = match kind {
-            "client-partitioned" => Cut::BothWays,
-            "requests-dropped" => Cut::Requests,
-            "replies-dropped" => Cut::Replies,
-            "packets-lost" => Cut::Loss,
-            "connections-refused" => Cut::Reset,
-            _ => panic!("{kind} befalls no packet"),
-        };
         let (place, victim) = {
             let clients = self.clients.lock().await;
             let place = pick % clients.len();
@@ -175,11 +167,11 @@ impl Campaign<'_> {
         }
     }
 
-    async fn isolate_leader(&self, kind: &str, time: Duration) -> String {
+    async fn isolate_leader(&self, isolation: Isolation, time: Duration) -> String {
         let firewall = self.firewall.expect("without a firewall, there are no such faults");
         let leader = self.store.lock().await.leader().await;
-        let leader = leader.unwrap_or_else(|| panic!("{kind} befalls no single server"));
-        firewall.isolate(&leader, kind != "leader-mute", kind != "leader-deaf").await;
+        let leader = leader.expect("the catalogue has such faults for ensembles only");
+        firewall.isolate(&leader, isolation).await;
         sleep(time).await;
         let packets = firewall.heal().await;
         format!("{} and the others, {packets} packets", leader.name)

@@ -1,5 +1,6 @@
 //! The classes of stores.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -34,8 +35,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// All that a campaign visits unless it is told otherwise.
-    pub const REAL: [Self; 9] = [
+    /// All of them.
+    pub const ALL: [Self; 11] = [
         Self::Redis,
         Self::Sentinel,
         Self::Cluster,
@@ -45,22 +46,18 @@ impl Class {
         Self::Mariadb,
         Self::Sqlite,
         Self::Zookeeper,
+        Self::Memory,
+        Self::Given,
     ];
 
-    /// The name in one word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Sentinel => "sentinel",
-            Self::Cluster => "cluster",
-            Self::Quorum => "quorum",
-            Self::Etcd => "etcd",
-            Self::Postgres => "postgres",
-            Self::Mariadb => "mariadb",
-            Self::Sqlite => "sqlite",
-            Self::Zookeeper => "zookeeper",
-            Self::Memory => "memory",
-            Self::Given => "given",
+    /// All that a campaign visits unless it is told otherwise.
+    pub const REAL: [Self; 9] = *Self::ALL.first_chunk().unwrap();
+
+    /// The name in one word, as on the command line.
+    pub fn name(self) -> Cow<'static, str> {
+        match self.to_possible_value() {
+            Some(value) => value.get_name().to_owned().into(),
+            None => "given".into(),
         }
     }
 

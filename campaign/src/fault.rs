@@ -3,6 +3,7 @@
 use leasehold_conformance::history::fault::Window;
 
 use crate::class::Class;
+use crate::firewall::{Cut, Isolation};
 
 /// A kind of fault.
 #[derive(Debug)]
@@ -27,9 +28,9 @@ pub enum Part {
     /// The client processes.
     Clients,
     /// The packets between clients and servers, by a firewall.
-    Packets,
-    /// The packets between servers, by a firewall.
-    Peers,
+    Packets(Cut),
+    /// The packets between the leader of the servers and the others, by a firewall.
+    Peers(Isolation),
     /// The servers, and the proxies in front of them.
     Servers,
 }
@@ -38,13 +39,14 @@ impl Part {
     /// Whether faults of both parts may be in force at once. Where servers are cut off from each other, nothing else befalls them.
     pub fn is_beside(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Peers, other) | (other, Self::Peers) => other == Self::Clients,
+            (Self::Peers(_), other) | (other, Self::Peers(_)) => other == Self::Clients,
+            (Self::Packets(_), Self::Packets(_)) => false,
             _ => self != other,
         }
     }
 
     fn takes_firewall(self) -> bool {
-        matches!(self, Self::Packets | Self::Peers)
+        matches!(self, Self::Packets(_) | Self::Peers(_))
     }
 }
 
@@ -60,19 +62,6 @@ impl Fault {
 
 use Class::{Cluster, Etcd, Mariadb, Postgres, Quorum, Redis, Sentinel, Sqlite, Zookeeper};
 
-const ALL: &[Class] = &[
-    Redis,
-    Sentinel,
-    Cluster,
-    Quorum,
-    Etcd,
-    Postgres,
-    Mariadb,
-    Sqlite,
-    Zookeeper,
-    Class::Memory,
-    Class::Given,
-];
 const REMOTE: &[Class] = &[Redis, Sentinel, Cluster, Quorum, Etcd, Postgres, Mariadb, Zookeeper];
 const ONE_SERVER: &[Class] = &[Redis, Postgres, Mariadb];
 const SCRIPTED: &[Class] = &[Redis, Sentinel, Cluster, Quorum];
@@ -81,7 +70,7 @@ const DATABASES: &[Class] = &[Postgres, Mariadb];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
 /// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
-const ENTRY: &[&str] = &["V1", "tokens"];
+const ENTRY: &[&str] = &["V1", "entries"];
 
 /// The old primary is dead, frozen or out of reach of all clients.
 const FAILOVER: Window = Window {
@@ -134,7 +123,7 @@ const DATA_LOST: Window = Window {
 /// The file is removed, and processes go over to a new one, one after the other.
 const FILE_LOST: Window = Window {
     promise: "SQLite: a file that is removed has lost its leases, and tokens are in order while the file lives",
-    rules: &["V1", "V2", "tokens"],
+    rules: &["V1", "V2", "tokens", "entries"],
     longest: (1, 0),
     after: (1, 1),
 };
@@ -156,16 +145,23 @@ const OLD_LEADER: Window = Window {
 };
 
 const fn clients(kind: &'static str, lasts: (u32, u32)) -> Fault {
-    Fault { kind, classes: ALL, part: Part::Clients, lasts, window: None, is_outside: false }
+    Fault {
+        kind,
+        classes: &Class::ALL,
+        part: Part::Clients,
+        lasts,
+        window: None,
+        is_outside: false,
+    }
 }
 
-const fn packets(kind: &'static str) -> Fault {
-    let (classes, part, lasts) = (REMOTE, Part::Packets, (15, 40));
+const fn packets(kind: &'static str, cut: Cut) -> Fault {
+    let (classes, part, lasts) = (REMOTE, Part::Packets(cut), (15, 40));
     Fault { kind, classes, part, lasts, window: None, is_outside: false }
 }
 
-const fn peers(kind: &'static str) -> Fault {
-    let (classes, part, lasts) = (ENSEMBLES, Part::Peers, (20, 70));
+const fn peers(kind: &'static str, isolation: Isolation) -> Fault {
+    let (classes, part, lasts) = (ENSEMBLES, Part::Peers(isolation), (20, 70));
     Fault { kind, classes, part, lasts, window: None, is_outside: false }
 }
 
@@ -191,14 +187,14 @@ pub static CATALOGUE: &[Fault] = &[
     clients("client-killed", (0, 10)),
     clients("clients-stopped", (10, 30)),
     clients("processors-busy", (20, 40)),
-    packets("client-partitioned"),
-    packets("requests-dropped"),
-    packets("replies-dropped"),
-    packets("packets-lost"),
-    packets("connections-refused"),
-    peers("leader-isolated"),
-    peers("leader-deaf"),
-    peers("leader-mute"),
+    packets("client-partitioned", Cut::BothWays),
+    packets("requests-dropped", Cut::Requests),
+    packets("replies-dropped", Cut::Replies),
+    packets("packets-lost", Cut::Loss),
+    packets("connections-refused", Cut::Reset),
+    peers("leader-isolated", Isolation::BothWays),
+    peers("leader-deaf", Isolation::Deaf),
+    peers("leader-mute", Isolation::Mute),
     servers("network-slow", REMOTE, (20, 40)),
     servers("network-silent", REMOTE, (10, 30)),
     servers("replies-lost", REMOTE, (5, 15)),

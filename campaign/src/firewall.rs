@@ -49,6 +49,17 @@ pub enum Cut {
     Reset,
 }
 
+/// The traffic between a server and the others that a firewall drops.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Isolation {
+    /// The packets of both ways.
+    BothWays,
+    /// The packets to the server.
+    Deaf,
+    /// The packets from the server.
+    Mute,
+}
+
 /// The group of a client process, by its place.
 pub fn group_of(place: usize) -> u32 {
     FIRST_GROUP + u32::try_from(place).expect("clients are few")
@@ -97,8 +108,8 @@ impl Firewall {
         add(rules).await;
     }
 
-    /// Drops packets between a server and the others, until [`Self::heal`]: those to it, those from it, or both.
-    pub async fn isolate(&self, peer: &Peer, is_deaf: bool, is_mute: bool) {
+    /// Drops packets between a server and the others, until [`Self::heal`].
+    pub async fn isolate(&self, peer: &Peer, isolation: Isolation) {
         let Peer { group, own, others, .. } = peer;
         // It has opened some of the connections, and the others have opened the rest.
         let heard = [
@@ -109,8 +120,12 @@ impl Firewall {
             format!("{} ct mark {group} counter drop", to(others)),
             format!("{} counter drop", from(own)),
         ];
-        let heard = heard.into_iter().filter(|_| is_deaf);
-        add(heard.chain(said.into_iter().filter(|_| is_mute)).collect()).await;
+        let rules = match isolation {
+            Isolation::BothWays => [heard, said].concat(),
+            Isolation::Deaf => heard.into(),
+            Isolation::Mute => said.into(),
+        };
+        add(rules).await;
     }
 
     /// Lets all packets pass again, and returns how many did not.
