@@ -214,8 +214,12 @@ fn a_late_entry_is_found_and_excused_where_leases_may_end_early() {
     assert_broken("entries", late.clone());
 
     let step = || vec![hit("clock-forward", 0, 10)];
-    let excused = judged(late, step());
+    let excused = judged(late.clone(), step());
     assert!(excused.figures.violations.is_empty(), "{:?}", excused.violations);
+
+    let refused = [&late[..], &[writes(10, 1, true), writes(61, 2, false)]].concat();
+    let refused = judged(refused, step());
+    assert!(refused.figures.violations.is_empty(), "{:?}", refused.violations);
 
     let asked_after = [&first[..], &asks(11, 59, 2), &[enters(60, 2, 6)]].concat();
     assert_eq!(judged(asked_after, step()).figures.violations["tokens"], 1);

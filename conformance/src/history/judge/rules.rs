@@ -111,12 +111,11 @@ impl<'a> Rules<'a> {
                 self.violate(Violation::new("V2", event.at, "", text));
                 continue;
             };
-            let Belief { key, token, from, .. } = &all[place];
+            let Belief { key, token, .. } = &all[place];
             if !accepted {
-                // One that has a successor while it believes is a matter of V1.
-                let is_successor = |it: &Belief| {
-                    it.key == *key && it.token > *token && *from <= it.from && it.from <= event.at
-                };
+                // A holder with a successor is a matter of V1 while it believes, and of the order of entries if it entered late.
+                let is_successor =
+                    |it: &Belief| it.key == *key && it.token > *token && it.from <= event.at;
                 if all[place].is_at(event.at) && !all.iter().any(is_successor) {
                     let text = format!("{key} refuses its holder, which has token {token}");
                     self.violate(Violation::new("V2", event.at, key, text).by([place]));
