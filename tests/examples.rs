@@ -208,7 +208,8 @@ fn cron_runs_each_job_on_one_machine() {
     use std::process::Stdio;
 
     let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/locks.db", folder.path().display());
+    // Only one at a time can create the file, on a machine that may stall meanwhile.
+    let url = format!("sqlite:{}/locks.db?timeout-ms=10000", folder.path().display());
     let machine = || {
         let mut program = Command::new(path("cron"));
         program.env("LEASEHOLD_BACKEND", &url).env("PERIOD_MS", "200").env("RUNS", "3");

@@ -357,14 +357,20 @@ mod tests {
     #[test]
     fn a_stall_is_seen_while_it_lasts_and_afterwards() {
         let (sender, goes_on) = std::sync::mpsc::channel::<()>();
-        let beats = witness(Processor::Any, USUAL, move || goes_on.recv().unwrap_or_default());
+        let (pulses, pulse) = std::sync::mpsc::channel();
+        let beats = witness(Processor::Any, USUAL, move || {
+            pulses.send(()).unwrap_or_default();
+            goes_on.recv().unwrap_or_default();
+        });
         let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
-        // Its pulse keeps the thread from running on.
-        until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL);
-        assert!(lock(&beats).stalls.is_empty(), "it has ended already");
+        // Its pulse keeps the thread from running on, which may have begun late.
+        pulse.recv().unwrap();
+        let before = lock(&beats).stalls.len();
+        until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 2);
+        assert_eq!(lock(&beats).stalls.len(), before, "it has ended already");
         drop(sender);
-        until(|| !lock(&beats).stalls.is_empty());
+        until(|| lock(&beats).stalls.len() > before);
         assert!(stalls.during(started.elapsed()).into_iter().max().unwrap() >= STALL);
     }
 
