@@ -26,7 +26,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     contest.add(args, Pair { sides: rpc, count });
     let ours = [mutex(&etcd, "pair").await, mutex(&etcd, "pair").await];
     contest.add(args, Pair { sides: ours, count });
-    let target = Target::new(OURS, Measure::P50, Bound::AtMost(1.0 / 50.0));
+    let target = Target::new(OURS, Measure::P50, Bound::AtMost(1.0 / 40.0));
     contest.targets = vec![target.beside(RPC)];
     contest.run(args).await
 }

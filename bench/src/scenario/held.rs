@@ -86,7 +86,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let names = [KeeperKind::Redis, KeeperKind::Fred].map(KeeperKind::name);
     let targets = names.map(|name| {
         let at_most = |measure, bound| Target::new(name, measure, Bound::AtMost(bound));
-        [at_most(LOST, 0.0), at_most(CPU, 1.2), at_most(MEMORY, 700.0), at_most(TASKS, 1.0)]
+        [at_most(LOST, 0.0), at_most(CPU, 1.4), at_most(MEMORY, 700.0), at_most(TASKS, 1.0)]
     });
     contest.targets = targets.into_iter().flatten().collect();
     contest.run(args).await

@@ -13,7 +13,7 @@ pub(super) async fn run(args: &Args) -> Outcome {
     let mut contest = Contest::new("memory", title);
     let kind = [LockerKind::Tokio, LockerKind::Memory];
     cycle::add(&mut contest, args, &kind, (1, Keys::OwnAndUntimed), || (String::new(), None)).await;
-    let target = Target::new(LockerKind::Memory.name(), Measure::TIME, Bound::AtMost(2.0));
+    let target = Target::new(LockerKind::Memory.name(), Measure::TIME, Bound::AtMost(1.5));
     contest.targets = vec![target];
     contest.run(args).await
 }

@@ -27,7 +27,7 @@ fn targets() -> Vec<Target> {
     let rate =
         |kind: LockerKind, bound| Target::new(kind.name(), Measure::RATE, Bound::AtLeast(bound));
     vec![
-        rate(LockerKind::Redis, 0.93).beside(LockerKind::RedisFloor.name()),
+        rate(LockerKind::Redis, 1.0).beside(LockerKind::RedisFloor.name()),
         rate(LockerKind::RedisErased, 0.93).beside(LockerKind::RedisFloor.name()),
         rate(LockerKind::Fred, 0.93).beside(LockerKind::FredFloor.name()),
         rate(LockerKind::Redis, 1.0).beside(LockerKind::Rslock.name()),
