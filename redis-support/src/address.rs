@@ -1,4 +1,4 @@
-//! Where a server is.
+//! Where servers are.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,6 +15,26 @@ pub enum Address {
     },
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+/// How the servers are found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum Endpoints {
+    /// There is one.
+    Single(Address),
+    /// There is one at a time, and sentinels know which.
+    Sentinel {
+        /// Some or all of the sentinels.
+        sentinels: Vec<Address>,
+        /// The sentinels' name of the master.
+        master: String,
+    },
+    /// Each has a part of the keys, and all know which.
+    Cluster {
+        /// Some or all of the servers.
+        seeds: Vec<Address>,
+    },
 }
 
 impl Address {

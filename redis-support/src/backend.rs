@@ -14,22 +14,22 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
+use crate::address::Endpoints;
 use crate::call::Call;
-use crate::config::{Config, Endpoints, Replicas};
+use crate::config::{Config, Replicas};
 use crate::context::Context;
-use crate::driver::{Driver, Received};
+use crate::driver::Driver;
+use crate::error::only_asked;
 use crate::layout::{Concerns, Layout};
 use crate::listing;
 use crate::pipeline::{Change, Outcome};
 use crate::process::Process;
 use crate::reply::{
-    Told, decode_forced_release, decode_inspection, decode_release, decode_renewal,
+    Received, Told, decode_forced_release, decode_inspection, decode_release, decode_renewal,
     decode_revocation, decode_standing, unexpected,
 };
-use crate::topology::{Topology, only_asked};
+use crate::topology::Topology;
 use crate::watch::News;
-
-use acquisition::granted;
 
 /// Locks on Redis or Valkey: on one server, on the one that sentinels name, or on a cluster; by the driver `D`.
 /// Clones share connections.
@@ -182,7 +182,7 @@ impl<D: Driver> LockBackend for Backend<D> {
     async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         if self.may_join(claim) {
             let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
-            let granted = joined.and_then(|outcome| granted(&outcome, claim));
+            let granted = joined.and_then(|outcome| outcome.into_grant(claim));
             let granted =
                 granted.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
             if let Some(grant) = granted {

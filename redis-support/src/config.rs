@@ -12,7 +12,7 @@ use std::time::Duration;
 use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
 
-use crate::address::Address;
+use crate::address::{Address, Endpoints};
 use crate::driver::{Access, Driver, Protocol};
 use crate::layout::Layout;
 
@@ -33,26 +33,6 @@ pub struct Config<D> {
     pub(crate) replicas_timeout: Duration,
 }
 
-/// How the servers are found.
-#[derive(Clone, Debug, Eq, PartialEq)]
-#[non_exhaustive]
-pub enum Endpoints {
-    /// There is one.
-    Single(Address),
-    /// There is one at a time, and sentinels know which.
-    Sentinel {
-        /// Some or all of the sentinels.
-        sentinels: Vec<Address>,
-        /// The sentinels' name of the master.
-        master: String,
-    },
-    /// Each has a part of the keys, and all know which.
-    Cluster {
-        /// Some or all of the servers.
-        seeds: Vec<Address>,
-    },
-}
-
 /// How many replicas must have a grant before it counts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Replicas {
@@ -69,29 +49,6 @@ impl<D: Driver> Config<D> {
     /// Long for a server in the same region, where a reply takes milliseconds; short enough that
     /// a renewal is tried several times within a lease.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(500);
-
-    /// Reads a URL.
-    ///
-    /// | URL | servers |
-    /// | --- | --- |
-    /// | `redis://[user[:password]@]host[:port][/database]` | one |
-    /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | the same |
-    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the one that these sentinels name |
-    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers |
-    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same over TLS, also to those that are found |
-    ///
-    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. Parameters, after `?`: `prefix` and `timeout-ms` as the methods
-    /// of those names; `wait-replicas` (`none`, a number or `majority`) and `wait-replicas-ms` as
-    /// [`wait_replicas`](Self::wait_replicas); `push=off` to poll; `protocol=resp2` for proxies that know no other, which polls
-    /// too; `sentinel-user` and `sentinel-pass`, if sentinels want any; with TLS `ca`, `cert` and `key`, the paths of PEM files.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Invalid`] if it cannot be understood, [`ErrorKind::Unsupported`] for TLS without
-    /// the Cargo feature `tls`. Neither shows the URL, which may hold a password.
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        url::read(url).map_err(|error| error.with_backend(D::NAME))
-    }
 
     /// Takes the servers, credentials and TLS settings of `native`; Leasehold makes connections of its own.
     ///

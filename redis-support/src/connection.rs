@@ -13,10 +13,9 @@ use tokio::time::timeout;
 
 use crate::address::Address;
 use crate::context::Context;
-use crate::driver::{
-    Access, ConnectError, Connection, Driver, Protocol, Push, Received, Request, in_full,
-};
+use crate::driver::{Access, ConnectError, Connection, Driver, Protocol, Push, Request, in_full};
 use crate::error::ServerError;
+use crate::reply::Received;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
 /// slow script of another client; TCP itself does not notice a frozen server for minutes.

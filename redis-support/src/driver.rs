@@ -9,14 +9,9 @@ use std::time::Duration;
 
 use leasehold_core::Error;
 
-use crate::address::Address;
-use crate::config::Endpoints;
-use crate::error::ServerError;
-use crate::reply::Reply;
+use crate::address::{Address, Endpoints};
+use crate::reply::Received;
 use crate::words::{Shape, Words};
-
-/// A reply, or the error that the server replied.
-pub type Received = Result<Reply, ServerError>;
 
 /// The driver of a client crate, ready to connect.
 pub trait Driver: Clone + fmt::Debug + Send + Sync + 'static {

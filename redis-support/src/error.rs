@@ -197,6 +197,14 @@ pub fn unreachable(cause: &str) -> Error {
     Error::new(ErrorKind::Unavailable, reason)
 }
 
+/// The error for a question that changes nothing: it does not matter whether it arrived.
+pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
+    match error.kind() {
+        ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
+        _ => error,
+    }
+}
+
 /// The error of a command inside a script, which up to Redis 6.2 is wrapped in an error of the script:
 /// `ERR Error running script (call to f_…): @user_script:4: -OOM command not allowed …`.
 fn unwrap(code: &str, detail: &str) -> Option<(String, String)> {

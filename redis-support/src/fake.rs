@@ -9,13 +9,14 @@ use leasehold_core::clock::SystemClock;
 use leasehold_core::{Error, ErrorKind};
 
 use crate::address::Address;
-use crate::config::Endpoints;
+use crate::address::Endpoints;
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
 use crate::driver::{
-    Access, ConnectError, Connection, Driver, Protocol, PushHandler, Received, Request, Tls,
+    Access, ConnectError, Connection, Driver, Protocol, PushHandler, Request, Tls,
 };
 use crate::layout::Layout;
+use crate::reply::Received;
 use crate::watch::News;
 
 /// The reply of a server to a command; nothing, if it hangs.

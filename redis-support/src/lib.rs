@@ -70,15 +70,15 @@ mod reply;
 #[cfg(test)]
 mod fake;
 
-pub use address::Address;
+pub use address::{Address, Endpoints};
 pub use backend::Backend;
 pub use call::Call;
-pub use config::{Config, Endpoints, Replicas};
+pub use config::{Config, Replicas};
 pub use driver::{
-    Access, ConnectError, Connection, Driver, KeepAlive, Protocol, Push, PushHandler, Received,
-    Request, Run, Tls,
+    Access, ConnectError, Connection, Driver, KeepAlive, Protocol, Push, PushHandler, Request, Run,
+    Tls,
 };
 pub use error::{ServerError, unreachable};
 pub use layout::Layout;
-pub use reply::Reply;
+pub use reply::{Received, Reply};
 pub use script::Script;

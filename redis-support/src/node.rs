@@ -14,10 +14,11 @@ use crate::address::Address;
 use crate::call::Call;
 use crate::connection::{ConnectionManager, Role, exactly};
 use crate::context::Context;
-use crate::driver::{Access, Driver, Received, Request};
+use crate::driver::{Access, Driver, Request};
 use crate::layout::Layout;
 use crate::pipeline::{Change, Outcome, Pipeline};
 use crate::renewals;
+use crate::reply::Received;
 
 use replication::WaitPool;
 pub(crate) use replication::{Answer, Wait};

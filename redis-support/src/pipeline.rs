@@ -26,8 +26,9 @@ use tokio::task::yield_now;
 
 use crate::call::Call;
 use crate::connection::{ConnectionManager, Current};
-use crate::driver::{Driver, Received, Request, in_full};
+use crate::driver::{Driver, Request, in_full};
 use crate::layout::Layout;
+use crate::reply::Received;
 
 use batch::{Batch, Requests, Taken};
 pub(crate) use batch::{Change, Joined, Outcome};

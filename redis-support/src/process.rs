@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use leasehold_core::Error;
 
-use crate::driver::{Received, Request};
+use crate::driver::Request;
 use crate::error::ServerError;
-use crate::reply::{Reply, unexpected};
+use crate::reply::{Received, Reply, unexpected};
 
 /// The process of a server, as it tells of itself.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -7,9 +7,9 @@ use leasehold_core::Error;
 use leasehold_core::backend::Lease;
 
 use crate::connection::ConnectionManager;
-use crate::driver::{Driver, Received, Request, Run};
+use crate::driver::{Driver, Request, Run};
 use crate::layout::{Layout, Place};
-use crate::reply::Reply;
+use crate::reply::{Received, Reply};
 use crate::script::Script;
 use crate::words::{Words, millis};
 

@@ -11,7 +11,6 @@ use leasehold_core::backend::{
 };
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 
-use crate::driver::Received;
 use crate::error::ServerError;
 
 /// A reply that is not an error, from any driver.
@@ -28,6 +27,9 @@ pub enum Reply {
     /// A reply without a meaning here.
     Other,
 }
+
+/// A reply, or the error that the server replied.
+pub type Received = Result<Reply, ServerError>;
 
 /// The outcome of an operation, and the ids of the claims that it called up. `Debug` keeps the ids to itself.
 pub(crate) struct Told<T> {

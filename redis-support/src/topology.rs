@@ -14,14 +14,17 @@ use std::time::Duration;
 use leasehold_core::backend::Lease;
 use leasehold_core::{Error, ErrorKind};
 
+use crate::address::Endpoints;
 use crate::call::Call;
-use crate::config::{Endpoints, Replicas};
+use crate::config::Replicas;
 use crate::context::Context;
-use crate::driver::{Access, Driver, Received};
+use crate::driver::{Access, Driver};
+use crate::error::only_asked;
 use crate::layout::Layout;
 use crate::node::{Answer, Node, Wait};
 use crate::pipeline::{Change, Outcome};
 use crate::process::Process;
+use crate::reply::Received;
 
 use cluster::Cluster;
 use sentinel::Sentinel;
@@ -179,12 +182,4 @@ impl<D: Driver> fmt::Debug for Topology<D> {
 /// So many replicas that they and their primary are more than half of all.
 fn majority(replicas: u32) -> u32 {
     replicas.div_ceil(2)
-}
-
-/// The error for a question that changes nothing: it does not matter whether it arrived.
-pub(crate) fn only_asked(error: Error, message: &'static str) -> Error {
-    match error.kind() {
-        ErrorKind::Indeterminate => Error::new(ErrorKind::Unavailable, message).with_source(error),
-        _ => error,
-    }
 }

@@ -11,8 +11,8 @@ use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemMod, ItemUse, Macro, UseTree, Visibility};
 
 /// The crates by their folders.
-const CRATES: [&str; 5] =
-    ["backend-fred", "backend-mysql", "backend-postgres", "backend-redis", "core"];
+const CRATES: [&str; 6] =
+    ["backend-fred", "backend-mysql", "backend-postgres", "backend-redis", "core", "redis-support"];
 
 #[test]
 fn no_crate_has_a_circle_of_files() {

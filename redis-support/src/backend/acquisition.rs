@@ -1,8 +1,6 @@
 //! Acquisitions: whether a claim may join others, its script, and the replicas that are to acknowledge its grant.
 
-use std::num::NonZeroU64;
-
-use leasehold_core::backend::{Attempt, AttemptAll, Claim, Grant, Tenure};
+use leasehold_core::backend::{Attempt, AttemptAll, Claim, Tenure};
 use leasehold_core::{Error, ErrorKind};
 
 use super::Backend;
@@ -11,8 +9,7 @@ use crate::config::Replicas;
 use crate::driver::Driver;
 use crate::layout::Concerns;
 use crate::node::Wait;
-use crate::pipeline::Outcome;
-use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release, unexpected};
+use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release};
 
 impl<D: Driver> Backend<D> {
     /// Whether a claim may be granted together with others: by a server alone, without its replicas, and to a holder that renews its lease.
@@ -115,18 +112,5 @@ impl<D: Driver> Backend<D> {
         }
         claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
         Ok(())
-    }
-}
-
-/// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
-pub(super) fn granted(outcome: &Outcome, claim: &Claim) -> Result<Option<Grant>, Error> {
-    match *outcome {
-        Outcome::Granted { token, spare } => {
-            let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
-            let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
-            Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
-        }
-        Outcome::LeftAlone => Ok(None),
-        _ => Err(unexpected()),
     }
 }

@@ -13,10 +13,35 @@ use crate::driver::{Access, Driver, Protocol, Tls};
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
+impl<D: Driver> Config<D> {
+    /// Reads a URL.
+    ///
+    /// | URL | servers |
+    /// | --- | --- |
+    /// | `redis://[user[:password]@]host[:port][/database]` | one |
+    /// | `unix:///path/to/socket[?db=n&user=…&pass=…]` | the same |
+    /// | `redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/master[/database]` | the one that these sentinels name |
+    /// | `redis-cluster://[user[:password]@]host[:port][,host[:port]…]` | a cluster, by some or all of its servers |
+    /// | `rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | the same over TLS, also to those that are found |
+    ///
+    /// `valkey` and `valkeys` mean the same as `redis` and `rediss`. Parameters, after `?`: `prefix` and `timeout-ms` as the methods
+    /// of those names; `wait-replicas` (`none`, a number or `majority`) and `wait-replicas-ms` as
+    /// [`wait_replicas`](Self::wait_replicas); `push=off` to poll; `protocol=resp2` for proxies that know no other, which polls
+    /// too; `sentinel-user` and `sentinel-pass`, if sentinels want any; with TLS `ca`, `cert` and `key`, the paths of PEM files.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood, [`ErrorKind::Unsupported`](leasehold_core::ErrorKind::Unsupported) for TLS
+    /// without the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        read(url).map_err(|error| error.with_backend(D::NAME))
+    }
+}
+
 /// Reads a URL and its parameters.
 ///
 /// Strictly, URLs have one host; so each of ours is read as a URL of its own.
-pub(super) fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
+fn read<D: Driver>(url: &str) -> Result<Config<D>, Error> {
     let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
     let (scheme, encrypted) = Scheme::read(scheme)?;
     if rest.contains('#') {

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use crate::call::Call;
 use crate::connection::{ConnectionManager, exactly};
 use crate::context::Context;
-use crate::driver::{Driver, Received, Request};
-use crate::reply::Reply;
+use crate::driver::{Driver, Request};
+use crate::reply::{Received, Reply};
 
 /// How many calls may wait for replicas at a time.
 const MAX_WAITING: usize = 16;

@@ -1,19 +1,20 @@
 //! Callers that leave together: one allocation and one lock for all of them.
 
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use leasehold_core::backend::Lease;
+use leasehold_core::backend::{Claim, Grant, Lease};
 use leasehold_core::{Error, ErrorKind};
 
 use crate::call::Call;
 use crate::connection::is_unknown;
-use crate::driver::{Received, Request, Run};
+use crate::driver::{Request, Run};
 use crate::error::ServerError;
 use crate::layout::{Layout, Place};
-use crate::reply::{Reply, unexpected};
+use crate::reply::{Received, Reply, unexpected};
 use crate::script::Script;
 use crate::words::{Shape, Words, millis};
 
@@ -49,6 +50,19 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
+    /// The grant of a claim that was asked for together with others, if it was granted. Its first renewal asks for news.
+    pub(crate) fn into_grant(self, claim: &Claim) -> Result<Option<Grant>, Error> {
+        match self {
+            Self::Granted { token, spare } => {
+                let token = u64::try_from(token).ok().and_then(NonZeroU64::new);
+                let grant = Grant::new(token.ok_or_else(unexpected)?).without_news();
+                Ok(Some(grant.with_spare_tokens(spare.min(claim.spare_tokens()))))
+            }
+            Self::LeftAlone => Ok(None),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// The reply to the caller's own script.
     pub(crate) fn into_received(self) -> Result<Received, Error> {
         match self {

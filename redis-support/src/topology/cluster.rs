@@ -1,6 +1,5 @@
 //! Many servers, each with a part of the keys.
 
-mod failover;
 mod map;
 mod survey;
 mod view;
@@ -12,22 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
 use leasehold_core::backend::Lease;
+use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
-use super::failover::{Confirmation, Witnesses};
-use super::only_asked;
+use super::failover::{Confirmation, SLOW, Witnesses, replaced};
 use crate::address::Address;
 use crate::call::Call;
 use crate::context::Context;
-use crate::driver::{Access, Driver, Received, Request};
-use crate::error::ServerError;
+use crate::driver::{Access, Driver, Request};
+use crate::error::{Redirection, ServerError, only_asked};
 use crate::layout::Layout;
 use crate::node::{Answer, Node, Wait};
 use crate::pipeline::{Change, Outcome};
-use crate::reply::Reply;
+use crate::reply::{Received, Reply};
 use crate::slot;
 
-use failover::Routing;
 use map::State;
 use survey::{Survey, senseless};
 use view::replicas_of_myself;
@@ -47,6 +45,14 @@ pub(crate) struct Cluster<D: Driver> {
     context: Arc<Context<D>>,
     confirmation: Confirmation<D>,
     state: Mutex<State<D>>,
+}
+
+/// The consequence of a reply.
+enum Routing<D: Driver> {
+    /// The answer stands, be it a result or a refusal.
+    Answered,
+    Moved(Arc<Node<D>>),
+    Ask(Arc<Node<D>>),
 }
 
 impl<D: Driver> Cluster<D> {
@@ -208,6 +214,45 @@ impl<D: Driver> Cluster<D> {
             Ok(self.run(call, None).await?.received)
         });
         join_all(believed).await
+    }
+
+    /// Whether a server has answered, or another one is to be asked.
+    fn route(&self, server: &Arc<Node<D>>, slot: u16, reply: &Received) -> Routing<D> {
+        let Err(refusal) = reply else {
+            return Routing::Answered;
+        };
+        match refusal.redirection(server.address()) {
+            Some(Redirection::Moved(address)) => {
+                // Other slots may have moved as well.
+                self.context.suspect();
+                let owner = self.server_at(&address);
+                let before = self.state().set_owner(slot, &owner);
+                drop(before);
+                Routing::Moved(owner)
+            }
+            Some(Redirection::Ask(address)) => Routing::Ask(self.server_at(&address)),
+            None => {
+                if refusal.is_of_a_cluster_in_motion() {
+                    self.context.suspect();
+                }
+                Routing::Answered
+            }
+        }
+    }
+
+    /// Makes sure that a server that has taken long to answer still owned the slot.
+    async fn verify_slow(
+        self: &Arc<Self>,
+        slot: u16,
+        node: &Arc<Node<D>>,
+        asked_at: Instant,
+    ) -> Result<(), Error> {
+        if self.context.now().since(asked_at) < SLOW {
+            return Ok(());
+        }
+        self.context.suspect();
+        let owner = self.owner(slot).await.map_err(|_unknown| replaced())?;
+        if Arc::ptr_eq(&owner, node) { Ok(()) } else { Err(replaced()) }
     }
 
     async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node<D>>, Error> {

@@ -1,7 +1,6 @@
 //! One server at a time, and sentinels that know which.
 
 mod answer;
-mod failover;
 
 use std::fmt;
 use std::mem;
@@ -11,22 +10,22 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::backend::Lease;
+use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
-use super::failover::{Confirmation, Witnesses};
-use super::only_asked;
+use super::failover::{Confirmation, SLOW, Witnesses, replaced};
 use crate::address::Address;
 use crate::call::Call;
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
-use crate::driver::{Access, Driver, Received, Request};
+use crate::driver::{Access, Driver, Request};
+use crate::error::{ServerError, only_asked};
 use crate::layout::Layout;
 use crate::node::{self, Node, Wait};
 use crate::pipeline::{Change, Outcome};
-use crate::reply::Reply;
+use crate::reply::{Received, Reply};
 
 use answer::{Answer, Answers, read_others};
-use failover::is_of_a_replica;
 
 /// The server that sentinels name.
 ///
@@ -51,6 +50,14 @@ pub(crate) struct Sentinel<D: Driver> {
 struct Known<D: Driver> {
     server: Arc<Node<D>>,
     replicas: u32,
+}
+
+/// The master that is asked, and when.
+pub(super) struct Asked<D: Driver> {
+    pub(super) node: Arc<Node<D>>,
+    at: Instant,
+    /// How many suspicions there were before it was confirmed.
+    suspicions: u64,
 }
 
 impl<D: Driver> Sentinel<D> {
@@ -147,6 +154,35 @@ impl<D: Driver> Sentinel<D> {
         let asked = self.primary().await?;
         let renewed = asked.node.renew_all(layout, leases).await;
         self.believe(&asked, renewed, |_renewed| false).await
+    }
+
+    /// The master that a majority of the sentinels confirmed of late.
+    pub(super) async fn primary(self: &Arc<Self>) -> Result<Asked<D>, Error> {
+        let suspicions = self.context.suspicions();
+        Confirmation::ensure(self).await?;
+        let node = self.server().ok_or_else(|| self.unknown())?;
+        Ok(Asked { node, at: self.context.now(), suspicions })
+    }
+
+    /// Believes the answer of a server if it is still the master. A failure, a slow answer and one that `is_suspect` have the sentinels asked
+    /// again.
+    async fn believe<T>(
+        self: &Arc<Self>,
+        asked: &Asked<D>,
+        answer: Result<T, Error>,
+        is_suspect: impl FnOnce(&T) -> bool,
+    ) -> Result<T, Error> {
+        let answer = answer.inspect_err(|_error| self.context.suspect())?;
+        if is_suspect(&answer) || self.context.now().since(asked.at) >= SLOW {
+            self.context.suspect();
+        }
+        if self.context.suspicions() != asked.suspicions {
+            let now = self.primary().await.map_err(|_unknown| replaced())?;
+            if !Arc::ptr_eq(&now.node, &asked.node) {
+                return Err(replaced());
+            }
+        }
+        Ok(answer)
     }
 
     fn adopt(&self, answer: Answer) {
@@ -285,6 +321,11 @@ async fn ask_one<D: Driver>(
         let message = "a sentinel's answer makes no sense";
         Error::new(ErrorKind::Unexpected, message)
     })
+}
+
+/// Whether a server refused a script since it is a replica.
+fn is_of_a_replica(received: &Received) -> bool {
+    received.as_ref().is_err_and(ServerError::is_replica)
 }
 
 impl<D: Driver> fmt::Debug for Sentinel<D> {

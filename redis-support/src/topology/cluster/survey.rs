@@ -8,11 +8,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use leasehold_core::{Error, ErrorKind};
 use tokio::time::timeout;
 
-use super::super::only_asked;
 use super::view::{Slots, View, merge};
 use crate::address::Address;
 use crate::driver::{Driver, Request};
-use crate::error::ServerError;
+use crate::error::{ServerError, only_asked};
 use crate::node::Node;
 
 /// How many servers are asked at a time.
