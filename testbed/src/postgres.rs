@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use crate::certificates::TlsClients;
-use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, display};
+use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::{unprivileged, until};
 use program::program;
 
@@ -107,6 +107,13 @@ impl DatabaseKind for PostgresKind {
     async fn use_disk(server: &Postgres, folder: &Path) {
         server.sql(&format!("CREATE TABLESPACE small LOCATION '{}'", folder.display())).await;
         server.sql("ALTER DATABASE postgres SET default_tablespace = small").await;
+    }
+
+    fn move_log(server: &Postgres) {
+        let mut shell = server.command("sh");
+        let log = "mv data/pg_wal/* \"$0\" && rmdir data/pg_wal && ln -s \"../$0\" data/pg_wal";
+        let status = shell.args(["-c", log, LOG]).status().expect("there is a shell");
+        assert!(status.success(), "the log can be moved");
     }
 
     /// The server refuses writes of transactions that do not say otherwise. Open connections hear of it within milliseconds.
