@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold_sql_support::remote::{self, Row, RunError};
+use tokio::time::timeout;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
 
@@ -34,17 +35,36 @@ impl Connector {
         Self { servers, timeout }
     }
 
-    /// Makes a connection for a caller that reads its messages.
+    /// Makes a connection for a caller that reads its messages: to the first host that lets it in within an equal part of the time.
+    ///
+    /// The driver itself would wait for a host that accepts a connection and then says nothing, and try no other.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
-        let options = self.servers.driver_options(self.timeout);
-        let connected = match self.servers.tls() {
+        let hosts = self.servers.hosts();
+        let part = self.timeout / u32::try_from(hosts).unwrap_or(u32::MAX);
+        let mut i = 0;
+        loop {
+            let connected = timeout(part, self.connect_to(i)).await;
+            let error = match connected.map_err(RunError::not_sent) {
+                Ok(Ok(heard)) => return Ok(heard),
+                Ok(Err(error)) => error::connect(error),
+                Err(late) => late,
+            };
+            i += 1;
+            if i == hosts {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn connect_to(&self, host: usize) -> Result<Heard, tokio_postgres::Error> {
+        let options = self.servers.driver_options(host);
+        match self.servers.tls() {
             #[cfg(feature = "tls")]
             Some(tls) => connect_over(&options, tls.clone()).await,
             #[cfg(not(feature = "tls"))]
             Some(_) => unreachable!("TLS was refused before"),
             None => connect_over(&options, NoTls).await,
-        };
-        connected.map_err(error::connect)
+        }
     }
 }
 

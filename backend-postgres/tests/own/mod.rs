@@ -1,6 +1,7 @@
 //! The tests of PostgreSQL alone.
 
 use std::fmt;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,19 @@ async fn a_connection_that_breaks_leaves_no_task() {
     proxy.disconnect().await;
 
     until("the task ends", async || tasks() == before).await;
+}
+
+#[tokio::test]
+async fn a_host_that_says_nothing_leaves_time_for_the_next() {
+    let postgres = Postgres::start().await;
+    // The kernel accepts connections for it, as for a server that stands still.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hosts = format!("{},{}", silent.local_addr().unwrap(), postgres.address());
+
+    let url = format!("{}?timeout-ms=2000", postgres.url_at("postgres", &hosts));
+    let backend = connect(&url).await;
+
+    assert!(acquire(&backend, &lease("job")).await.unwrap());
 }
 
 /// An application's own connection.
