@@ -89,6 +89,35 @@ async fn a_host_that_says_nothing_leaves_time_for_the_next() {
     assert!(acquire(&backend, &lease("job")).await.unwrap());
 }
 
+#[tokio::test]
+async fn a_commit_that_a_replica_may_lack_is_an_unknown_outcome() {
+    let (postgres, mut replica) = tokio::join!(Postgres::start(), Postgres::start());
+    replica.follow(&postgres).await;
+    let backend = connect(&postgres.url()).await;
+    postgres.wait_for_replica().await;
+    postgres.sql("ALTER ROLE postgres SET client_min_messages = error").await;
+    let backend_without_warnings = connect(&postgres.url()).await;
+
+    replica.pause();
+    for (backend, key) in [(backend, "job"), (backend_without_warnings, "other")] {
+        let lease = lease(key);
+        let (attempt, ()) = tokio::join!(acquire(&backend, &lease), cancel_a_wait(&postgres));
+
+        let error = attempt.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
+    replica.resume();
+
+    assert_eq!(leases(&postgres).await, "2", "the primary has both");
+}
+
+async fn cancel_a_wait(postgres: &Postgres) {
+    let waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let cancel = format!("SELECT count(pg_cancel_backend(pid)) {waits}");
+    until("a wait is cancelled", async || postgres.sql(&cancel).await == "1").await;
+}
+
 /// An application's own connection.
 struct Mine(Arc<Client>);
 
