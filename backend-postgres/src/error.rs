@@ -41,7 +41,7 @@ pub(crate) fn is_doubt(notice: &DbError) -> bool {
 
 /// The error of a commit that a replica may lack.
 pub(crate) fn doubt(warning: DbError) -> RunError {
-    let message = "an operator ended the wait for a replica, outcome unknown";
+    let message = "the wait for a replica was cancelled, outcome unknown";
     RunError::new(Failure::Unknown, message, warning)
 }
 
