@@ -67,6 +67,7 @@ const ONE_SERVER: &[Class] = &[Redis, Postgres, Mariadb];
 const SCRIPTED: &[Class] = &[Redis, Sentinel, Cluster, Quorum];
 const FAILING_OVER: &[Class] = &[Sentinel, Cluster];
 const DATABASES: &[Class] = &[Postgres, Mariadb];
+const COPIED: &[Class] = &[Sentinel, Cluster, Postgres];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
 /// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
@@ -219,8 +220,13 @@ pub static CATALOGUE: &[Fault] = &[
     servers("primary-stopped", FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers("primary-isolated", FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers("primary-isolated-with-clients", FAILING_OVER, (30, 60)).opens(&CUT_OFF),
-    servers("replica-killed", FAILING_OVER, (10, 30)),
-    servers("replica-stopped", FAILING_OVER, (10, 30)),
+    // The replica has all commits that the primary has acknowledged.
+    servers("failover-commanded", &[Postgres], (5, 20)),
+    servers("primary-killed", &[Postgres], (10, 30)),
+    servers("primary-stopped", &[Postgres], (20, 50)),
+    servers("waits-cancelled", &[Postgres], (5, 20)),
+    servers("replica-killed", COPIED, (10, 30)),
+    servers("replica-stopped", COPIED, (10, 30)),
     servers("sentinel-killed", &[Sentinel], (10, 30)),
     servers("sentinel-stopped", &[Sentinel], (10, 30)),
     servers("slot-migrated", &[Cluster], (5, 15)),
@@ -246,6 +252,7 @@ pub static CATALOGUE: &[Fault] = &[
     servers("leases-revoked", &[Etcd], (1, 5)).opens(&REVOKED),
     servers("tables-locked", DATABASES, (10, 25)),
     servers("read-only", DATABASES, (10, 30)),
+    servers("disk-full", &[Postgres, Mariadb, Zookeeper], (10, 30)),
     servers("file-locked", &[Sqlite], (5, 20)),
     servers("file-removed", &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
 ];

@@ -4,6 +4,8 @@ mod cluster;
 mod databases;
 mod etcd;
 mod given;
+mod mariadb;
+mod postgres;
 mod quorum;
 mod redis;
 mod sentinel;
@@ -54,8 +56,8 @@ pub async fn start(class: Class, url: Option<&str>) -> Box<dyn Store> {
         Class::Cluster => Box::new(cluster::Cluster::start().await),
         Class::Quorum => Box::new(quorum::FiveRedis::start(class.bounds().ttl).await),
         Class::Etcd => Box::new(etcd::ThreeEtcd::start().await),
-        Class::Postgres => Box::new(databases::OnPostgres::start().await),
-        Class::Mariadb => Box::new(databases::OnMariaDb::start().await),
+        Class::Postgres => Box::new(postgres::WithReplica::start().await),
+        Class::Mariadb => Box::new(mariadb::OneMariaDb::start().await),
         Class::Sqlite => Box::new(sqlite::File::new()),
         Class::Zookeeper => Box::new(zookeeper::ThreeZooKeeper::start().await),
         Class::Memory => Box::new(given::Given::at("memory:")),

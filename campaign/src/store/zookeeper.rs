@@ -20,7 +20,7 @@ pub(super) struct ThreeZooKeeper {
 
 impl ThreeZooKeeper {
     pub(super) async fn start() -> Self {
-        let ensemble = ZooKeeperOptions::new().members(MEMBERS).start().await;
+        let ensemble = ZooKeeperOptions::new().members(MEMBERS).small_disks().start().await;
         Self { proxies: ensemble.proxies().await, ensemble }
     }
 
@@ -68,6 +68,12 @@ impl Store for ThreeZooKeeper {
                 self.ensemble.pause_member(target);
                 sleep(time).await;
                 self.ensemble.resume_member(target);
+            }
+            "disk-full" => {
+                self.ensemble.fill_disk(target);
+                sleep(time).await;
+                self.ensemble.clear_disk(target);
+                self.ensemble.restart_member(target).await;
             }
             "rolling-restart" => {
                 for i in 0..MEMBERS {

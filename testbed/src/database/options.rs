@@ -21,7 +21,7 @@ pub struct DatabaseOptions<K> {
 /// The files that lie on a small disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Small {
-    /// Those of tables.
+    /// The files of tables.
     Tables,
     /// The log of transactions.
     Log,
