@@ -33,6 +33,8 @@ pub enum Part {
     Peers(Isolation),
     /// The servers, and the proxies in front of them.
     Servers,
+    /// The disk of a file that clients open themselves.
+    Disk,
 }
 
 impl Part {
@@ -41,20 +43,22 @@ impl Part {
         match (self, other) {
             (Self::Peers(_), other) | (other, Self::Peers(_)) => other == Self::Clients,
             (Self::Packets(_), Self::Packets(_)) => false,
+            // The store brings about one after the other.
+            (Self::Servers, Self::Disk) | (Self::Disk, Self::Servers) => false,
             _ => self != other,
         }
     }
 
-    fn takes_firewall(self) -> bool {
-        matches!(self, Self::Packets(_) | Self::Peers(_))
+    fn takes_namespaces(self) -> bool {
+        matches!(self, Self::Packets(_) | Self::Peers(_) | Self::Disk)
     }
 }
 
 impl Fault {
-    /// The faults that fit a class of store. Without a firewall there are none of packets.
-    pub fn fitting(class: Class, has_firewall: bool) -> Vec<&'static Self> {
+    /// The faults that fit a class of store. Without namespaces of the campaign's own, there are none of packets and of files.
+    pub fn fitting(class: Class, has_namespaces: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
-            fault.classes.contains(&class) && (has_firewall || !fault.part.takes_firewall())
+            fault.classes.contains(&class) && (has_namespaces || !fault.part.takes_namespaces())
         };
         CATALOGUE.iter().filter(fits).collect()
     }
@@ -253,6 +257,7 @@ pub static CATALOGUE: &[Fault] = &[
     servers("tables-locked", DATABASES, (10, 25)),
     servers("read-only", DATABASES, (10, 30)),
     servers("disk-full", &[Postgres, Mariadb, Zookeeper], (10, 30)),
+    Fault { part: Part::Disk, ..servers("disk-full", &[Sqlite], (10, 30)) },
     servers("file-locked", &[Sqlite], (5, 20)),
     servers("file-removed", &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
 ];

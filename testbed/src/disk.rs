@@ -73,13 +73,7 @@ impl SmallDisk {
 
     /// Fills the disk.
     pub(crate) fn fill(&self) {
-        let mut ballast = File::create(self.ballast()).expect("the disk is mounted");
-        let error = loop {
-            if let Err(error) = ballast.write_all(&[0; 4096]) {
-                break error;
-            }
-        };
-        assert_eq!(error.kind(), ErrorKind::StorageFull);
+        fill_up(&self.ballast());
     }
 
     /// Makes room again.
@@ -100,4 +94,19 @@ impl Drop for SmallDisk {
         // An error means that it has ended already.
         drop((self.keeper.kill(), self.keeper.wait()));
     }
+}
+
+/// Writes a file until its disk is full.
+///
+/// # Panics
+///
+/// If it cannot be written for another reason.
+pub fn fill_up(ballast: &Path) {
+    let mut ballast = File::create(ballast).expect("the disk is there");
+    let error = loop {
+        if let Err(error) = ballast.write_all(&[0; 4096]) {
+            break error;
+        }
+    };
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
 }

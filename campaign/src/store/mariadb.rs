@@ -20,6 +20,8 @@ pub(super) struct OneMariaDb {
 impl OneMariaDb {
     pub(super) async fn start() -> Self {
         let options = MariaDbOptions::new().small_log_disk().set("sync_binlog", "1");
+        // A soak of hours must not fill the disk.
+        let options = options.set("max_binlog_size", "1M").set("binlog_expire_logs_seconds", "10");
         let server = options.start().await;
         Self { proxy: server.proxy().await, server }
     }

@@ -20,7 +20,9 @@ pub(super) struct ThreeZooKeeper {
 
 impl ThreeZooKeeper {
     pub(super) async fn start() -> Self {
-        let ensemble = ZooKeeperOptions::new().members(MEMBERS).small_disks().start().await;
+        let options = ZooKeeperOptions::new().members(MEMBERS).small_disks();
+        // A soak of hours must not fill the disks.
+        let ensemble = options.set("autopurge.purgeInterval", "1").start().await;
         Self { proxies: ensemble.proxies().await, ensemble }
     }
 
