@@ -1,11 +1,14 @@
 //! Connections: how they are made and used.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold_sql_support::remote::{self, Row, RunError};
+use tokio::time::timeout;
+use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
 
@@ -27,24 +30,47 @@ pub(crate) struct Heard {
 
 /// A connection whose messages a task reads.
 #[derive(Debug)]
-pub struct Link(Client);
+pub struct Link {
+    client: Client,
+    /// The server's warning that it does not know whether a replica has the commit which it acknowledges.
+    doubt: Arc<OnceLock<DbError>>,
+}
 
 impl Connector {
     pub(crate) fn new(servers: Servers, timeout: Duration) -> Self {
         Self { servers, timeout }
     }
 
-    /// Makes a connection for a caller that reads its messages.
+    /// Makes a connection for a caller that reads its messages: to the first host that lets it in within an equal part of the time.
+    ///
+    /// The driver itself would wait for a host that accepts a connection and then says nothing, and try no other.
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
-        let options = self.servers.driver_options(self.timeout);
-        let connected = match self.servers.tls() {
+        let hosts = self.servers.hosts();
+        let part = self.timeout / u32::try_from(hosts).unwrap_or(u32::MAX);
+        let mut i = 0;
+        loop {
+            let connected = timeout(part, self.connect_to(i)).await;
+            let error = match connected.map_err(RunError::not_sent) {
+                Ok(Ok(heard)) => return Ok(heard),
+                Ok(Err(error)) => error::connect(error),
+                Err(late) => late,
+            };
+            i += 1;
+            if i == hosts {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn connect_to(&self, host: usize) -> Result<Heard, tokio_postgres::Error> {
+        let options = self.servers.driver_options(host);
+        match self.servers.tls() {
             #[cfg(feature = "tls")]
             Some(tls) => connect_over(&options, tls.clone()).await,
             #[cfg(not(feature = "tls"))]
             Some(_) => unreachable!("TLS was refused before"),
             None => connect_over(&options, NoTls).await,
-        };
-        connected.map_err(error::connect)
+        }
     }
 }
 
@@ -58,16 +84,24 @@ impl remote::Connector for Connector {
 
     async fn connect(&self) -> Result<Link, RunError> {
         let Heard { client, mut messages } = self.listen().await?;
+        let doubt = Arc::default();
+        let link = Link { client, doubt: Arc::clone(&doubt) };
         tokio::spawn(async move {
             // A broken connection returns its error again at each poll.
             while let Some(message) = messages.next().await {
-                if let Err(error) = message {
-                    tracing::debug!(%error, "a connection ended");
-                    return;
+                match message {
+                    Ok(AsyncMessage::Notice(notice)) if error::is_doubt(&notice) => {
+                        drop(doubt.set(notice));
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, "a connection ended");
+                        return;
+                    }
                 }
             }
         });
-        Ok(Link(client))
+        Ok(link)
     }
 }
 
@@ -75,7 +109,7 @@ impl remote::Connector for Connector {
 impl remote::Link for Link {
     /// The server, or the runtime that drove it, may have ended it meanwhile.
     fn is_usable(&self) -> bool {
-        !self.0.is_closed()
+        !self.client.is_closed()
     }
 
     /// The driver hears of the server's end by itself.
@@ -84,8 +118,12 @@ impl remote::Link for Link {
     }
 
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
-        let messages = self.0.simple_query(&text).await.map_err(error::exchange)?;
-        Ok(messages.iter().filter_map(row).collect())
+        let messages = self.client.simple_query(&text).await.map_err(error::exchange)?;
+        // The task reads a warning before it hands over the end of the reply.
+        match self.doubt.get() {
+            Some(warning) => Err(error::doubt(warning.clone())),
+            None => Ok(messages.iter().filter_map(row).collect()),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::io;
 use leasehold_sql_support::Failure;
 use leasehold_sql_support::postgres::reported;
 use leasehold_sql_support::remote::RunError;
+use tokio_postgres::error::DbError;
 
 /// Reads the error of an attempt to connect: nothing of ours was sent.
 pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
@@ -29,6 +30,19 @@ pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
         Some(code) => reported(code.code(), error),
         None => RunError::no_reply(error),
     }
+}
+
+/// Whether a server says that it stopped waiting for its replica, and acknowledges a commit that a failover may lose.
+///
+/// The text depends on the server's language, and its code is that of all warnings.
+pub(crate) fn is_doubt(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
+}
+
+/// The error of a commit that a replica may lack.
+pub(crate) fn doubt(warning: DbError) -> RunError {
+    let message = "the wait for a replica was cancelled, outcome unknown";
+    RunError::new(Failure::Unknown, message, warning)
 }
 
 /// Whether one side does not trust the other, or has nothing to be trusted by. The driver tells only by its texts.

@@ -23,6 +23,9 @@
 //! strictly increase while the server keeps acknowledged commits: the token of a grant is the larger of the last one + 1 and the
 //! server's clock in microseconds.
 //!
+//! A failover to a synchronous replica loses no grant. The server acknowledges a commit whose wait for that replica was cancelled, with a
+//! warning: the outcome is unknown then.
+//!
 //! # Tables and rights
 //!
 //! The store has three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and `leasehold_member`. The first connection creates
@@ -107,7 +110,8 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 /// Which database to use, and how.
 ///
 /// A URL is one that `libpq` and its like take: `postgres://[user[:password]@][host][:port][,…][/database][?…]`, also `postgresql://`.
-/// With several hosts, the parameter `target_session_attrs=read-write` finds the primary among them.
+/// With several hosts, the parameter `target_session_attrs=read-write` finds the primary among them. Each host has an equal part of the
+/// call's time to let a client in.
 ///
 /// | parameter | value |
 /// | --- | --- |

@@ -23,14 +23,19 @@ const KEEPALIVE: Duration = Duration::from_secs(10);
 const DEFAULT_PORT: u16 = 5432;
 
 impl Servers {
-    /// The driver's options for each connection.
-    pub(crate) fn driver_options(&self, timeout: Duration) -> tokio_postgres::Config {
-        let mut options = self.options.clone();
+    /// How many hosts there are to connect to; at least one, of which the driver may say that it is missing.
+    pub(crate) fn hosts(&self) -> usize {
+        self.options.get_hosts().len().max(self.options.get_hostaddrs().len()).max(1)
+    }
+
+    /// The driver's options for a connection to one host.
+    pub(crate) fn driver_options(&self, i: usize) -> tokio_postgres::Config {
+        let mut options = of_host(&self.options, i);
         if options.get_application_name().is_none() {
             options.application_name("leasehold");
         }
         options.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        options.keepalives(true).keepalives_idle(KEEPALIVE).connect_timeout(timeout);
+        options.keepalives(true).keepalives_idle(KEEPALIVE);
         options
     }
 
@@ -53,6 +58,35 @@ impl Servers {
     pub(crate) fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
     }
+}
+
+/// The same options with one of the hosts: the driver has no way to take a host out.
+fn of_host(all: &tokio_postgres::Config, i: usize) -> tokio_postgres::Config {
+    let mut one = tokio_postgres::Config::new();
+    all.get_user().map(|user| one.user(user));
+    all.get_password().map(|password| one.password(password));
+    all.get_dbname().map(|name| one.dbname(name));
+    all.get_options().map(|options| one.options(options));
+    all.get_application_name().map(|name| one.application_name(name));
+    match all.get_hosts().get(i) {
+        Some(Host::Tcp(host)) => _ = one.host(host),
+        #[cfg(unix)]
+        Some(Host::Unix(folder)) => _ = one.host_path(folder),
+        None => {}
+    }
+    all.get_hostaddrs().get(i).map(|address| one.hostaddr(*address));
+    // One port is that of all hosts.
+    all.get_ports().get(i).or(all.get_ports().first()).map(|port| one.port(*port));
+    all.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
+    all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
+    all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
+    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
+    one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+    one.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+    one.target_session_attrs(all.get_target_session_attrs());
+    one.channel_binding(all.get_channel_binding());
+    one.load_balance_hosts(all.get_load_balance_hosts());
+    one
 }
 
 /// Connections to these servers are not encrypted.
@@ -97,6 +131,16 @@ mod tests {
         assert_eq!(servers.options.get_password(), Some(&b"S3CR3T"[..]));
         assert_eq!(servers.options.get_dbname(), Some("app"));
         assert!(servers.tls.is_none());
+    }
+
+    #[test]
+    fn one_of_the_hosts_keeps_all_other_options() {
+        let others = "user:S3CR3T@host:7000/app?options=-c%20a%3Db&application_name=app&connect_timeout=1&tcp_user_timeout=2\
+                      &keepalives=0&keepalives_idle=3&keepalives_interval=4&keepalives_retries=5&target_session_attrs=read-write\
+                      &channel_binding=require&load_balance_hosts=random&hostaddr=127.0.0.1&sslmode=require&sslnegotiation=direct";
+        let options: tokio_postgres::Config = format!("postgres://{others}").parse().unwrap();
+
+        assert_eq!(of_host(&options, 0), options);
     }
 
     #[test]

@@ -42,9 +42,10 @@ pub struct Args {
     /// Only faults of these kinds.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<String>,
-    /// The network namespace is the campaign's own, as `scripts/campaign` has it: faults of packets are possible.
+    /// The namespaces of the network and of mounts are the campaign's own, as `scripts/campaign` has them: faults of packets and of a file's
+    /// disk are possible.
     #[arg(long)]
-    pub firewall: bool,
+    pub namespaces: bool,
     /// Writes the runs to a file, as JSON.
     #[arg(long)]
     pub json: Option<PathBuf>,

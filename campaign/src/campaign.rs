@@ -63,7 +63,7 @@ struct Campaign<'a> {
 pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<&Firewall>) -> Run {
     let mut bounds = class.bounds();
     bounds.ttl = size.ttl.unwrap_or(bounds.ttl);
-    let store = store::start(class, url).await;
+    let store = store::start(class, url, firewall.is_some()).await;
     let (url, versions, ports) = (store.url(), store.versions().await, store.ports());
     let record = Arc::<Record>::default();
     let plan = Plan {
@@ -129,7 +129,9 @@ impl Campaign<'_> {
     async fn hit(&self, fault: &'static Fault, time: Duration, pick: usize) -> Hit {
         let from = now();
         let (target, stopped) = match fault.part {
-            Part::Servers => (self.store.lock().await.disturb(fault.kind, time).await, Vec::new()),
+            Part::Servers | Part::Disk => {
+                (self.store.lock().await.disturb(fault.kind, time).await, Vec::new())
+            }
             Part::Clients => self.disturb_clients(fault.kind, time, pick).await,
             Part::Packets(cut) => (self.cut(cut, time, pick).await, Vec::new()),
             Part::Peers(isolation) => (self.isolate_leader(isolation, time).await, Vec::new()),

@@ -19,7 +19,7 @@ pub enum Class {
     Quorum,
     /// An etcd cluster of three members.
     Etcd,
-    /// A PostgreSQL server.
+    /// A PostgreSQL server with a synchronous replica.
     Postgres,
     /// A MariaDB server.
     Mariadb,
@@ -69,7 +69,7 @@ impl Class {
             Self::Cluster => "Redis Cluster",
             Self::Quorum => "A quorum of five Redis",
             Self::Etcd => "etcd, three members",
-            Self::Postgres => "PostgreSQL",
+            Self::Postgres => "PostgreSQL with a replica",
             Self::Mariadb => "MariaDB",
             Self::Sqlite => "A SQLite file",
             Self::Zookeeper => "ZooKeeper, three members",

@@ -33,6 +33,8 @@ pub enum Part {
     Peers(Isolation),
     /// The servers, and the proxies in front of them.
     Servers,
+    /// The disk of a file that clients open themselves.
+    Disk,
 }
 
 impl Part {
@@ -41,20 +43,22 @@ impl Part {
         match (self, other) {
             (Self::Peers(_), other) | (other, Self::Peers(_)) => other == Self::Clients,
             (Self::Packets(_), Self::Packets(_)) => false,
+            // The store brings about one after the other.
+            (Self::Servers, Self::Disk) | (Self::Disk, Self::Servers) => false,
             _ => self != other,
         }
     }
 
-    fn takes_firewall(self) -> bool {
-        matches!(self, Self::Packets(_) | Self::Peers(_))
+    fn takes_namespaces(self) -> bool {
+        matches!(self, Self::Packets(_) | Self::Peers(_) | Self::Disk)
     }
 }
 
 impl Fault {
-    /// The faults that fit a class of store. Without a firewall there are none of packets.
-    pub fn fitting(class: Class, has_firewall: bool) -> Vec<&'static Self> {
+    /// The faults that fit a class of store. Without namespaces of the campaign's own, there are none of packets and of files.
+    pub fn fitting(class: Class, has_namespaces: bool) -> Vec<&'static Self> {
         let fits = |fault: &&Self| {
-            fault.classes.contains(&class) && (has_firewall || !fault.part.takes_firewall())
+            fault.classes.contains(&class) && (has_namespaces || !fault.part.takes_namespaces())
         };
         CATALOGUE.iter().filter(fits).collect()
     }
@@ -67,6 +71,7 @@ const ONE_SERVER: &[Class] = &[Redis, Postgres, Mariadb];
 const SCRIPTED: &[Class] = &[Redis, Sentinel, Cluster, Quorum];
 const FAILING_OVER: &[Class] = &[Sentinel, Cluster];
 const DATABASES: &[Class] = &[Postgres, Mariadb];
+const COPIED: &[Class] = &[Sentinel, Cluster, Postgres];
 const ENSEMBLES: &[Class] = &[Etcd, Zookeeper];
 
 /// A lease that ends early is granted to another while its own grant may still be on the way: that holder then enters late, with the older token.
@@ -219,8 +224,13 @@ pub static CATALOGUE: &[Fault] = &[
     servers("primary-stopped", FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers("primary-isolated", FAILING_OVER, (30, 50)).opens(&FAILOVER),
     servers("primary-isolated-with-clients", FAILING_OVER, (30, 60)).opens(&CUT_OFF),
-    servers("replica-killed", FAILING_OVER, (10, 30)),
-    servers("replica-stopped", FAILING_OVER, (10, 30)),
+    // The replica has all commits that the primary has acknowledged.
+    servers("failover-commanded", &[Postgres], (5, 20)),
+    servers("primary-killed", &[Postgres], (10, 30)),
+    servers("primary-stopped", &[Postgres], (20, 50)),
+    servers("waits-cancelled", &[Postgres], (5, 20)),
+    servers("replica-killed", COPIED, (10, 30)),
+    servers("replica-stopped", COPIED, (10, 30)),
     servers("sentinel-killed", &[Sentinel], (10, 30)),
     servers("sentinel-stopped", &[Sentinel], (10, 30)),
     servers("slot-migrated", &[Cluster], (5, 15)),
@@ -246,6 +256,8 @@ pub static CATALOGUE: &[Fault] = &[
     servers("leases-revoked", &[Etcd], (1, 5)).opens(&REVOKED),
     servers("tables-locked", DATABASES, (10, 25)),
     servers("read-only", DATABASES, (10, 30)),
+    servers("disk-full", &[Postgres, Mariadb, Zookeeper], (10, 30)),
+    Fault { part: Part::Disk, ..servers("disk-full", &[Sqlite], (10, 30)) },
     servers("file-locked", &[Sqlite], (5, 20)),
     servers("file-removed", &[Sqlite], (1, 5)).opens(&FILE_LOST).outside(),
 ];

@@ -24,7 +24,7 @@ async fn main() -> ExitCode {
     if args.child {
         return worker::run(connect, entries).await;
     }
-    let firewall = if args.firewall { Some(Firewall::take_over().await) } else { None };
+    let firewall = if args.namespaces { Some(Firewall::take_over().await) } else { None };
     let (size, mut runs) = (args.size(), Vec::new());
     for class in args.classes() {
         println!("{}: seed {}", class.title(), size.seed);

@@ -4,6 +4,8 @@ mod cluster;
 mod databases;
 mod etcd;
 mod given;
+mod mariadb;
+mod postgres;
 mod quorum;
 mod redis;
 mod sentinel;
@@ -46,17 +48,17 @@ pub trait Store: Send + Sync {
     async fn disturb(&mut self, kind: &str, time: Duration) -> String;
 }
 
-/// Starts a store of a class; the one at a URL is there already.
-pub async fn start(class: Class, url: Option<&str>) -> Box<dyn Store> {
+/// Starts a store of a class; the one at a URL is there already. A file may have a disk of its own if the campaign has a namespace of mounts.
+pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box<dyn Store> {
     match class {
         Class::Redis => Box::new(redis::OneRedis::start().await),
         Class::Sentinel => Box::new(sentinel::WithSentinel::start().await),
         Class::Cluster => Box::new(cluster::Cluster::start().await),
         Class::Quorum => Box::new(quorum::FiveRedis::start(class.bounds().ttl).await),
         Class::Etcd => Box::new(etcd::ThreeEtcd::start().await),
-        Class::Postgres => Box::new(databases::OnPostgres::start().await),
-        Class::Mariadb => Box::new(databases::OnMariaDb::start().await),
-        Class::Sqlite => Box::new(sqlite::File::new()),
+        Class::Postgres => Box::new(postgres::WithReplica::start().await),
+        Class::Mariadb => Box::new(mariadb::OneMariaDb::start().await),
+        Class::Sqlite => Box::new(sqlite::File::new(has_namespaces)),
         Class::Zookeeper => Box::new(zookeeper::ThreeZooKeeper::start().await),
         Class::Memory => Box::new(given::Given::at("memory:")),
         Class::Given => Box::new(given::Given::at(url.expect("its URL is given"))),

@@ -4,9 +4,10 @@ mod kind;
 mod options;
 mod processes;
 
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, process};
 
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
@@ -18,6 +19,7 @@ use crate::port::free_port;
 use crate::proxy::FaultProxy;
 use crate::template::{copy_template, stamp};
 use crate::unprivileged;
+use options::Small;
 use processes::Processes;
 
 pub use kind::DatabaseKind;
@@ -25,6 +27,9 @@ pub use options::DatabaseOptions;
 
 /// A server takes less than a second to start. On a machine that is busy with a build, some seconds.
 const START_WAIT: Duration = Duration::from_secs(60);
+
+/// The folder that a small disk takes the place of if it is for the log of transactions.
+pub(crate) const LOG: &str = "transactions";
 
 /// A running database server on loopback. It dies when dropped.
 ///
@@ -34,10 +39,10 @@ pub struct DatabaseServer<K> {
     pub(crate) options: DatabaseOptions<K>,
     // Before the folder, so that it is gone when that is removed.
     processes: Option<Processes>,
+    disk: Option<SmallDisk>,
     folder: Folder,
     port: u16,
     pub(crate) certificates: Option<Certificates>,
-    disk: Option<SmallDisk>,
 }
 
 impl<K: DatabaseKind> DatabaseServer<K> {
@@ -116,7 +121,7 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         }
     }
 
-    /// Starts it again, on the same port and with its data. Files on a small disk are gone.
+    /// Starts it again, on the same port and with its data.
     ///
     /// # Panics
     ///
@@ -141,7 +146,7 @@ impl<K: DatabaseKind> DatabaseServer<K> {
     ///
     /// If it was started without one.
     pub fn fill_disk(&self) {
-        self.disk().fill(self.processes().id());
+        self.disk().fill();
     }
 
     /// Makes room on the small disk.
@@ -150,7 +155,7 @@ impl<K: DatabaseKind> DatabaseServer<K> {
     ///
     /// If it was not filled.
     pub fn clear_disk(&self) {
-        self.disk().clear(self.processes().id());
+        self.disk().clear();
     }
 
     /// Runs SQL as the superuser, over a connection of its own, and returns the rows as its client prints them.
@@ -193,14 +198,19 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         let certificates =
             options.tls.map(|_| Certificates::create(path, &["localhost", "127.0.0.1"]));
         copy_template(&format!("{}-1", stamp(&K::program())), K::init, &path.join("data"));
-        let disk = options.small_disk.then(|| SmallDisk::new(path.join(K::SMALL_FOLDER)));
+        let small_folder = match options.small_disk {
+            Some(Small::Tables) => Some(K::SMALL_FOLDER),
+            Some(Small::Log) => Some(LOG),
+            None => None,
+        };
+        let disk = small_folder.map(|small| SmallDisk::mount(path.join(small)));
         let port = free_port();
-        let mut server = Self { options, processes: None, folder, port, certificates, disk };
+        let mut server = Self { options, processes: None, disk, folder, port, certificates };
         server.prepare();
         if !server.try_launch().await {
             return None;
         }
-        if let Some(disk) = &server.disk {
+        if let (Some(Small::Tables), Some(disk)) = (server.options.small_disk, &server.disk) {
             K::use_disk(&server, disk.folder()).await;
         }
         Some(server)
@@ -215,18 +225,22 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         if let Some(certificates) = &self.certificates {
             unprivileged::give_secret(&certificates.server_key());
         }
-        if let Some(disk) = &self.disk {
-            fs::create_dir_all(disk.folder()).expect("temporary folders can be written");
-            unprivileged::give(disk.folder());
+        self.move_log();
+    }
+
+    /// Has its log of transactions lie on the small disk, if that is for the log.
+    pub(crate) fn move_log(&self) {
+        if self.has_log_on_disk() {
+            K::move_log(self);
         }
     }
 
+    pub(crate) fn has_log_on_disk(&self) -> bool {
+        matches!(self.options.small_disk, Some(Small::Log))
+    }
+
     async fn try_launch(&mut self) -> bool {
-        let (program, folder) = (K::program(), self.folder());
-        let mut command = match &self.disk {
-            Some(disk) => disk.command(program, folder),
-            None => unprivileged::command(program, folder),
-        };
+        let mut command = self.command(K::program());
         let settings = K::settings(self).into_iter();
         let settings = settings.map(|(name, value)| format!("--{name}={value}"));
         command.args(K::ARGS).args(settings).args(&self.options.args);
@@ -247,6 +261,14 @@ impl<K: DatabaseKind> DatabaseServer<K> {
                 return false;
             }
             sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A command of the server's user, which runs in the server's folder and sees the small disk.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> process::Command {
+        match &self.disk {
+            Some(disk) => disk.command(program, self.folder()),
+            None => unprivileged::command(program, self.folder()),
         }
     }
 

@@ -28,6 +28,7 @@ mod zookeeper;
 pub use certificates::Certificates;
 pub use clock::{Pace, ServerClock};
 pub use database::{DatabaseKind, DatabaseOptions, DatabaseServer};
+pub use disk::fill_up;
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use mariadb::{MariaDb, MariaDbOptions};
 pub use patience::patiently;

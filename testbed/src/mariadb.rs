@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio::process::Command;
 
-use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, display};
+use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::unprivileged;
 
 /// A running MariaDB server on loopback, with all rights for its user `leasehold` on its database `leasehold`. It dies when dropped.
@@ -100,6 +100,9 @@ impl DatabaseKind for MariaDbKind {
         // A kill leaves nothing unwritten: only a power cut would lose data.
         let flush = if server.options.durable { "fsync" } else { "nosync" };
         settings.push(("innodb-flush-method", flush.to_owned()));
+        if server.has_log_on_disk() {
+            settings.push(("log-bin", server.file(&format!("{LOG}/binary"))));
+        }
         if let Some(certificates) = &server.certificates {
             settings.push(("ssl-cert", display(&certificates.server_certificate())));
             settings.push(("ssl-key", display(&certificates.server_key())));
@@ -118,6 +121,9 @@ impl DatabaseKind for MariaDbKind {
 
     /// The database's folder is the disk.
     async fn use_disk(_: &MariaDb, _: &Path) {}
+
+    /// A setting says where it lies.
+    fn move_log(_: &MariaDb) {}
 
     /// The server refuses writes of all users but root.
     async fn set_read_only(server: &MariaDb, read_only: bool) {

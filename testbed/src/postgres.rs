@@ -1,6 +1,7 @@
 //! PostgreSQL servers.
 
 mod program;
+mod replica;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use rustix::process::Signal;
 use tokio::process::Command;
 
 use crate::certificates::TlsClients;
-use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, display};
+use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::{unprivileged, until};
 use program::program;
 
@@ -69,7 +70,7 @@ impl DatabaseKind for PostgresKind {
             }
             _ => format!("host all all 127.0.0.1/32 {method}"),
         };
-        ("pg_hba.conf", format!("local all all trust\n{over_tcp}\n"))
+        ("pg_hba.conf", format!("local all,replication all trust\n{over_tcp}\n"))
     }
 
     fn settings(server: &Postgres) -> Vec<(&'static str, String)> {
@@ -82,6 +83,8 @@ impl DatabaseKind for PostgresKind {
             ("max_connections", "200".to_owned()),
             // A server that is killed leaves a segment of another type in the machine's memory, for ever.
             ("dynamic_shared_memory_type", "mmap".to_owned()),
+            // A replica looks for its primary again at once.
+            ("wal_retrieve_retry_interval", "100ms".to_owned()),
         ];
         if !server.options.durable {
             // A kill leaves nothing unwritten: only a power cut would lose data.
@@ -107,6 +110,13 @@ impl DatabaseKind for PostgresKind {
     async fn use_disk(server: &Postgres, folder: &Path) {
         server.sql(&format!("CREATE TABLESPACE small LOCATION '{}'", folder.display())).await;
         server.sql("ALTER DATABASE postgres SET default_tablespace = small").await;
+    }
+
+    fn move_log(server: &Postgres) {
+        let mut shell = server.command("sh");
+        let log = "mv data/pg_wal/* \"$0\" && rmdir data/pg_wal && ln -s \"../$0\" data/pg_wal";
+        let status = shell.args(["-c", log, LOG]).status().expect("there is a shell");
+        assert!(status.success(), "the log can be moved");
     }
 
     /// The server refuses writes of transactions that do not say otherwise. Open connections hear of it within milliseconds.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use crate::certificates::Certificates;
+use crate::disk::SmallDisk;
 use crate::memory::Folder;
 use crate::proxy::FaultProxy;
 use crate::pulse::pulse;
@@ -174,8 +175,16 @@ impl ZooKeeper {
     ///
     /// If it was started without one.
     pub fn fill_disk(&self, i: usize) {
-        let member = &self.members[i];
-        member.disk.as_ref().expect("it was started with a small disk").fill(member.instance.id());
+        self.disk(i).fill();
+    }
+
+    /// Makes room on the small disk of a member, which does not start again by itself.
+    ///
+    /// # Panics
+    ///
+    /// If it was not filled.
+    pub fn clear_disk(&self, i: usize) {
+        self.disk(i).clear();
     }
 
     /// The member that leads, once there is one; a single server leads. Members that are killed or paused are not asked.
@@ -234,5 +243,9 @@ impl ZooKeeper {
         let value = lines.find_map(|(key, value)| (key == name).then_some(value));
         let value = value.unwrap_or_else(|| panic!("mntr tells no {name}: {metrics}"));
         value.parse().expect("it is a number")
+    }
+
+    fn disk(&self, i: usize) -> &SmallDisk {
+        self.members[i].disk.as_ref().expect("it was started with small disks")
     }
 }

@@ -45,6 +45,38 @@ async fn a_paused_server_stops_in_mid_query_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_replica_takes_over_with_all_that_was_acknowledged() {
+    let options = Options::new().small_log_disk();
+    let (mut first, mut second) = tokio::join!(options.clone().start(), options.start());
+    second.follow(&first).await;
+    first.wait_for_replica().await;
+    first.sql("CREATE TABLE t AS SELECT 1 AS a").await;
+
+    first.kill();
+    second.promote().await;
+    let taken_over = second.sql("SELECT a FROM t").await;
+    first.follow(&second).await;
+
+    assert_eq!(taken_over, "1");
+    assert_eq!(first.sql("SELECT a, pg_is_in_recovery() FROM t").await, "1|t");
+}
+
+#[tokio::test]
+async fn without_its_replica_a_primary_acknowledges_nothing() {
+    let (primary, mut replica) = tokio::join!(Server::start(), Server::start());
+    replica.follow(&primary).await;
+    primary.wait_for_replica().await;
+
+    replica.pause();
+    let silence = timeout(Duration::from_millis(300), primary.sql("CREATE TABLE t ()")).await;
+    replica.resume();
+    primary.until_synchronous().await;
+
+    assert!(silence.is_err());
+    primary.sql("CREATE TABLE u ()").await;
+}
+
+#[tokio::test]
 async fn a_read_only_server_refuses_writes() {
     let postgres = Server::start().await;
 

@@ -1,6 +1,7 @@
 //! The tests of PostgreSQL alone.
 
 use std::fmt;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,48 @@ async fn a_connection_that_breaks_leaves_no_task() {
     proxy.disconnect().await;
 
     until("the task ends", async || tasks() == before).await;
+}
+
+#[tokio::test]
+async fn a_host_that_says_nothing_leaves_time_for_the_next() {
+    let postgres = Postgres::start().await;
+    // The kernel accepts connections for it, as for a server that stands still.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hosts = format!("{},{}", silent.local_addr().unwrap(), postgres.address());
+
+    let url = format!("{}?timeout-ms=2000", postgres.url_at("postgres", &hosts));
+    let backend = connect(&url).await;
+
+    assert!(acquire(&backend, &lease("job")).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_commit_that_a_replica_may_lack_is_an_unknown_outcome() {
+    let (postgres, mut replica) = tokio::join!(Postgres::start(), Postgres::start());
+    replica.follow(&postgres).await;
+    let backend = connect(&postgres.url()).await;
+    postgres.wait_for_replica().await;
+    postgres.sql("ALTER ROLE postgres SET client_min_messages = error").await;
+    let backend_without_warnings = connect(&postgres.url()).await;
+
+    replica.pause();
+    for (backend, key) in [(backend, "job"), (backend_without_warnings, "other")] {
+        let lease = lease(key);
+        let (attempt, ()) = tokio::join!(acquire(&backend, &lease), cancel_a_wait(&postgres));
+
+        let error = attempt.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+        assert!(error.to_string().contains("replica"), "{error}");
+    }
+    replica.resume();
+
+    assert_eq!(leases(&postgres).await, "2", "the primary has both");
+}
+
+async fn cancel_a_wait(postgres: &Postgres) {
+    let waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+    let cancel = format!("SELECT count(pg_cancel_backend(pid)) {waits}");
+    until("a wait is cancelled", async || postgres.sql(&cancel).await == "1").await;
 }
 
 /// An application's own connection.

@@ -20,7 +20,9 @@ pub(super) struct ThreeZooKeeper {
 
 impl ThreeZooKeeper {
     pub(super) async fn start() -> Self {
-        let ensemble = ZooKeeperOptions::new().members(MEMBERS).start().await;
+        let options = ZooKeeperOptions::new().members(MEMBERS).small_disks();
+        // A soak of hours must not fill the disks.
+        let ensemble = options.set("autopurge.purgeInterval", "1").start().await;
         Self { proxies: ensemble.proxies().await, ensemble }
     }
 
@@ -68,6 +70,12 @@ impl Store for ThreeZooKeeper {
                 self.ensemble.pause_member(target);
                 sleep(time).await;
                 self.ensemble.resume_member(target);
+            }
+            "disk-full" => {
+                self.ensemble.fill_disk(target);
+                sleep(time).await;
+                self.ensemble.clear_disk(target);
+                self.ensemble.restart_member(target).await;
             }
             "rolling-restart" => {
                 for i in 0..MEMBERS {

@@ -5,12 +5,12 @@
 
 /// The defaults of the session are not ours: a text sets all that its meaning depends on.
 ///
-/// The server gives up before the client does, and acknowledges no commit that a crash would lose.
+/// The server gives up before the client does, acknowledges no commit that a crash would lose, and warns of one that its replica may lack.
 pub(super) const BEGIN: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog;
 SELECT 'set', set_config('statement_timeout', :limit, true), set_config('lock_timeout', :limit, true),
   set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
-    ELSE current_setting('synchronous_commit') END, true);
+    ELSE current_setting('synchronous_commit') END, true), set_config('client_min_messages', 'warning', true);
 ";
 
 /// Divides by zero unless all the rows are there. They are locked in one order by all transactions.

@@ -26,7 +26,7 @@ pub trait DatabaseKind: Clone + Debug + Default + Send + Sync + Sized + 'static 
     /// Has the server end all connections, and then itself.
     const SHUTDOWN: Signal;
 
-    /// The folder that a small disk takes the place of.
+    /// The folder that a small disk for tables takes the place of.
     const SMALL_FOLDER: &str;
 
     /// The arguments that need no value.
@@ -53,6 +53,9 @@ pub trait DatabaseKind: Clone + Debug + Default + Send + Sync + Sized + 'static 
 
     /// Has tables lie on the small disk at `folder`.
     fn use_disk(server: &DatabaseServer<Self>, folder: &Path) -> impl Future<Output = ()> + Send;
+
+    /// Moves the log of transactions to the small disk, before the server starts.
+    fn move_log(server: &DatabaseServer<Self>);
 
     /// Refuses writes, or ends that.
     fn set_read_only(

@@ -14,8 +14,17 @@ pub struct DatabaseOptions<K> {
     pub(crate) args: Vec<String>,
     pub(crate) tls: Option<TlsClients>,
     pub(crate) passwords: bool,
-    pub(crate) small_disk: bool,
+    pub(crate) small_disk: Option<Small>,
     pub(crate) durable: bool,
+}
+
+/// The files that lie on a small disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Small {
+    /// The files of tables.
+    Tables,
+    /// The log of transactions.
+    Log,
 }
 
 impl<K: DatabaseKind> DatabaseOptions<K> {
@@ -51,7 +60,15 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
     /// without room for those, a server does not refuse a transaction, it ends.
     #[must_use]
     pub fn small_disk(mut self) -> Self {
-        self.small_disk = true;
+        self.small_disk = Some(Small::Tables);
+        self
+    }
+
+    /// Puts the log of transactions on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills: the write-ahead log of PostgreSQL, the binary log
+    /// of MariaDB, which has none otherwise. Without room for it, no transaction commits, and the server may end.
+    #[must_use]
+    pub fn small_log_disk(mut self) -> Self {
+        self.small_disk = Some(Small::Log);
         self
     }
 

@@ -45,7 +45,7 @@ impl ZooKeeper {
         for folder in folders {
             unprivileged::give(folder);
         }
-        member.disk = Some(SmallDisk::new(member.transactions()));
+        member.disk = Some(SmallDisk::mount(member.transactions()));
         unprivileged::give(self.folder.path());
     }
 

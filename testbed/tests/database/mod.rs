@@ -80,6 +80,19 @@ async fn a_full_disk_refuses_rows() {
 }
 
 #[tokio::test]
+async fn a_small_disk_outlives_the_server() {
+    let mut server = Options::new().small_log_disk().start().await;
+    server.sql("CREATE TABLE t (a TEXT)").await;
+
+    server.fill_disk();
+    server.kill();
+    server.clear_disk();
+    server.restart().await;
+
+    server.sql(crate::INSERT).await;
+}
+
+#[tokio::test]
 async fn settings_are_in_force() {
     let server = Options::new().set("max_connections", "17").start().await;
 
