@@ -4,8 +4,8 @@
 //! each batch. A caller that gives up leaves the line, and its change is not sent. The tasks wait for no caller.
 //!
 //! The first branch of a batch makes the changes of all callers at once, if the conditions of all of them hold. The second has a transaction
-//! for each caller, so a condition that fails concerns its own caller alone. The first branch also has the server check all rights: releases
-//! before 3.4.42, 3.5.28 and 3.6.9 do not check those of transactions within another (GHSA-rfx7-8w68-q57q).
+//! for each caller, so a condition that fails concerns its own caller alone. The first branch also has the server check all rights: servers
+//! released before March 2026 do not check those of transactions within another (GHSA-rfx7-8w68-q57q).
 
 use std::collections::{HashSet, VecDeque};
 use std::iter;
@@ -108,11 +108,11 @@ impl Batches {
         let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
         let turn = self.connection.turn();
         let (caller, outcome) = oneshot::channel();
-        if self.add(turn, Waiting { change, caller }) {
+        if let Some(turn) = self.add(turn, Waiting { change, caller }) {
             runtime.spawn(Lane { batches: Arc::clone(self), turn, has_ended: false }.run());
         }
-        // A lane in a runtime that stands still sends nothing.
-        let told = timeout(self.connection.timeout(), outcome);
+        // Once for the batch before, and once for its own. A lane in a runtime that stands still sends nothing.
+        let told = timeout(self.connection.timeout() * 2, outcome);
         match self.connection.attend(turn, told).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_dropped)) => Err(runtime_ended()),
@@ -123,16 +123,16 @@ impl Batches {
         }
     }
 
-    /// Adds a caller to the line, and tells whether another lane begins for it.
-    fn add(&self, turn: usize, waiting: Waiting) -> bool {
+    /// Adds a caller to the line, and returns the turn of the lane that begins for it, if one does.
+    fn add(&self, turn: usize, waiting: Waiting) -> Option<usize> {
         let mut state = self.state();
-        if state.turn != turn {
+        if state.turn < turn {
             (state.turn, state.lanes) = (turn, 0);
         }
         let begins = state.lanes < LANES;
         state.lanes += usize::from(begins);
         state.line.push_back(waiting);
-        begins
+        begins.then_some(state.turn)
     }
 
     async fn send(&self, batch: Vec<Waiting>) {
@@ -169,7 +169,9 @@ impl State {
     fn next_batch(&mut self) -> Vec<Waiting> {
         let (mut batch, mut later) = (Vec::new(), Vec::new());
         let (mut keys, mut room) = (HashSet::new(), MAX_OPERATIONS);
-        while let Some(next) = self.line.pop_front_if(|next| next.change.operations() <= room) {
+        while self.line.front().is_some_and(|next| next.change.operations() <= room)
+            && let Some(next) = self.line.pop_front()
+        {
             if next.caller.is_closed() {
                 continue;
             }
@@ -357,10 +359,12 @@ mod tests {
         let batches = batches();
         let begins = |turn| batches.add(turn, waiting("a").0);
 
-        assert_eq!([(); LANES + 1].map(|()| begins(0)), [true, true, true, false]);
-        assert!(begins(1));
+        assert_eq!([(); LANES + 1].map(|()| begins(0)), [Some(0), Some(0), Some(0), None]);
+        assert_eq!(begins(1), Some(1));
+        // A caller that learns late that the member was left has company all the same.
+        assert_eq!(begins(0), Some(1));
         batches.state().end_lane(0);
-        assert_eq!(batches.state().lanes, 1);
+        assert_eq!(batches.state().lanes, 2);
     }
 
     #[tokio::test]
@@ -379,8 +383,7 @@ mod tests {
         let lane = || Lane { batches: Arc::clone(&batches), turn: 0, has_ended: false };
         let (one, mut told) = waiting("a");
         let (other, mut told_later) = waiting("b");
-        assert!(batches.add(0, one));
-        assert!(batches.add(0, other));
+        assert_eq!([one, other].map(|waiting| batches.add(0, waiting)), [Some(0); 2]);
 
         drop(lane());
         assert!(told.try_recv().is_err());
