@@ -21,6 +21,7 @@ use leasehold_core::backend::{
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
 
+use crate::batch::Batches;
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
 use crate::doubt::Doubts;
@@ -37,6 +38,7 @@ pub struct EtcdBackend {
     clock: Arc<dyn Clock>,
     slots: Arc<Slots>,
     connection: Arc<Connection>,
+    batches: Arc<Batches>,
     sessions: Arc<Sessions>,
     doubts: Arc<Doubts>,
     news: Arc<News>,
@@ -81,11 +83,13 @@ impl EtcdBackend {
         if config.exposes_password() {
             tracing::warn!(?config, "the password crosses the network in the clear: use etcds://");
         }
-        let clock = Arc::clone(&config.clock);
+        let (clock, layout) = (Arc::clone(&config.clock), config.layout.clone());
+        let connection = Arc::new(Connection::new(config));
         Self {
-            layout: config.layout.clone(),
+            layout,
             slots: Arc::new(Slots::new()),
-            connection: Arc::new(Connection::new(config)),
+            batches: Batches::new(&connection),
+            connection,
             sessions: Arc::new(Sessions::new(Arc::clone(&clock))),
             doubts: Arc::new(Doubts::new(Arc::clone(&clock))),
             clock,

@@ -184,7 +184,7 @@ impl Connection {
     }
 
     /// Waits for the member whose turn it is. If the caller gives up, that is held against the member.
-    async fn attend<T>(&self, turn: usize, answer: impl Future<Output = T>) -> T {
+    pub(crate) async fn attend<T>(&self, turn: usize, answer: impl Future<Output = T>) -> T {
         let mut exchange =
             Exchange { connection: self, turn, began: Instant::now(), replied: false };
         let answer = answer.await;

@@ -37,6 +37,19 @@ impl Failure {
         }
     }
 
+    /// The same for another caller whose change the same request had. `None` if nothing was applied: the caller may ask by itself.
+    pub(crate) fn repeated(&self) -> Option<Self> {
+        match self {
+            Self::Unknown(error) => Some(Self::Unknown(error.repeated())),
+            Self::Final(error) if error.kind() == ErrorKind::Unexpected => {
+                Some(Self::Final(error.repeated()))
+            }
+            Self::TokenExpired(_) | Self::MemberDown(_) | Self::LeaseGone(_) | Self::Final(_) => {
+                None
+            }
+        }
+    }
+
     /// Says which member it is of, which its text does not.
     pub(crate) fn at(self, endpoint: &str) -> Self {
         let (_, address) = endpoint.split_once("://").unwrap_or(("", endpoint));

@@ -63,6 +63,7 @@ mod place;
 mod queue;
 mod slots;
 
+mod batch;
 mod connection;
 mod doubt;
 mod session;

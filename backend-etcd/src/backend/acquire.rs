@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use etcd_client::{Txn, TxnOp};
+use etcd_client::{Txn, TxnOp, TxnResponse};
 use futures_util::future::join_all;
 use leasehold_core::backend::{AttemptAll, Claim, Contention, Grant, Operation, Patience, Tenure};
 use leasehold_core::clock::Instant;
@@ -13,6 +13,7 @@ use super::hook::{Hook, put};
 use super::look::{queues, revision};
 use super::position::Position;
 use super::{EtcdBackend, context};
+use crate::batch::{Change, Outcome};
 use crate::entry::{SPARE_TOKENS, token};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
@@ -39,6 +40,16 @@ pub(super) struct Asked<'a> {
     pub(super) first: String,
     /// No earlier attempt can have left anything.
     pub(super) is_new: bool,
+}
+
+/// The outcome of a transaction that takes locks.
+enum Taken {
+    /// They were granted at this revision.
+    At(i64),
+    /// The locks are not as they were seen. The reply has their queues.
+    Found(TxnResponse),
+    /// The same, and it takes another look: replies to many callers have no queues, which may be long.
+    Refused,
 }
 
 impl EtcdBackend {
@@ -182,40 +193,66 @@ impl EtcdBackend {
             Position::of(asked, seen, self.news.queues_since(asked.claim.lease()))
         });
         let positions: Vec<Position<'_>> = each.collect();
-        let (mut when, mut changes, mut reads, mut created) = (vec![], vec![], vec![], vec![]);
-        for ((asked, hook), position) in asked.iter().zip(&hooks).zip(&positions) {
-            let lease = asked.claim.lease();
-            when.extend(position.is_unchanged(asked));
-            if position.is_new() {
-                when.push(self.is_unmarked(lease));
-                created.push(lease);
-            }
-            changes.push(put(position.key(asked), position.held(lease), hook.id()));
-            if position.is_free() {
-                // The holder that was asked to finish has done so.
-                changes.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
-            }
-            reads.push(asked.range.get());
-        }
-        let txn = Txn::new().when(when).and_then(changes).or_else(reads);
-
-        let ids: Vec<i64> = hooks.iter().map(|hook| hook.id()).collect();
+        let places = || asked.iter().zip(&positions);
+        let created = places().filter(|(_, position)| position.is_new());
+        let created = created.map(|(asked, _)| asked.claim.lease());
         let refreshed = asked
             .iter()
             .zip(&hooks)
             .map(|(asked, hook)| self.refreshed(*hook, asked.claim.lease().ttl()));
-        let (reply, hooks) = tokio::join!(self.create(created, &ids, txn), join_all(refreshed));
-        let reply = reply?;
-        if !reply.succeeded() {
-            let ranges: Vec<&Range> = asked.iter().map(|asked| &asked.range).collect();
-            return Ok(Err(queues(&ranges, &reply)?));
-        }
-        let revision = revision(&reply)?;
+        let (taken, hooks) = tokio::join!(
+            self.create(created, self.put_all(asked, &hooks, &positions)),
+            join_all(refreshed)
+        );
+        let ranges = || asked.iter().map(|asked| &asked.range).collect::<Vec<_>>();
+        let revision = match taken? {
+            Taken::At(revision) => revision,
+            Taken::Found(reply) => return Ok(Err(queues(&ranges(), &reply)?)),
+            Taken::Refused => return Ok(Err(self.look(&ranges()).await?)),
+        };
         let each = asked.iter().zip(&hooks).zip(&positions);
         let grants = each.map(|((asked, hook), position)| {
             self.granted(asked, *hook, position, revision, sent_at)
         });
         Ok(Ok(grants.collect::<Result<_, _>>()?))
+    }
+
+    /// Puts the entries of all claims in one transaction, that of one claim together with those of other callers.
+    async fn put_all(
+        &self,
+        asked: &[Asked<'_>],
+        hooks: &[Hook],
+        positions: &[Position<'_>],
+    ) -> Result<Taken, Failure> {
+        let (mut when, mut then) = (vec![], vec![]);
+        for ((asked, hook), position) in asked.iter().zip(hooks).zip(positions) {
+            let lease = asked.claim.lease();
+            when.extend(position.is_unchanged(asked));
+            if position.is_new() {
+                when.push(self.is_unmarked(lease));
+            }
+            then.push(put(position.key(asked), position.held(lease), hook.id()));
+            if position.is_free() {
+                // The holder that was asked to finish has done so.
+                then.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
+            }
+        }
+        let mut alone = self.batches.alone();
+        if let ([only], None) = (asked, &alone) {
+            let key = only.claim.key().clone();
+            let change = Change { key, when: when.clone(), then: then.clone() };
+            match self.batches.join(change).await? {
+                Outcome::Applied(revision) => return Ok(Taken::At(revision)),
+                Outcome::Refused => return Ok(Taken::Refused),
+                Outcome::LeftAlone => alone = self.batches.alone(),
+            }
+        }
+        let reads: Vec<TxnOp> = asked.iter().map(|asked| asked.range.get()).collect();
+        let txn = Txn::new().when(when).and_then(then).or_else(reads);
+        let ids: Vec<i64> = hooks.iter().map(|hook| hook.id()).collect();
+        let reply = self.hang(&ids, txn).await?;
+        drop(alone);
+        Ok(if reply.succeeded() { Taken::At(revision(&reply)?) } else { Taken::Found(reply) })
     }
 
     fn granted(

@@ -94,15 +94,14 @@ impl EtcdBackend {
         }
     }
 
-    /// A transaction that may create the entries of `leases`, and hangs them on these of etcd's.
-    pub(super) async fn create<'a>(
+    /// Sends a transaction that may create the entries of `leases`.
+    pub(super) async fn create<'a, T>(
         &'a self,
         leases: impl IntoIterator<Item = &'a Lease>,
-        ids: &[i64],
-        txn: Txn,
-    ) -> Result<TxnResponse, Failure> {
+        sent: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         let mut creating = self.doubts.creating(leases);
-        let reply = self.hang(ids, txn).await;
+        let reply = sent.await;
         if !matches!(reply, Err(Failure::Unknown(_))) {
             creating.settle();
         }

@@ -79,7 +79,7 @@ impl EtcdBackend {
                 .and_then([put(key, value, lease), range.get()])
                 .or_else([range.get()]);
             let created = own.is_none().then(|| claim.lease());
-            let reply = self.create(created, &[lease], txn).await?;
+            let reply = self.create(created, self.hang(&[lease], txn)).await?;
             if reply.succeeded() {
                 *place = Some(kept_for);
             }

@@ -1,0 +1,396 @@
+//! Group commit: the changes of several locks leave in one transaction while other transactions are under way.
+//!
+//! A few callers at a time send their own transactions. The others wait in a line, and up to [`LANES`] tasks send the line, one round trip for
+//! each batch. A caller that gives up leaves the line, and its change is not sent. The tasks wait for no caller.
+//!
+//! The first branch of a batch makes the changes of all callers at once, if the conditions of all of them hold. The second has a transaction
+//! for each caller, so a condition that fails concerns its own caller alone. The first branch also has the server check all rights: servers
+//! released before March 2026 do not check those of transactions within another (GHSA-rfx7-8w68-q57q).
+
+use std::collections::{HashSet, VecDeque};
+use std::iter;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use etcd_client::{Compare, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use leasehold_core::{Error, ErrorKind, LockKey};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+use tokio::time::timeout;
+
+use crate::connection::Connection;
+use crate::error::Failure;
+use crate::sync::locked;
+
+/// As many round trips as keep both sides busy, as on Redis. Measured: six lanes send smaller batches, and no more of them.
+const LANES: usize = 3;
+
+/// How many conditions and changes a batch has, with the server's default limit of 128: it adds those of the largest transaction within.
+const MAX_OPERATIONS: usize = 120;
+
+/// The changes that wait for the same cluster.
+pub(crate) struct Batches {
+    connection: Arc<Connection>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many callers have a transaction of their own under way.
+    alone: usize,
+    /// How many tasks send batches to the member of this turn. A task that hangs with a member that was left counts no more.
+    lanes: usize,
+    turn: usize,
+    line: VecDeque<Waiting>,
+}
+
+/// A caller in line.
+struct Waiting {
+    change: Change,
+    caller: oneshot::Sender<Result<Outcome, Failure>>,
+}
+
+/// A change of one lock, and the conditions on which it depends.
+#[derive(Clone)]
+pub(crate) struct Change {
+    pub(crate) key: LockKey,
+    pub(crate) when: Vec<Compare>,
+    pub(crate) then: Vec<TxnOp>,
+}
+
+/// The outcome of a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    /// The store has applied it, at this revision.
+    Applied(i64),
+    /// A condition does not hold, and nothing was changed.
+    Refused,
+    /// Nothing was sent, or the server refused the batch as a whole: the caller sends a transaction of its own.
+    LeftAlone,
+}
+
+impl Change {
+    /// How much room it takes in a batch.
+    fn operations(&self) -> usize {
+        self.when.len().max(self.then.len())
+    }
+
+    fn alone(&self) -> Txn {
+        Txn::new().when(self.when.as_slice()).and_then(self.then.as_slice())
+    }
+}
+
+impl Batches {
+    pub(crate) fn new(connection: &Arc<Connection>) -> Arc<Self> {
+        Arc::new(Self { connection: Arc::clone(connection), state: Mutex::default() })
+    }
+
+    /// Notes a caller that sends a transaction of its own. `None` if enough of them are under way: then the caller [joins](Self::join) a
+    /// batch. Up to that many, a caller that does not wait for others is faster.
+    pub(crate) fn alone(&self) -> Option<Alone<'_>> {
+        let mut state = self.state();
+        let is_alone = state.lanes == 0 && state.alone < LANES;
+        state.alone += usize::from(is_alone);
+        is_alone.then(|| Alone(self))
+    }
+
+    /// Has a lock changed in one transaction with others.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Unknown`] if the batch may have been sent and no reply came. It strikes all callers of the batch.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe to drop. A change that was not sent yet is not sent any more.
+    pub(crate) async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
+        let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
+        let turn = self.connection.turn();
+        let (caller, outcome) = oneshot::channel();
+        if let Some(turn) = self.add(turn, Waiting { change, caller }) {
+            runtime.spawn(Lane { batches: Arc::clone(self), turn, has_ended: false }.run());
+        }
+        // Once for the batch before, and once for its own. A lane in a runtime that stands still sends nothing.
+        let told = timeout(self.connection.timeout() * 2, outcome);
+        match self.connection.attend(turn, told).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_dropped)) => Err(runtime_ended()),
+            Err(_elapsed) => {
+                self.connection.leave(turn);
+                Err(Failure::silent())
+            }
+        }
+    }
+
+    /// Adds a caller to the line, and returns the turn of the lane that begins for it, if one does.
+    fn add(&self, turn: usize, waiting: Waiting) -> Option<usize> {
+        let mut state = self.state();
+        if state.turn < turn {
+            (state.turn, state.lanes) = (turn, 0);
+        }
+        let begins = state.lanes < LANES;
+        state.lanes += usize::from(begins);
+        state.line.push_back(waiting);
+        begins.then_some(state.turn)
+    }
+
+    async fn send(&self, batch: Vec<Waiting>) {
+        match self.connection.txn(together(&batch)).await {
+            Ok(reply) => tell(batch, outcomes(&reply)),
+            Err(failure) => {
+                let told = || failure.repeated().map_or(Ok(Outcome::LeftAlone), Err);
+                tell(batch, iter::repeat_with(told));
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+/// A caller that has a transaction of its own under way.
+pub(crate) struct Alone<'a>(&'a Batches);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.state().alone -= 1;
+    }
+}
+
+impl State {
+    fn end_lane(&mut self, turn: usize) {
+        self.lanes -= usize::from(self.turn == turn);
+    }
+
+    /// Takes the next batch from the line, in order, and leaves out the callers that gave up. Each lock is there once, since etcd refuses a
+    /// transaction with two changes of one key: a later change of it stays in line.
+    fn next_batch(&mut self) -> Vec<Waiting> {
+        let (mut batch, mut later) = (Vec::new(), Vec::new());
+        let (mut keys, mut room) = (HashSet::new(), MAX_OPERATIONS);
+        while self.line.front().is_some_and(|next| next.change.operations() <= room)
+            && let Some(next) = self.line.pop_front()
+        {
+            if next.caller.is_closed() {
+                continue;
+            }
+            if keys.insert(next.change.key.clone()) {
+                room -= next.change.operations();
+                batch.push(next);
+            } else {
+                later.push(next);
+            }
+        }
+        later.into_iter().rev().for_each(|waiting| self.line.push_front(waiting));
+        batch
+    }
+}
+
+/// A task that sends batches, until there is none.
+struct Lane {
+    batches: Arc<Batches>,
+    turn: usize,
+    has_ended: bool,
+}
+
+impl Lane {
+    async fn run(mut self) {
+        loop {
+            // The callers that were told just now join the next batch, if they have more to ask for.
+            yield_now().await;
+            let Some(batch) = self.next_batch() else { return };
+            self.batches.send(batch).await;
+        }
+    }
+
+    /// The next batch. If there is none, there is a lane less.
+    fn next_batch(&mut self) -> Option<Vec<Waiting>> {
+        let mut state = self.batches.state();
+        let batch = state.next_batch();
+        if batch.is_empty() {
+            state.end_lane(self.turn);
+            self.has_ended = true;
+            return None;
+        }
+        Some(batch)
+    }
+}
+
+/// The runtime may end under it.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut state = self.batches.state();
+        state.end_lane(self.turn);
+        // No other lane sends those that wait.
+        let left = if state.lanes == 0 { mem::take(&mut state.line) } else { VecDeque::new() };
+        drop(state);
+        tell(left, iter::repeat_with(|| Ok(Outcome::LeftAlone)));
+    }
+}
+
+/// One transaction for all of them.
+fn together(batch: &[Waiting]) -> Txn {
+    if let [only] = batch {
+        return only.change.alone();
+    }
+    let changes = || batch.iter().map(|waiting| &waiting.change);
+    let when: Vec<Compare> = changes().flat_map(|change| change.when.iter().cloned()).collect();
+    let then: Vec<TxnOp> = changes().flat_map(|change| change.then.iter().cloned()).collect();
+    let each: Vec<TxnOp> = changes().map(|change| TxnOp::txn(change.alone())).collect();
+    Txn::new().when(when).and_then(then).or_else(each)
+}
+
+/// The outcome for each caller, in order.
+fn outcomes(reply: &TxnResponse) -> impl Iterator<Item = Result<Outcome, Failure>> {
+    let revision = reply.header().map_or(0, ResponseHeader::revision);
+    let all = reply.succeeded();
+    let each = if all { Vec::new() } else { reply.op_responses() };
+    let each = each.into_iter().map(move |response| match response {
+        TxnOpResponse::Txn(reply) if reply.succeeded() => Ok(Outcome::Applied(revision)),
+        _ => Ok(Outcome::Refused),
+    });
+    // A batch of one has no transaction within.
+    let same = if all { Outcome::Applied(revision) } else { Outcome::Refused };
+    each.chain(iter::repeat_with(move || Ok(same)))
+}
+
+fn tell(
+    batch: impl IntoIterator<Item = Waiting>,
+    outcomes: impl Iterator<Item = Result<Outcome, Failure>>,
+) {
+    for (waiting, outcome) in batch.into_iter().zip(outcomes) {
+        // A caller that has gone needs none.
+        let _ = waiting.caller.send(outcome);
+    }
+}
+
+fn runtime_ended() -> Failure {
+    let message = "the runtime that ran it has ended, outcome unknown";
+    Failure::Unknown(Error::new(ErrorKind::Indeterminate, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::CompareOp;
+
+    use super::*;
+    use crate::config::EtcdConfig;
+
+    type Told = oneshot::Receiver<Result<Outcome, Failure>>;
+
+    fn change(name: &str) -> Change {
+        let key = LockKey::new(name).unwrap();
+        let absent = |key| Compare::create_revision(key, CompareOp::Equal, 0);
+        Change {
+            key,
+            when: vec![absent(name), absent("mark")],
+            then: vec![TxnOp::put(name, "", None)],
+        }
+    }
+
+    fn waiting(name: &str) -> (Waiting, Told) {
+        let (caller, told) = oneshot::channel();
+        (Waiting { change: change(name), caller }, told)
+    }
+
+    fn line(names: &[&str]) -> (State, Vec<Told>) {
+        let (line, told): (VecDeque<_>, Vec<_>) = names.iter().map(|name| waiting(name)).unzip();
+        (State { line, ..State::default() }, told)
+    }
+
+    fn names(batch: &[Waiting]) -> Vec<&str> {
+        batch.iter().map(|waiting| waiting.change.key.as_str()).collect()
+    }
+
+    fn batches() -> Arc<Batches> {
+        // No server listens there.
+        let config = EtcdConfig::from_url("etcd://127.0.0.1:1").unwrap();
+        Batches::new(&Arc::new(Connection::new(config)))
+    }
+
+    #[test]
+    fn a_batch_holds_each_lock_once_and_in_order() {
+        let (mut state, _told) = line(&["a", "b", "a", "c", "a", "b"]);
+
+        assert_eq!(names(&state.next_batch()), ["a", "b", "c"]);
+        assert_eq!(names(&state.next_batch()), ["a", "b"]);
+        assert_eq!(names(&state.next_batch()), ["a"]);
+        assert!(state.next_batch().is_empty());
+    }
+
+    #[test]
+    fn a_caller_that_gave_up_is_not_sent() {
+        let (mut state, mut told) = line(&["a", "gone", "b"]);
+
+        drop(told.remove(1));
+
+        assert_eq!(names(&state.next_batch()), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_batch_has_no_more_operations_than_a_server_takes() {
+        let all: Vec<String> = (0..MAX_OPERATIONS).map(|n| n.to_string()).collect();
+        let (mut state, _told) = line(&all.iter().map(String::as_str).collect::<Vec<_>>());
+
+        assert_eq!(state.next_batch().len(), MAX_OPERATIONS / 2);
+        assert_eq!(state.next_batch().len(), MAX_OPERATIONS / 2);
+        assert!(state.next_batch().is_empty());
+    }
+
+    #[test]
+    fn few_callers_go_alone_and_others_have_company() {
+        let batches = batches();
+        let mut alone: Vec<_> = (0..LANES).map(|_| batches.alone().unwrap()).collect();
+
+        assert!(batches.alone().is_none());
+        drop(alone.pop());
+        assert!(batches.alone().is_some());
+
+        batches.add(0, waiting("a").0);
+        assert!(batches.alone().is_none());
+    }
+
+    #[test]
+    fn lanes_to_a_member_that_was_left_do_not_count() {
+        let batches = batches();
+        let begins = |turn| batches.add(turn, waiting("a").0);
+
+        assert_eq!([(); LANES + 1].map(|()| begins(0)), [Some(0), Some(0), Some(0), None]);
+        assert_eq!(begins(1), Some(1));
+        // A caller that learns late that the member was left has company all the same.
+        assert_eq!(begins(0), Some(1));
+        batches.state().end_lane(0);
+        assert_eq!(batches.state().lanes, 2);
+    }
+
+    #[tokio::test]
+    async fn callers_are_left_alone_if_nothing_was_sent() {
+        let batches = batches();
+
+        assert!(matches!(batches.join(change("a")).await, Ok(Outcome::LeftAlone)));
+
+        yield_now().await;
+        assert_eq!(batches.state().lanes, 0);
+    }
+
+    #[test]
+    fn a_lane_that_ends_with_its_runtime_leaves_those_in_line_alone() {
+        let batches = batches();
+        let lane = || Lane { batches: Arc::clone(&batches), turn: 0, has_ended: false };
+        let (one, mut told) = waiting("a");
+        let (other, mut told_later) = waiting("b");
+        assert_eq!([one, other].map(|waiting| batches.add(0, waiting)), [Some(0); 2]);
+
+        drop(lane());
+        assert!(told.try_recv().is_err());
+        drop(lane());
+
+        for told in [&mut told, &mut told_later] {
+            assert!(matches!(told.try_recv(), Ok(Ok(Outcome::LeftAlone))));
+        }
+    }
+}
