@@ -26,7 +26,8 @@ use crate::sync::locked;
 /// As many round trips as keep both sides busy, as on Redis. Measured: six lanes send smaller batches, and no more of them.
 const LANES: usize = 3;
 
-/// How many conditions and changes a batch has, with the server's default limit of 128: it adds those of the largest transaction within.
+/// How many conditions and changes a batch has, with the server's default limit of 128: it adds those of the largest transaction within. A
+/// server with a lower limit refuses larger batches, and each caller then sends a transaction of its own.
 const MAX_OPERATIONS: usize = 120;
 
 /// The changes that wait for the same cluster.

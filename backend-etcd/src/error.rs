@@ -181,6 +181,11 @@ fn of_status(status: Status) -> Failure {
         Code::NotFound if is("lease not found") => Failure::LeaseGone(
             error(ErrorKind::Unavailable, "etcd's lease has ended").with_source(words(&status)),
         ),
+        Code::InvalidArgument if is("too many operations") || is("request is too large") => {
+            let message = "the server takes no transaction as large as this one: raise its --max-txn-ops or \
+                           --max-request-bytes to the defaults at least";
+            Failure::Final(error(ErrorKind::Refused, message).with_source(words(&status)))
+        }
         Code::ResourceExhausted if is("database space exceeded") => {
             let message = "the server's disk quota is used up: it takes no writes until an operator \
                            compacts, defragments and disarms the alarm";

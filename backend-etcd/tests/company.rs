@@ -17,10 +17,23 @@ const MANY: usize = 40;
 
 async fn start() -> (Etcd, EtcdBackend) {
     let etcd = Etcd::start().await;
-    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let backend = connect(&etcd.url()).await;
+    (etcd, backend)
+}
+
+/// The same with a network between the two.
+async fn start_behind_a_proxy() -> (Etcd, FaultProxy, EtcdBackend) {
+    let etcd = Etcd::start().await;
+    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
+    let backend = connect(&format!("etcd://{}", proxy.address())).await;
+    (etcd, proxy, backend)
+}
+
+async fn connect(url: &str) -> EtcdBackend {
+    let backend = EtcdBackend::connect(url).await.unwrap();
     // The session begins before the others hurry.
     backend.try_acquire(&claim("warm-up")).await.unwrap();
-    (etcd, backend)
+    backend
 }
 
 fn claim(name: &str) -> Claim {
@@ -149,10 +162,7 @@ async fn a_caller_that_gives_up_before_the_batch_leaves_nothing() {
 
 #[tokio::test]
 async fn callers_that_give_up_under_way_are_cleaned_up_by_their_releases() {
-    let etcd = Etcd::start().await;
-    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    let backend = EtcdBackend::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
-    backend.try_acquire(&claim("warm-up")).await.unwrap();
+    let (etcd, proxy, backend) = start_behind_a_proxy().await;
     let claims = claims();
 
     proxy.set_weather(Weather::HoldReplies);
@@ -170,10 +180,7 @@ async fn callers_that_give_up_under_way_are_cleaned_up_by_their_releases() {
 
 #[tokio::test]
 async fn a_lost_reply_leaves_all_callers_of_the_batch_in_doubt() {
-    let etcd = Etcd::start().await;
-    let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    let backend = EtcdBackend::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
-    backend.try_acquire(&claim("warm-up")).await.unwrap();
+    let (etcd, proxy, backend) = start_behind_a_proxy().await;
     let claims = claims();
 
     proxy.set_weather(Weather::HoldReplies);
@@ -212,9 +219,7 @@ async fn a_caller_without_rights_is_denied_and_the_others_are_granted() {
         .await;
     etcd.ctl(&["role", "grant-permission", "half", "--prefix=true", "readwrite", "lock/warm-up/"])
         .await;
-    let url = format!("etcd://half:half@{}", etcd.endpoints().join(","));
-    let backend = EtcdBackend::connect(&url).await.unwrap();
-    backend.try_acquire(&claim("warm-up")).await.unwrap();
+    let backend = connect(&format!("etcd://half:half@{}", etcd.endpoints().join(","))).await;
     let mut claims = claims();
     claims.insert(20, claim("secret"));
 
@@ -225,5 +230,17 @@ async fn a_caller_without_rights_is_denied_and_the_others_are_granted() {
             Err(error) if n == 20 => assert_eq!(error.kind(), ErrorKind::Denied),
             attempt => assert!(n != 20 && is_granted(attempt), "{n}: {attempt:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn a_server_with_a_lower_limit_serves_each_caller_alone() {
+    let etcd = EtcdOptions::new().args(["--max-txn-ops", "8"]).start().await;
+    let backend = connect(&etcd.url()).await;
+    let claims = claims();
+
+    assert!(acquire_all(&backend, &claims).await.iter().all(is_granted));
+    for released in release_all(&backend, &claims).await {
+        assert_eq!(released.unwrap(), Release::Released);
     }
 }
