@@ -47,16 +47,16 @@ impl Connector {
     pub(crate) async fn listen(&self) -> Result<Heard, RunError> {
         let hosts = self.servers.hosts();
         let part = self.timeout / u32::try_from(hosts).unwrap_or(u32::MAX);
-        let mut i = 0;
+        let mut host = 0;
         loop {
-            let connected = timeout(part, self.connect_to(i)).await;
+            let connected = timeout(part, self.connect_to(host)).await;
             let error = match connected.map_err(RunError::not_sent) {
                 Ok(Ok(heard)) => return Ok(heard),
                 Ok(Err(error)) => error::connect(error),
                 Err(late) => late,
             };
-            i += 1;
-            if i == hosts {
+            host += 1;
+            if host == hosts {
                 return Err(error);
             }
         }

@@ -29,8 +29,8 @@ impl Servers {
     }
 
     /// The driver's options for a connection to one host.
-    pub(crate) fn driver_options(&self, i: usize) -> tokio_postgres::Config {
-        let mut options = of_host(&self.options, i);
+    pub(crate) fn driver_options(&self, host: usize) -> tokio_postgres::Config {
+        let mut options = of_host(&self.options, host);
         if options.get_application_name().is_none() {
             options.application_name("leasehold");
         }
@@ -61,22 +61,22 @@ impl Servers {
 }
 
 /// The same options with one of the hosts: the driver has no way to take a host out.
-fn of_host(all: &tokio_postgres::Config, i: usize) -> tokio_postgres::Config {
+fn of_host(all: &tokio_postgres::Config, host: usize) -> tokio_postgres::Config {
     let mut one = tokio_postgres::Config::new();
     all.get_user().map(|user| one.user(user));
     all.get_password().map(|password| one.password(password));
     all.get_dbname().map(|name| one.dbname(name));
     all.get_options().map(|options| one.options(options));
     all.get_application_name().map(|name| one.application_name(name));
-    match all.get_hosts().get(i) {
-        Some(Host::Tcp(host)) => _ = one.host(host),
+    match all.get_hosts().get(host) {
+        Some(Host::Tcp(name)) => _ = one.host(name),
         #[cfg(unix)]
         Some(Host::Unix(folder)) => _ = one.host_path(folder),
         None => {}
     }
-    all.get_hostaddrs().get(i).map(|address| one.hostaddr(*address));
+    all.get_hostaddrs().get(host).map(|address| one.hostaddr(*address));
     // One port is that of all hosts.
-    all.get_ports().get(i).or(all.get_ports().first()).map(|port| one.port(*port));
+    all.get_ports().get(host).or(all.get_ports().first()).map(|port| one.port(*port));
     all.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
     all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
     all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
