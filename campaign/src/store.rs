@@ -67,14 +67,13 @@ pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box
 
 /// The command that brings about a fault of the primary of a group, if one command does. Sentinels and other nodes are answered, so that there is
 /// no failover.
-fn of_a_primary(kind: &str, time: Duration) -> Option<Vec<String>> {
-    let command = match kind {
+fn of_a_primary(kind: &str, time: Duration) -> Option<String> {
+    Some(match kind {
         "scripts-flushed" => "SCRIPT FLUSH".to_owned(),
         "connections-killed" => "CLIENT KILL TYPE normal".to_owned(),
         "commands-paused" => format!("CLIENT PAUSE {} WRITE", time.as_millis()),
         _ => return None,
-    };
-    Some(command.split(' ').map(str::to_owned).collect())
+    })
 }
 
 /// One version, by its program.

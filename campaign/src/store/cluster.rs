@@ -104,7 +104,7 @@ impl Store for Cluster {
                     let changed = change(&self.nodes.proxies(), kind, time).await;
                     return changed.expect("it is in the catalogue");
                 };
-                let words: Vec<_> = command.iter().map(String::as_str).collect();
+                let words: Vec<_> = command.split(' ').collect();
                 self.nodes.command(primary, &words).await;
                 sleep(time).await;
                 primary

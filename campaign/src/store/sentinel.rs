@@ -94,7 +94,7 @@ impl Store for WithSentinel {
                     let changed = change(&self.servers.proxies(), kind, time).await;
                     return changed.expect("it is in the catalogue");
                 };
-                let words: Vec<_> = command.iter().map(String::as_str).collect();
+                let words: Vec<_> = command.split(' ').collect();
                 self.servers.command(primary, &words).await;
                 sleep(time).await;
                 primary
