@@ -8,8 +8,7 @@ use std::time::Duration;
 use leasehold_core::clock::SystemClock;
 use leasehold_core::{Error, ErrorKind};
 
-use crate::address::Address;
-use crate::address::Endpoints;
+use crate::address::{Address, Endpoints};
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
 use crate::driver::{

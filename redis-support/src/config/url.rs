@@ -31,8 +31,8 @@ impl<D: Driver> Config<D> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood, [`ErrorKind::Unsupported`](leasehold_core::ErrorKind::Unsupported) for TLS
-    /// without the Cargo feature `tls`. Neither shows the URL, which may hold a password.
+    /// [`Invalid`](leasehold_core::ErrorKind::Invalid) if it cannot be understood, [`Unsupported`](leasehold_core::ErrorKind::Unsupported)
+    /// for TLS without the Cargo feature `tls`. Neither shows the URL, which may hold a password.
     pub fn from_url(url: &str) -> Result<Self, Error> {
         read(url).map_err(|error| error.with_backend(D::NAME))
     }
