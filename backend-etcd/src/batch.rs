@@ -62,13 +62,23 @@ pub(crate) struct Change {
 
 /// The outcome of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Outcome {
+enum Outcome {
     /// The store has applied it, at this revision.
     Applied(i64),
     /// A condition does not hold, and nothing was changed.
     Refused,
     /// Nothing was sent, or the server refused the batch as a whole: the caller sends a transaction of its own.
     LeftAlone,
+}
+
+/// The way of a change that was [handed in](Batches::change).
+pub(crate) enum Changed<'a> {
+    /// The store has applied it together with others, at this revision.
+    Applied(i64),
+    /// A condition does not hold, and nothing was changed.
+    Refused,
+    /// Nothing was changed: the caller sends a transaction of its own while it keeps this.
+    Alone(Option<Alone<'a>>),
 }
 
 impl Change {
@@ -87,9 +97,33 @@ impl Batches {
         Arc::new(Self { connection: Arc::clone(connection), state: Mutex::default() })
     }
 
+    /// Has a lock changed in one transaction with others, unless few are under way or there is no `change` that others can be with.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::join`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Self::join`].
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        change: impl FnOnce() -> Option<Change>,
+    ) -> Result<Changed<'_>, Failure> {
+        if let Some(alone) = self.alone() {
+            return Ok(Changed::Alone(Some(alone)));
+        }
+        let Some(change) = change() else { return Ok(Changed::Alone(None)) };
+        Ok(match self.join(change).await? {
+            Outcome::Applied(revision) => Changed::Applied(revision),
+            Outcome::Refused => Changed::Refused,
+            Outcome::LeftAlone => Changed::Alone(self.alone()),
+        })
+    }
+
     /// Notes a caller that sends a transaction of its own. `None` if enough of them are under way: then the caller [joins](Self::join) a
     /// batch. Up to that many, a caller that does not wait for others is faster.
-    pub(crate) fn alone(&self) -> Option<Alone<'_>> {
+    fn alone(&self) -> Option<Alone<'_>> {
         let mut state = self.state();
         let is_alone = state.lanes == 0 && state.alone < LANES;
         state.alone += usize::from(is_alone);
@@ -105,7 +139,7 @@ impl Batches {
     /// # Cancel safety
     ///
     /// Safe to drop. A change that was not sent yet is not sent any more.
-    pub(crate) async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
+    async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
         let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
         let turn = self.connection.turn();
         let (caller, outcome) = oneshot::channel();

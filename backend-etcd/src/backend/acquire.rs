@@ -13,7 +13,7 @@ use super::hook::{Hook, put};
 use super::look::{queues, revision};
 use super::position::Position;
 use super::{EtcdBackend, context};
-use crate::batch::{Change, Outcome};
+use crate::batch::{Change, Changed};
 use crate::entry::{SPARE_TOKENS, token};
 use crate::error::Failure;
 use crate::layout::{Range, tag};
@@ -237,16 +237,18 @@ impl EtcdBackend {
                 then.push(TxnOp::delete(self.layout.revocation(lease.key()), None));
             }
         }
-        let mut alone = self.batches.alone();
-        if let ([only], None) = (asked, &alone) {
-            let key = only.claim.key().clone();
-            let change = Change { key, when: when.clone(), then: then.clone() };
-            match self.batches.join(change).await? {
-                Outcome::Applied(revision) => return Ok(Taken::At(revision)),
-                Outcome::Refused => return Ok(Taken::Refused),
-                Outcome::LeftAlone => alone = self.batches.alone(),
+        let change = || match asked {
+            [only] => {
+                let key = only.claim.key().clone();
+                Some(Change { key, when: when.clone(), then: then.clone() })
             }
-        }
+            _ => None,
+        };
+        let alone = match self.batches.change(change).await? {
+            Changed::Applied(revision) => return Ok(Taken::At(revision)),
+            Changed::Refused => return Ok(Taken::Refused),
+            Changed::Alone(alone) => alone,
+        };
         let reads: Vec<TxnOp> = asked.iter().map(|asked| asked.range.get()).collect();
         let txn = Txn::new().when(when).and_then(then).or_else(reads);
         let ids: Vec<i64> = hooks.iter().map(|hook| hook.id()).collect();

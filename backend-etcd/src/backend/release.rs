@@ -15,7 +15,7 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 use super::EtcdBackend;
 use super::hook::put;
 use super::look::{described, revision};
-use crate::batch::{Change, Outcome};
+use crate::batch::{Change, Changed};
 use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
@@ -78,20 +78,19 @@ impl EtcdBackend {
     ) -> Result<bool, Failure> {
         let is_own = Compare::create_revision(entry, CompareOp::Equal, created);
         let is_fixed = lease.tenure() == Tenure::Fixed;
-        let mut alone = self.batches.alone();
         // The reply to many callers has no previous keys.
-        if !is_fixed && alone.is_none() {
-            let then = vec![TxnOp::delete(entry, None)];
-            let change = Change { key: lease.key().clone(), when: vec![is_own.clone()], then };
-            match self.batches.join(change).await? {
-                Outcome::Applied(_) => {
-                    self.slots.free(lease);
-                    return Ok(true);
-                }
-                Outcome::Refused => return Ok(false),
-                Outcome::LeftAlone => alone = self.batches.alone(),
+        let change = || {
+            let (key, when) = (lease.key().clone(), vec![is_own.clone()]);
+            (!is_fixed).then(|| Change { key, when, then: vec![TxnOp::delete(entry, None)] })
+        };
+        let alone = match self.batches.change(change).await? {
+            Changed::Applied(_) => {
+                self.slots.free(lease);
+                return Ok(true);
             }
-        }
+            Changed::Refused => return Ok(false),
+            Changed::Alone(alone) => alone,
+        };
         let options = is_fixed.then(|| DeleteOptions::new().with_prev_key());
         let txn = Txn::new().when([is_own]).and_then([TxnOp::delete(entry, options)]);
         let reply = self.connection.txn(txn).await?;
