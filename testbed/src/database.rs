@@ -244,7 +244,7 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         let settings = K::settings(self).into_iter();
         let settings = settings.map(|(name, value)| format!("--{name}={value}"));
         command.args(K::ARGS).args(settings).args(&self.options.args);
-        self.processes = Some(Processes::spawn(command, &self.log()));
+        self.processes = Some(Processes::spawn::<K>(command, self.folder(), &self.log()));
         self.comes_up().await
     }
 

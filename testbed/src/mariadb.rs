@@ -125,6 +125,10 @@ impl DatabaseKind for MariaDbKind {
     /// A setting says where it lies.
     fn move_log(_: &MariaDb) {}
 
+    fn segment(_: &Path) -> Option<String> {
+        None
+    }
+
     /// The server refuses writes of all users but root.
     async fn set_read_only(server: &MariaDb, read_only: bool) {
         server.sql(&format!("SET GLOBAL read_only = {}", u8::from(read_only))).await;

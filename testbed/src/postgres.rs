@@ -119,6 +119,12 @@ impl DatabaseKind for PostgresKind {
         assert!(status.success(), "the log can be moved");
     }
 
+    /// The seventh line of this file has the key of the segment, and its id.
+    fn segment(folder: &Path) -> Option<String> {
+        let status = fs::read_to_string(folder.join("data/postmaster.pid")).ok()?;
+        status.lines().nth(6)?.split_whitespace().nth(1).map(str::to_owned)
+    }
+
     /// The server refuses writes of transactions that do not say otherwise. Open connections hear of it within milliseconds.
     async fn set_read_only(server: &Postgres, read_only: bool) {
         let value = if read_only { "on" } else { "off" };

@@ -76,6 +76,33 @@ async fn without_its_replica_a_primary_acknowledges_nothing() {
     primary.sql("CREATE TABLE u ()").await;
 }
 
+/// The ids of all segments of shared memory.
+fn segments() -> Vec<String> {
+    let all = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let id = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+    all.lines().skip(1).filter_map(id).collect()
+}
+
+/// There are a few thousand of them, and a killed server does not remove its own.
+#[tokio::test]
+async fn a_server_leaves_no_shared_memory() {
+    let mut server = Server::start().await;
+    let segment = |server: &Server| {
+        let status = std::fs::read_to_string(server.folder().join("data/postmaster.pid")).unwrap();
+        status.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let first = segment(&server);
+    assert!(segments().contains(&first));
+
+    server.kill();
+    assert!(!segments().contains(&first));
+    server.restart().await;
+    let second = segment(&server);
+    assert!(segments().contains(&second));
+    drop(server);
+    assert!(!segments().contains(&second));
+}
+
 #[tokio::test]
 async fn a_read_only_server_refuses_writes() {
     let postgres = Server::start().await;

@@ -57,6 +57,9 @@ pub trait DatabaseKind: Clone + Debug + Default + Send + Sync + Sized + 'static 
     /// Moves the log of transactions to the small disk, before the server starts.
     fn move_log(server: &DatabaseServer<Self>);
 
+    /// The id of the segment of shared memory (System V) of the server in `folder`, which outlives a server that is killed.
+    fn segment(folder: &Path) -> Option<String>;
+
     /// Refuses writes, or ends that.
     fn set_read_only(
         server: &DatabaseServer<Self>,

@@ -4,53 +4,66 @@
 //! still.
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::kind::DatabaseKind;
 use crate::process::Process;
 
 #[derive(Debug)]
-pub(super) struct Processes(Process);
+pub(super) struct Processes {
+    first: Process,
+    folder: PathBuf,
+    /// Names the shared memory of the server in a folder.
+    segment: fn(&Path) -> Option<String>,
+}
 
 impl Processes {
-    pub(super) fn spawn(mut command: Command, log: &Path) -> Self {
-        Self(Process::spawn(&mut command, log).expect("the server can be started"))
+    pub(super) fn spawn<K: DatabaseKind>(mut command: Command, folder: &Path, log: &Path) -> Self {
+        let first = Process::spawn(&mut command, log).expect("the server can be started");
+        Self { first, folder: folder.to_owned(), segment: K::segment }
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.0.id()
+        self.first.id()
     }
 
     pub(super) fn exited(&mut self) -> bool {
-        self.0.exited().is_some()
+        self.first.exited().is_some()
     }
 
     /// Stops all processes, and returns once they stand still.
     pub(super) fn pause(&self) {
         // First the one that makes new ones.
-        self.0.pause();
+        self.first.pause();
         self.signal_children(Signal::STOP, &['T', 'Z']);
     }
 
     pub(super) fn resume(&self) {
         self.signal_children(Signal::CONT, &[]);
-        self.0.resume();
+        self.first.resume();
     }
 
-    /// Kills all processes at once.
+    /// Kills all processes at once, and removes the shared memory that they leave to the machine.
     pub(super) fn kill(&mut self) {
-        self.0.pause();
+        self.first.pause();
         self.signal_children(Signal::KILL, &['Z']);
-        self.0.kill();
+        self.first.kill();
+        if let Some(segment) = (self.segment)(&self.folder) {
+            let mut remove = Command::new("ipcrm");
+            let removed = remove.args(["-m", &segment]).stderr(Stdio::null()).status();
+            // It objects if the segment has gone with the server.
+            removed.expect("ipcrm of util-linux can be started");
+        }
     }
 
     /// Has the first process shut down in order, and waits until it has.
     pub(super) fn shut_down(&mut self, signal: Signal) {
-        self.0.end(signal);
+        self.first.end(signal);
     }
 
     /// Sends a signal to all children and waits until each is in one of the states, unless none is asked for.
