@@ -195,14 +195,18 @@ fn typed() -> UnboundedReceiver<u8> {
 #[cfg(test)]
 mod tests {
     use leasehold::LockClient;
+    use leasehold::clock::TokioClock;
     use leasehold::memory::MemoryBackend;
 
     use super::*;
 
-    #[tokio::test]
+    // Time stands still between the looks at two locks: both are held for as long.
+    #[tokio::test(start_paused = true)]
     async fn the_most_wanted_lock_comes_first() {
-        let store = MemoryBackend::new();
-        let clients = [LockClient::new(store.clone()), LockClient::new(store)];
+        let clock = TokioClock::new();
+        let store = MemoryBackend::with_clock(clock);
+        let client = || LockClient::builder(store.clone()).clock(clock).build().unwrap();
+        let clients = [client(), client()];
         let mut guards = Vec::new();
         for name in ["a", "wanted", "z"] {
             guards.push(clients[0].mutex(name).unwrap().lock().await.unwrap());
