@@ -38,8 +38,10 @@ impl<H: Held> Waiting<'_, H> {
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
         let mut knows_of_outage = false;
+        // Only a caller whose attempts or wait may end needs the time.
+        let has_end = tries.may_end() || wait.end() < Instant::FAR_FUTURE;
         loop {
-            let now = clock.now();
+            let now = if has_end { clock.now() } else { wait.asked_at() };
             let told_at = if knows_of_outage { lock(&self.line).outage_since() } else { None };
             let answer = tries.may_end().then(|| self.answer(now));
             let told_at = told_at
