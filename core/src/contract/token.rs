@@ -51,6 +51,11 @@ impl FencingToken {
     pub fn as_i64(&self) -> i64 {
         i64::try_from(self.number).unwrap_or(i64::MAX)
     }
+
+    /// Makes it the token of a later holder.
+    pub(crate) fn renumber(&mut self, number: u64) {
+        self.number = number;
+    }
 }
 
 impl PartialOrd for FencingToken {

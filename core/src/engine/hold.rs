@@ -544,7 +544,8 @@ impl Hold {
         state.expire(now);
         let result = change(&mut state);
         let after = (state.phase, state.renewing, state.term, state.depth == 0);
-        let (at, needless) = (state.standing(), state.is_over().then(|| state.let_go()));
+        let at = state.standing();
+        let needless = state.is_over().then(|| state.let_go());
         drop(state);
         drop(needless);
         if before != after {

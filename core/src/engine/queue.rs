@@ -8,6 +8,7 @@
 mod asker;
 mod line;
 mod lines;
+mod waiter;
 mod waiting;
 
 #[cfg(test)]
@@ -17,9 +18,10 @@ use std::sync::Arc;
 
 pub(crate) use self::asker::{Asker, Next, Turn};
 use self::asker::{Beside, Lines};
-pub(crate) use self::line::{Held, Return, Waiter};
+pub(crate) use self::line::{Held, Return};
 use self::line::{Joined, Line, Stand, Ticket};
 use self::lines::OfAll;
+pub(crate) use self::waiter::Waiter;
 use self::waiting::Waiting;
 use crate::clock::{Clock, Instant};
 use crate::contract::backend::Operation;
@@ -104,16 +106,10 @@ impl<H: Held> LocalQueue<H> {
             Joined::Held(known) => {
                 return Ok(Joining::Done(Next::Held(known.holder(clock.now()))));
             }
-            Joined::Line(next, outage) => {
+            Joined::Line(messages) => {
                 let line = line.expect("a caller in line shares it");
-                return Ok(Joining::Line(Waiting {
-                    line,
-                    key,
-                    ticket,
-                    next,
-                    outage,
-                    has_left: false,
-                }));
+                let has_left = false;
+                return Ok(Joining::Line(Waiting { line, key, ticket, messages, has_left }));
             }
             Joined::Closed => return Err(Error::closed()),
             Joined::TooMany => {
@@ -132,8 +128,8 @@ impl<H: Held> LocalQueue<H> {
 
     /// Ends all waits in line, and lets no further caller in.
     pub(crate) fn close(&self) {
-        // That wakes them.
-        drop(self.lines.close());
+        let in_line = self.lines.close().into_iter().flatten();
+        in_line.for_each(|(_, waiter)| waiter.close());
     }
 
     /// The holder of `key`, as far as the caller with the turn knows.

@@ -19,7 +19,7 @@ use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
 use crate::engine::hold::{Hold, Leave, Passed, Term};
-use crate::engine::queue::{Held, Turn};
+use crate::engine::queue::{Held, Next, Turn, Waiter};
 use crate::engine::reaper::Debt;
 use crate::engine::runs::{self, Run};
 use crate::engine::upkeep::Upkeep;
@@ -510,21 +510,23 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// Safe to drop: the release goes on in the background.
-    pub async fn release(mut self) -> Result<(), Error> {
-        self.gone = true;
+    #[inline]
+    pub async fn release(self) -> Result<(), Error> {
         let now = self.upkeep.now();
-        let (state, last) = self.leave(now);
+        let Err(mut guard) = self.hand_over(now) else { return Ok(()) };
+        guard.gone = true;
+        let (state, last) = guard.leave(now);
         // Declared before the debt, so that a dropped future hands the release over first.
         let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
         if let LeaseState::Lost(reason) = state {
-            return Err(self.lost_error(reason, Operation::Release));
+            return Err(guard.lost_error(reason, Operation::Release));
         }
         let Some(mut debt) = debt else { return Ok(()) };
-        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
+        let (backend, clock) = (guard.upkeep.backend(), guard.upkeep.clock());
         // Pinned here, since a span moves the future that it is given.
-        let settle = pin!(debt.settle(backend, clock, now, self.deadline()));
-        let settled = settle.instrument(observe::release_span(self.key())).await;
-        settled.map_err(|error| error.with_operation(Operation::Release).with_key(self.key()))
+        let settle = pin!(debt.settle(backend, clock, now, guard.deadline()));
+        let settled = settle.instrument(observe::release_span(guard.key())).await;
+        settled.map_err(|error| error.with_operation(Operation::Release).with_key(guard.key()))
     }
 
     /// Turns a writer's lease into a reader's; other readers may enter at once.
@@ -567,31 +569,35 @@ impl LockGuard {
         Error::lost(reason).with_operation(operation).with_key(self.key())
     }
 
-    /// Passes the lease on to the next caller of this process that waits for it, if that may be.
-    fn hand_over(&self, now: Instant) -> bool {
-        while let Some(passed) = self.hold.pass_on(now) {
-            let Passed { waiter, term, owner, held, is_due_earlier } = passed;
-            self.hold.tell_handed_over(term, held);
-            if is_due_earlier {
-                self.upkeep.watchdog().file([&self.hold]);
-            }
-            if let Some(owner) = owner {
-                self.upkeep.holds().tidy(self.key(), owner);
-            }
-            match waiter.give(Self::new(Arc::clone(&self.hold), term, Arc::clone(&self.upkeep))) {
-                Ok(()) => return true,
+    /// Becomes the guard of the next caller of this process that waits for the lease, if there is one that may have it.
+    fn hand_over(mut self, now: Instant) -> Result<(), Self> {
+        while let Some((waiter, term)) = self.pass_on(now) {
+            self.term = term;
+            self.token.renumber(self.hold.number(term));
+            match waiter.give(self) {
+                Ok(()) => return Ok(()),
                 // It has gone meanwhile, so the lease is ours still.
-                Err(mut refused) => refused.gone = true,
+                Err(refused) => self = refused,
             }
         }
-        false
+        Err(self)
     }
 
-    /// Ends this guard's part in the lease. The last one owes the store a release, unless it is passed on.
-    fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
-        if self.hand_over(now) {
-            return (LeaseState::Held, None);
+    /// Passes the lease on to the next caller of this process that waits for it, if that may be.
+    fn pass_on(&self, now: Instant) -> Option<(Waiter<Next<Hold>>, Term)> {
+        let Passed { waiter, term, owner, held, is_due_earlier } = self.hold.pass_on(now)?;
+        self.hold.tell_handed_over(term, held);
+        if is_due_earlier {
+            self.upkeep.watchdog().file([&self.hold]);
         }
+        if let Some(owner) = owner {
+            self.upkeep.holds().tidy(self.key(), owner);
+        }
+        Some((waiter, term))
+    }
+
+    /// Ends this guard's part in the lease. The last one owes the store a release.
+    fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
         let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
         debt.incur();
         let (state, turn) = match self.hold.leave(now) {
@@ -634,9 +640,17 @@ impl Held for Hold {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.gone {
-            drop(self.leave(self.upkeep.now()));
+        if self.gone {
+            return;
         }
+        let now = self.upkeep.now();
+        while let Some((waiter, term)) = self.pass_on(now) {
+            match waiter.give(Self::new(Arc::clone(&self.hold), term, Arc::clone(&self.upkeep))) {
+                Ok(()) => return,
+                Err(mut refused) => refused.gone = true,
+            }
+        }
+        drop(self.leave(now));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::line::{Held, LetIn, Stand, Ticket, Told, Waiter};
+use super::line::{Held, LetIn, Stand, Ticket, Told};
 use super::lines::{self, SharedLine};
+use super::waiter::Waiter;
 use crate::clock::Instant;
 use crate::contract::backend::Share;
 use crate::contract::error::Error;
@@ -75,10 +76,8 @@ impl<H: Held> Asker<H> {
     /// the callers before either.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
         let Some((lines, key)) = self.turn() else { return since };
-        let (since, begins) = lines.at(key, |line| line.fail(since, error));
-        if let Some(begins) = begins {
-            begins.notify_waiters();
-        }
+        let (since, told) = lines.at(key, |line| line.fail(since, error));
+        told.into_iter().for_each(Waiter::tell_of_outage);
         since
     }
 
@@ -158,7 +157,7 @@ impl<H: Held> Lines<H> {
                 turn.of = None;
                 return;
             };
-            match next.sender.send(Next::Ask(Asker::Turn(turn))) {
+            match next.send(Next::Ask(Asker::Turn(turn))) {
                 Err(Next::Ask(Asker::Turn(refused))) => turn = refused,
                 _ => return,
             }
@@ -171,7 +170,7 @@ impl<H: Held> Lines<H> {
             let once = Some(Ticket(ticket));
             let beside = Beside { lines: Arc::clone(self), key: key.clone(), once };
             // A waiter that has left meanwhile drops it, and is counted no more.
-            drop(waiter.sender.send(Next::Ask(Asker::Beside(beside))));
+            drop(waiter.send(Next::Ask(Asker::Beside(beside))));
         }
     }
 }
@@ -179,7 +178,7 @@ impl<H: Held> Lines<H> {
 impl<H: Held> Waiter<Next<H>> {
     /// Gives it the lease; back if it has gone.
     pub(crate) fn give(self, guard: H::Guard) -> Result<(), H::Guard> {
-        match self.sender.send(Next::Guard(guard)) {
+        match self.send(Next::Guard(guard)) {
             Err(Next::Guard(refused)) => Err(refused),
             Ok(()) | Err(Next::Ask(_) | Next::Held(_)) => Ok(()),
         }

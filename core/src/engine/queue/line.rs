@@ -1,19 +1,16 @@
 //! The line for one key: the caller with the turn, and the callers behind it.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
-use tokio::sync::oneshot;
-
+use super::waiter::{Messages, Waiter};
 use crate::clock::Instant;
 use crate::contract::backend::Share;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
-use crate::contract::owner::OwnerId;
 use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
-use crate::sync::Notify;
 
 /// A lease that a caller of this process holds, as the callers behind it see it.
 pub(crate) trait Held: Debug + Send + Sync + 'static {
@@ -38,12 +35,10 @@ pub(super) struct Line<H, N> {
     share: Share,
     /// How many callers ask the store without the turn, and wait.
     pub(super) beside: usize,
-    /// The callers without a right to ask, by their tickets.
-    pub(super) waiters: BTreeMap<u64, Waiter<N>>,
+    /// The callers without a right to ask, in the order of their tickets.
+    pub(super) waiters: Waiters<N>,
     /// Waiters with smaller tickets were here when the key was last known to be held.
     seen_held: u64,
-    /// Notified when an outage begins; made for the first waiter.
-    outage: Option<Arc<Notify>>,
 }
 
 /// The latest that the caller with the turn knows of the key.
@@ -105,15 +100,6 @@ pub(crate) struct Return {
     pub(crate) refused: bool,
 }
 
-/// A caller in line.
-#[derive(Debug)]
-pub(crate) struct Waiter<N> {
-    share: Share,
-    owner: Option<OwnerId>,
-    options: Arc<LockOptions>,
-    pub(super) sender: oneshot::Sender<N>,
-}
-
 /// How a caller joins a line.
 #[derive(Debug)]
 pub(super) enum Joined<H, N> {
@@ -123,12 +109,15 @@ pub(super) enum Joined<H, N> {
     Beside,
     Alone,
     Held(Known<H>),
-    /// It waits, and hears when an outage begins.
-    Line(oneshot::Receiver<N>, Arc<Notify>),
+    /// It waits for messages.
+    Line(Messages<N>),
     TooMany,
     /// The client was shut down.
     Closed,
 }
+
+/// Waiters with their tickets. New ones nearly always come last and the first leaves first, at less cost than in a tree.
+pub(super) type Waiters<N> = VecDeque<(u64, Waiter<N>)>;
 
 /// The waiters, with their tickets, that may ask beside the caller with the turn.
 pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
@@ -204,17 +193,17 @@ impl<H, N> Line<H, N> {
     }
 
     fn stand_in_line(&mut self, request: &LockRequest<'_>, ticket: u64) -> Joined<H, N> {
-        let (sender, receiver) = oneshot::channel();
-        self.waiters.insert(
-            ticket,
-            Waiter {
-                share: request.share,
-                owner: request.owner,
-                options: Arc::clone(request.options),
-                sender,
-            },
-        );
-        Joined::Line(receiver, Arc::clone(self.outage.get_or_insert_default()))
+        let (waiter, messages) = Waiter::new(request, self.outage_since().is_some());
+        let place = self.waiters.partition_point(|(before, _)| *before < ticket);
+        self.waiters.insert(place, (ticket, waiter));
+        Joined::Line(messages)
+    }
+
+    /// Takes the waiter with this ticket out of the line, if it is there still.
+    pub(super) fn leave(&mut self, ticket: u64) {
+        if let Ok(place) = self.waiters.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
+            self.waiters.remove(place);
+        }
     }
 
     fn is_taken(&self) -> bool {
@@ -237,14 +226,14 @@ impl<H, N> Line<H, N> {
     /// Takes the turn from the caller that has it, for the first in line.
     pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
         if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
-            self.seen_held = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
+            self.seen_held = self.waiters.back().map_or(0, |(last, _)| last + 1);
             self.stand = Stand::Asking;
         }
-        let Some((_, next)) = self.waiters.pop_first() else {
+        let Some((_, next)) = self.waiters.pop_front() else {
             self.stand = Stand::Free;
             return None;
         };
-        self.share = next.share;
+        self.share = next.share();
         Some(next)
     }
 
@@ -252,30 +241,33 @@ impl<H, N> Line<H, N> {
     pub(super) fn let_in(&mut self, count: usize) -> LetIn<N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
-            && let Some(first) = self.waiters.first_entry()
+            && let Some((_, first)) = self.waiters.front()
             && matches!(self.stand, Stand::Asking)
         {
-            if first.get().share != self.share || self.share.is_exclusive() {
+            if first.share() != self.share || self.share.is_exclusive() {
                 break;
             }
             self.beside += 1;
-            let_in.push(first.remove_entry());
+            let_in.extend(self.waiters.pop_front());
         }
         let_in
     }
 
     pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
-        let next = self.waiters.first_entry()?;
-        let fits = next.get().takes_over(options);
-        fits.then(|| next.remove())
+        let (_, next) = self.waiters.front()?;
+        if !next.takes_over(options) {
+            return None;
+        }
+        self.waiters.pop_front().map(|(_, next)| next)
     }
 
     /// Notes that an attempt failed; gives back since when the store does not answer, and the waiters to be told if that is news.
-    pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Option<Arc<Notify>>) {
+    pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Vec<Waiter<N>>) {
         let before = self.outage_since();
         let since = before.map_or(since, |before| before.min(since));
         self.stand = Stand::Out(Box::new(Outage { since, error: error.repeated() }));
-        (since, if before.is_none() { self.outage.clone() } else { None })
+        let told = self.waiters.iter().filter(|_| before.is_none());
+        (since, told.map(|(_, waiter)| waiter.clone()).collect())
     }
 
     pub(super) fn outage_since(&self) -> Option<Instant> {
@@ -310,9 +302,8 @@ impl<H, N> Default for Line<H, N> {
             stand: Stand::Free,
             share: Share::Whole,
             beside: 0,
-            waiters: BTreeMap::new(),
+            waiters: Waiters::new(),
             seen_held: 0,
-            outage: None,
         }
     }
 }
@@ -337,18 +328,5 @@ impl<H: Held> Known<H> {
                 Some(holder.with_remaining(remaining))
             }
         }
-    }
-}
-
-impl<N> Waiter<N> {
-    pub(crate) fn owner(&self) -> Option<OwnerId> {
-        self.owner
-    }
-
-    /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.
-    fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
-        let wanted = &self.options;
-        let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
-        self.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
     }
 }

@@ -1,11 +1,10 @@
 //! The lines of all keys.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::Arc;
 
-use super::line::{Alone, Line, Waiter};
+use super::line::{Alone, Line, Waiters};
 use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::sync::{Mutex, get_mut, lock};
 
@@ -110,7 +109,7 @@ impl<H, N> Lines<H, N> {
     }
 
     /// Lets no further caller in, and takes the waiters out of all lines.
-    pub(super) fn close(&self) -> Vec<BTreeMap<u64, Waiter<N>>> {
+    pub(super) fn close(&self) -> Vec<Waiters<N>> {
         let mut lines = lock(&self.0);
         lines.of_all.is_closed = true;
         let in_line = lines.by_key.values_mut().filter_map(|slot| match slot {

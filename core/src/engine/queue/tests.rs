@@ -340,6 +340,53 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_under_way_is_told_to_a_caller_that_comes() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let asking = turn(&queue, &key, &clock).await;
+    asking.failed(ZERO, &outage());
+
+    let late = next(&queue, &key, Share::Whole, for_ever(), &clock).await;
+
+    assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(clock.now(), ZERO + options().outage_wait);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_all_waits_in_line() {
+    let (queue, key) = queue(10);
+    let clock = TokioClock::new();
+    let _asking = turn(&queue, &key, &clock).await;
+    let waits = || next(&queue, &key, Share::Whole, for_ever(), &clock);
+    let shutdown = async { queue.close() };
+
+    let (first, second, ()) = tokio::join!(waits(), waits(), shutdown);
+
+    assert_eq!(first.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn an_answer_to_a_waiter_that_has_left_goes_back() {
+    let (_, key) = queue(10);
+    let (waiter, messages) =
+        Waiter::new(&request(&key, &options(), Share::Whole, for_ever()), false);
+    assert_eq!(messages.leave(), None);
+
+    assert_eq!(waiter.send("answer"), Err("answer"));
+}
+
+#[test]
+fn a_waiter_that_leaves_gives_back_an_answer_that_has_come() {
+    let (_, key) = queue(10);
+    let (waiter, messages) =
+        Waiter::new(&request(&key, &options(), Share::Whole, for_ever()), false);
+    assert_eq!(waiter.send("answer"), Ok(()));
+
+    assert_eq!(messages.leave(), Some("answer"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_kept_for_unwanted_keys() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();

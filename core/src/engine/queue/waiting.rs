@@ -1,22 +1,19 @@
 //! A caller in line.
 
-use std::pin::pin;
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::time::Duration;
-
-use futures_util::future::{Either, select};
-use tokio::sync::oneshot;
 
 use super::asker::Next;
 use super::line::{Held, Stand};
 use super::lines::SharedLine;
+use super::waiter::{Message, Messages};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::engine::tries::Tries;
 use crate::engine::wait::Wait;
-use crate::sync::{Notify, lock};
+use crate::sync::lock;
 
 /// How often a caller that counts its attempts looks whether the caller with the turn has had its first answer.
 const FIRST_ANSWER: Duration = Duration::from_millis(25);
@@ -27,9 +24,7 @@ pub(super) struct Waiting<'a, H: Held> {
     pub(super) line: SharedLine<H, Next<H>>,
     pub(super) key: &'a LockKey,
     pub(super) ticket: u64,
-    pub(super) next: oneshot::Receiver<Next<H>>,
-    /// Notified when an outage begins.
-    pub(super) outage: Arc<Notify>,
+    pub(super) messages: Messages<Next<H>>,
     /// It was taken out of the line.
     pub(super) has_left: bool,
 }
@@ -42,12 +37,12 @@ impl<H: Held> Waiting<'_, H> {
         tries: &mut Tries,
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
+        let mut knows_of_outage = false;
+        // Only a caller whose attempts or wait may end needs the time.
+        let has_end = tries.may_end() || wait.end() < Instant::FAR_FUTURE;
         loop {
-            let outage = Arc::clone(&self.outage);
-            let mut begins = pin!(outage.notified());
-            begins.as_mut().enable();
-            let now = clock.now();
-            let told_at = lock(&self.line).outage_since();
+            let now = if has_end { clock.now() } else { wait.asked_at() };
+            let told_at = if knows_of_outage { lock(&self.line).outage_since() } else { None };
             let answer = tries.may_end().then(|| self.answer(now));
             let told_at = told_at
                 .map_or(Instant::FAR_FUTURE, |since| since.max(wait.asked_at()) + outage_wait);
@@ -61,12 +56,10 @@ impl<H: Held> Waiting<'_, H> {
                 },
             };
             let look_at = told_at.min(end).min(next_try);
-            let event = clock::until(clock, look_at, select(&mut self.next, begins)).await;
-            match event {
-                Some(Either::Left((next, _))) => {
+            let message = poll_fn(|cx| self.messages.poll(cx));
+            match clock::until(clock, look_at, message).await {
+                Some(Message::Next(next)) => {
                     self.has_left = true;
-                    // The line keeps a caller until there is something for it, unless the client is shut down.
-                    let Ok(next) = next else { return Err(Error::closed()) };
                     if matches!(next, Next::Guard(_)) {
                         return Ok(next);
                     }
@@ -80,7 +73,8 @@ impl<H: Held> Waiting<'_, H> {
                     drop(next);
                     return answer.unwrap_or_else(|| Err(unanswered(self.key)));
                 }
-                Some(Either::Right(_)) => {}
+                Some(Message::Outage) => knows_of_outage = true,
+                Some(Message::Closed) => return Err(Error::closed()),
                 None => {
                     let now = clock.now();
                     if now >= told_at.min(wait.end())
@@ -135,7 +129,8 @@ impl<H: Held> Drop for Waiting<'_, H> {
         if self.has_left {
             return;
         }
-        // Dropped with the lines unlocked: it may wake a task.
-        let _left = lock(&self.line).waiters.remove(&self.ticket);
+        lock(&self.line).leave(self.ticket);
+        // A turn or a lease that came meanwhile is passed on with the line unlocked.
+        drop(self.messages.leave());
     }
 }

@@ -1,0 +1,143 @@
+//! A caller in line as the line sees it, and the line's messages to that caller.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::contract::backend::Share;
+use crate::contract::owner::OwnerId;
+use crate::engine::request::LockRequest;
+use crate::options::LockOptions;
+use crate::sync::{Mutex, lock};
+
+/// A caller in line, as the line sees it.
+#[derive(Debug)]
+pub(crate) struct Waiter<N>(Arc<Shared<N>>);
+
+/// The messages to a caller in line, as that caller receives them.
+#[derive(Debug)]
+pub(super) struct Messages<N>(Arc<Shared<N>>);
+
+/// A message from the line.
+#[derive(Debug)]
+pub(super) enum Message<N> {
+    /// The last one.
+    Next(N),
+    /// An outage has begun.
+    Outage,
+    /// The client was shut down.
+    Closed,
+}
+
+/// One allocation for each wait in line: hand-overs come one per microsecond.
+#[derive(Debug)]
+struct Shared<N> {
+    share: Share,
+    owner: Option<OwnerId>,
+    options: Arc<LockOptions>,
+    inbox: Mutex<Inbox<N>>,
+}
+
+#[derive(Debug)]
+struct Inbox<N> {
+    next: Option<N>,
+    outage: bool,
+    is_closed: bool,
+    /// The caller has gone.
+    has_left: bool,
+    waker: Option<Waker>,
+}
+
+impl<N> Waiter<N> {
+    /// The caller of this request. The first message is of an `outage`, if there is one already.
+    pub(super) fn new(request: &LockRequest<'_>, outage: bool) -> (Self, Messages<N>) {
+        let inbox = Inbox { next: None, outage, is_closed: false, has_left: false, waker: None };
+        let shared = Arc::new(Shared {
+            share: request.share,
+            owner: request.owner,
+            options: Arc::clone(request.options),
+            inbox: Mutex::new(inbox),
+        });
+        (Self(Arc::clone(&shared)), Messages(shared))
+    }
+
+    pub(super) fn share(&self) -> Share {
+        self.0.share
+    }
+
+    pub(crate) fn owner(&self) -> Option<OwnerId> {
+        self.0.owner
+    }
+
+    /// Whether it would take over a lease of this share that was taken with `options`, instead of asking the store for its own.
+    pub(super) fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
+        let wanted = &self.0.options;
+        let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
+        self.0.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
+    }
+
+    /// Gives it the answer; back if it has gone.
+    pub(super) fn send(self, next: N) -> Result<(), N> {
+        self.tell(|inbox| {
+            if inbox.has_left {
+                return Err(next);
+            }
+            inbox.next = Some(next);
+            Ok(())
+        })
+    }
+
+    pub(super) fn tell_of_outage(self) {
+        self.tell(|inbox| inbox.outage = true);
+    }
+
+    pub(super) fn close(self) {
+        self.tell(|inbox| inbox.is_closed = true);
+    }
+
+    /// Puts a message into the inbox, and wakes the caller.
+    fn tell<R>(self, message: impl FnOnce(&mut Inbox<N>) -> R) -> R {
+        let mut inbox = lock(&self.0.inbox);
+        let told = message(&mut inbox);
+        let waker = inbox.waker.take();
+        drop(inbox);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        told
+    }
+}
+
+/// The same caller.
+impl<N> Clone for Waiter<N> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<N> Messages<N> {
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Message<N>> {
+        let mut inbox = lock(&self.0.inbox);
+        if let Some(next) = inbox.next.take() {
+            return Poll::Ready(Message::Next(next));
+        }
+        if mem::take(&mut inbox.outage) {
+            return Poll::Ready(Message::Outage);
+        }
+        if inbox.is_closed {
+            return Poll::Ready(Message::Closed);
+        }
+        let is_known = inbox.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        let replaced = if is_known { None } else { inbox.waker.replace(cx.waker().clone()) };
+        drop(inbox);
+        drop(replaced);
+        Poll::Pending
+    }
+
+    /// Refuses the answer from now on; gives it back if it has come.
+    pub(super) fn leave(&self) -> Option<N> {
+        let mut inbox = lock(&self.0.inbox);
+        inbox.has_left = true;
+        inbox.next.take()
+    }
+}
