@@ -50,16 +50,10 @@ pub(crate) struct Hold {
     kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
-    /// The deadline is never pushed past it.
-    max_until: Instant,
+    /// When the request was sent that the store granted.
+    granted_at: Instant,
     state: Mutex<State<Turn<Self>>>,
-    /// Notified of every change that a task may wait for.
-    changed: Notify,
     alarm: Arc<Alarm<Self>>,
-    /// Where the watchdog has filed it; locked only while its schedule is.
-    filed: Mutex<Option<Place>>,
-    /// When it is of age, unless it is due before.
-    of_age: Instant,
 }
 
 /// A place in the watchdog's schedule: a bucket, and an index in it.
@@ -143,7 +137,6 @@ impl Hold {
         let Granted {
             lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch, ..
         } = granted;
-        let max_until = options.max_hold.map_or(Instant::FAR_FUTURE, |limit| sent_at + limit);
         let mut state = State {
             phase: Phase::Held,
             ttl: options.ttl,
@@ -168,10 +161,12 @@ impl Hold {
             news: false,
             asks_for_news: false,
             asked_back: false,
+            place: None,
+            changed: None,
             turn,
             watch,
         };
-        state.renewed(sent_at, ttl, max_until, options.renewal);
+        state.renewed(sent_at, ttl, max_until(options, sent_at), options.renewal);
         if !has_news {
             state.ask_for_news(sent_at, options.renewal);
         }
@@ -182,12 +177,9 @@ impl Hold {
             kind,
             events: events.clone(),
             options: Arc::clone(options),
-            max_until,
+            granted_at: sent_at,
             state: Mutex::new(state),
-            changed: Notify::new(),
             alarm,
-            filed: Mutex::default(),
-            of_age: deadline::of_age(sent_at),
         })
     }
 
@@ -214,8 +206,14 @@ impl Hold {
         lock(&self.state).owner
     }
 
-    pub(crate) fn filed(&self) -> &Mutex<Option<Place>> {
-        &self.filed
+    /// Where the watchdog has filed it.
+    pub(crate) fn place(&self) -> Option<Place> {
+        lock(&self.state).place
+    }
+
+    /// Notes where the watchdog files it from now on, and tells where it did before.
+    pub(crate) fn file(&self, place: Option<Place>) -> Option<Place> {
+        mem::replace(&mut lock(&self.state).place, place)
     }
 
     pub(crate) fn loss_grace(&self) -> Duration {
@@ -232,7 +230,7 @@ impl Hold {
 
     /// When the watchdog takes charge of it: of a young lease nothing is due earlier.
     pub(crate) fn of_age(&self) -> Instant {
-        self.of_age.min(lock(&self.state).due)
+        deadline::of_age(self.granted_at).min(lock(&self.state).due)
     }
 
     /// When the watchdog is to look at it next; never again if it is over.
@@ -451,7 +449,8 @@ impl Hold {
     /// Waits until its holder of this term loses it; `None` if its last guard goes before that.
     pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             let lost = self.loss_of(term, clock.now());
             if lost.is_some() || self.is_abandoned(term) {
@@ -464,7 +463,8 @@ impl Hold {
     /// Waits until its holder of this term is asked to finish early; `false` if its last guard goes before that.
     pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             let asked = self.is_asked_back_from(term);
             if asked || self.is_abandoned(term) {
@@ -477,7 +477,8 @@ impl Hold {
     /// Waits until it is unsure or lost.
     pub(crate) async fn wait_unsure(&self, clock: &dyn Clock) -> LeaseState {
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             match self.state(clock.now()) {
                 LeaseState::Held => {}
@@ -485,6 +486,16 @@ impl Hold {
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
+    }
+
+    /// Notified of every change that a task may wait for.
+    fn changes(&self) -> Arc<Notify> {
+        Arc::clone(lock(&self.state).changed.get_or_insert_default())
+    }
+
+    /// The deadline is never pushed past it.
+    fn max_until(&self) -> Instant {
+        max_until(&self.options, self.granted_at)
     }
 
     /// When time alone may change it next.
@@ -546,10 +557,11 @@ impl Hold {
         let after = (state.phase, state.renewing, state.term, state.depth == 0);
         let at = state.standing();
         let needless = state.is_over().then(|| state.let_go());
+        let changed = if before == after { None } else { state.changed.clone() };
         drop(state);
         drop(needless);
-        if before != after {
-            self.changed.notify_waiters();
+        if let Some(changed) = changed {
+            changed.notify_waiters();
         }
         if before.0 != at.phase {
             self.tell(at, error, now);
@@ -558,10 +570,28 @@ impl Hold {
     }
 }
 
+/// Until when a lease that was asked for at `granted_at` may be held.
+fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
+    options.max_hold.map_or(Instant::FAR_FUTURE, |limit| granted_at + limit)
+}
+
 /// Wakes the watchdog when there is news of the key.
 impl Wake for Hold {
     fn wake(self: Arc<Self>) {
         let alarm = Arc::clone(&self.alarm);
         alarm.ring(self);
+    }
+}
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod tests {
+    use super::*;
+    use crate::locks::guard::LockGuard;
+
+    /// A process may hold a million leases, each of them for long.
+    #[test]
+    fn a_held_lease_is_small() {
+        assert!(size_of::<Hold>() <= 408, "{}", size_of::<Hold>());
+        assert!(size_of::<LockGuard>() <= 40, "{}", size_of::<LockGuard>());
     }
 }

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::mem;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicU32;
 use std::task::Waker;
 
 use super::tally::Tally;
-use crate::contract::backend::LeaseId;
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
@@ -16,22 +15,32 @@ pub(super) struct Hub {
     /// Counts all events, also those that no watch was in the maps for.
     pub(super) tally: Tally,
     pub(super) watched: Mutex<Watched>,
-    pub(super) next_id: AtomicU64,
+    pub(super) next_id: AtomicU32,
 }
 
 #[derive(Default)]
 pub(super) struct Watched {
     pub(super) keys: HashMap<LockKey, WatchedKey>,
-    /// The claims that may be called by name.
-    pub(super) claims: HashMap<LeaseId, CalledClaim>,
+    /// The claims that may be called by name, by the numbers of their ids.
+    pub(super) claims: HashMap<u64, CalledClaim>,
 }
 
 #[derive(Default)]
 pub(super) struct WatchedKey {
     pub(super) version: u32,
     watches: u32,
-    /// The wakers for the next change: a list, since most keys have one watch.
-    wakers: Vec<(u64, Waker)>,
+    /// For the next change.
+    wakers: Wakers,
+}
+
+/// The wakers of the watches of a key, by their ids. Most keys have one watch, for as long as a lease is held, which needs no heap here.
+#[derive(Default)]
+pub(super) enum Wakers {
+    #[default]
+    None,
+    One(u32, Waker),
+    #[expect(clippy::box_collection, reason = "a list in place would make all of them larger")]
+    Several(Box<Vec<(u32, Waker)>>),
 }
 
 /// Whether a claim was called since its watch fired last, and its waker.
@@ -49,11 +58,11 @@ impl Watched {
         key.version
     }
 
-    /// Has `claim` called by name; `false` if it is already.
-    pub(super) fn add_claim(&mut self, claim: LeaseId) -> bool {
-        let is_new = !self.claims.contains_key(&claim);
+    /// Has the claim whose id has this number called by name; `false` if it is already.
+    pub(super) fn add_claim(&mut self, number: u64) -> bool {
+        let is_new = !self.claims.contains_key(&number);
         if is_new {
-            self.claims.insert(claim, CalledClaim::default());
+            self.claims.insert(number, CalledClaim::default());
         }
         is_new
     }
@@ -74,25 +83,50 @@ impl Watched {
 
 impl WatchedKey {
     /// Has the watch `id`, which has no waker here, woken by the next change.
-    pub(super) fn wake_next_time(&mut self, id: u64, waker: &Waker) {
-        if self.wakers.is_empty() {
-            // Not four at once: it stays like this for as long as a lease is held.
-            self.wakers.reserve_exact(1);
-        }
-        self.wakers.push((id, waker.clone()));
+    pub(super) fn wake_next_time(&mut self, id: u32, waker: &Waker) {
+        let waker = waker.clone();
+        self.wakers = match mem::take(&mut self.wakers) {
+            Wakers::None => Wakers::One(id, waker),
+            Wakers::One(first, its) => Wakers::Several(Box::new(vec![(first, its), (id, waker)])),
+            Wakers::Several(mut wakers) => {
+                wakers.push((id, waker));
+                Wakers::Several(wakers)
+            }
+        };
     }
 
     /// Takes out the waker of the watch `id`, if it has one.
     #[must_use]
-    pub(super) fn forget(&mut self, id: u64) -> Option<Waker> {
-        let place = self.wakers.iter().position(|(of, _)| *of == id)?;
-        Some(self.wakers.swap_remove(place).1)
+    pub(super) fn forget(&mut self, id: u32) -> Option<Waker> {
+        match mem::take(&mut self.wakers) {
+            Wakers::One(of, waker) if of == id => Some(waker),
+            Wakers::Several(mut wakers) => {
+                let place = wakers.iter().position(|(of, _)| *of == id);
+                let waker = place.map(|place| wakers.swap_remove(place).1);
+                self.wakers = Wakers::Several(wakers);
+                waker
+            }
+            others => {
+                self.wakers = others;
+                None
+            }
+        }
     }
 
     /// Marks a change. The wakers are for the caller to wake once the map is unlocked.
-    pub(super) fn change(&mut self) -> Vec<(u64, Waker)> {
+    pub(super) fn change(&mut self) -> Wakers {
         self.version = self.version.wrapping_add(1);
         mem::take(&mut self.wakers)
+    }
+}
+
+impl Wakers {
+    pub(super) fn wake(self) {
+        match self {
+            Self::None => {}
+            Self::One(_, waker) => waker.wake(),
+            Self::Several(wakers) => wakers.into_iter().for_each(|(_, waker)| waker.wake()),
+        }
     }
 }
 

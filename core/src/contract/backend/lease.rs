@@ -63,9 +63,10 @@ impl LeaseId {
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
     }
 
-    /// A number that few ids of one process share.
-    pub(super) fn hash(&self) -> u64 {
-        self.count
+    /// A number that hardly two ids share: those of one process differ in the lower half, others nearly always in the upper one.
+    pub(super) fn number(&self) -> u64 {
+        let (random, _) = self.random.as_u64_pair();
+        (random << 32) ^ self.count
     }
 
     /// The part of it that logs and people may see.

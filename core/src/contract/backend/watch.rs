@@ -19,11 +19,7 @@ use crate::sync::lock;
 /// fire for nothing, and it may miss a change, so every waiter also polls.
 ///
 /// See the example of [`KeyWatches`](crate::backend::KeyWatches).
-pub struct KeyWatch {
-    sources: Sources,
-    /// The attachment, which lives as long as the watch.
-    attached: Option<Box<dyn Send + Sync>>,
-}
+pub struct KeyWatch(Sources);
 
 /// Wakers that a poll has replaced.
 pub(crate) type Replaced = Vec<Waker>;
@@ -32,7 +28,11 @@ pub(crate) type Replaced = Vec<Waker>;
 enum Sources {
     Silent,
     One(Subscription),
-    Several(Vec<KeyWatch>),
+    /// Other watches, and an attachment that lives as long as they.
+    Several {
+        watches: Vec<KeyWatch>,
+        _attached: Option<Box<dyn Send + Sync>>,
+    },
 }
 
 struct Subscription {
@@ -44,8 +44,8 @@ struct Subscription {
 /// The events that a subscription is for.
 struct Interest {
     key: LockKey,
-    /// The claim that may be called by name, if there is one.
-    claim: Option<(LeaseId, CalledBy)>,
+    /// The number of the claim that may be called by name, if there is one: a third of its id, since of watches there are many.
+    claim: Option<(u64, CalledBy)>,
 }
 
 /// Where a subscription is.
@@ -57,7 +57,7 @@ enum Place {
 
 /// A subscription in the maps of its hub.
 struct Listed {
-    id: u64,
+    id: u32,
     seen: u32,
     /// The hub has a waker of it for news of the key, unless there was a change since.
     waits: bool,
@@ -68,27 +68,28 @@ struct Listed {
 impl KeyWatch {
     /// Creates a watch that never fires, for a store without news.
     pub const fn silent() -> Self {
-        Self { sources: Sources::Silent, attached: None }
+        Self(Sources::Silent)
     }
 
     /// Creates a watch of `key` that hears of the calls of `claim`, too, unless another watch does.
     pub(super) fn subscribed(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
-        Self { sources: Sources::One(Subscription::begin(hub, key, claim)), attached: None }
+        Self(Sources::One(Subscription::begin(hub, key, claim)))
     }
 
     /// Creates a watch that fires for a change of any of `watches`, as for a key that several stores have.
     pub fn any(watches: impl IntoIterator<Item = Self>) -> Self {
         let heard = watches.into_iter().filter(|watch| !watch.is_silent());
         let watches: Vec<Self> = heard.collect();
-        let sources = if watches.is_empty() { Sources::Silent } else { Sources::Several(watches) };
-        Self { sources, attached: None }
+        if watches.is_empty() {
+            return Self::silent();
+        }
+        Self(Sources::Several { watches, _attached: None })
     }
 
     /// Keeps `attached` for as long as the watch. Its drop ends the backend's own watching.
     #[must_use]
-    pub fn with_attached(mut self, attached: impl Send + Sync + 'static) -> Self {
-        self.attached = Some(Box::new(attached));
-        self
+    pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
+        Self(Sources::Several { watches: vec![self], _attached: Some(Box::new(attached)) })
     }
 
     /// Waits until something may have changed.
@@ -102,33 +103,37 @@ impl KeyWatch {
 
     /// Whether it may ever fire.
     pub(crate) fn is_silent(&self) -> bool {
-        matches!(self.sources, Sources::Silent)
+        match &self.0 {
+            Sources::Silent => true,
+            Sources::One(_) => false,
+            Sources::Several { watches, .. } => watches.iter().all(Self::is_silent),
+        }
     }
 
     /// Whether there is a change to report. It is still reported then.
     pub(crate) fn has_changed(&mut self) -> bool {
-        match &mut self.sources {
+        match &mut self.0 {
             Sources::Silent => false,
             Sources::One(subscription) => subscription.has_changed(),
-            Sources::Several(watches) => watches.iter_mut().any(Self::has_changed),
+            Sources::Several { watches, .. } => watches.iter_mut().any(Self::has_changed),
         }
     }
 
     /// Discards the changes up to now.
     pub(crate) fn skip(&mut self) {
-        match &mut self.sources {
+        match &mut self.0 {
             Sources::Silent => {}
             Sources::One(subscription) => subscription.skip(),
-            Sources::Several(watches) => watches.iter_mut().for_each(Self::skip),
+            Sources::Several { watches, .. } => watches.iter_mut().for_each(Self::skip),
         }
     }
 
     /// Fires from now on for such news.
     pub(crate) fn heed(&mut self, called_by: CalledBy) {
-        match &mut self.sources {
+        match &mut self.0 {
             Sources::Silent => {}
             Sources::One(subscription) => subscription.heed(called_by),
-            Sources::Several(watches) => {
+            Sources::Several { watches, .. } => {
                 watches.iter_mut().for_each(|watch| watch.heed(called_by));
             }
         }
@@ -141,20 +146,20 @@ impl KeyWatch {
 
     /// The same for a caller that has locked a mutex: the waker of the last call is for it to drop once that is unlocked.
     pub(crate) fn poll_under_lock(&mut self, cx: &mut Context<'_>) -> (Poll<()>, Replaced) {
-        match &mut self.sources {
+        match &mut self.0 {
             Sources::Silent => (Poll::Pending, Replaced::new()),
             Sources::One(subscription) => subscription.poll_changed(cx),
-            Sources::Several(watches) => poll_each(watches, cx),
+            Sources::Several { watches, .. } => poll_each(watches, cx),
         }
     }
 }
 
 impl fmt::Debug for KeyWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.sources {
+        match &self.0 {
             Sources::Silent => f.write_str("KeyWatch(silent)"),
             Sources::One(subscription) => write!(f, "KeyWatch({})", subscription.interest.key),
-            Sources::Several(watches) => f.debug_tuple("KeyWatch").field(watches).finish(),
+            Sources::Several { watches, .. } => f.debug_tuple("KeyWatch").field(watches).finish(),
         }
     }
 }
@@ -174,7 +179,7 @@ fn poll_each(watches: &mut [KeyWatch], cx: &mut Context<'_>) -> (Poll<()>, Repla
 
 impl Subscription {
     fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
-        let claim = claim.map(|id| (id, CalledBy::Key));
+        let claim = claim.map(|id| (id.number(), CalledBy::Key));
         let interest = Interest { key: key.clone(), claim };
         let place = Place::Aside(interest.events(hub));
         Self { hub: Arc::clone(hub), interest, place }
@@ -189,7 +194,7 @@ impl Subscription {
         if mem::take(&mut listed.missed) {
             return (Poll::Ready(()), replaced);
         }
-        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
+        if let Some(called) = interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim)) {
             if mem::take(&mut called.is_called) {
                 return (Poll::Ready(()), replaced);
             }
@@ -215,7 +220,7 @@ impl Subscription {
         let Self { hub, interest, place } = self;
         let mut watched = lock(&hub.watched);
         let listed = place.list(hub, interest, &mut watched);
-        let called = interest.claim.and_then(|(id, _)| watched.claims.get(&id));
+        let called = interest.claim.and_then(|(claim, _)| watched.claims.get(&claim));
         listed.missed
             || called.is_some_and(|called| called.is_called)
             || watched.key(&interest.key).version != listed.seen
@@ -230,7 +235,7 @@ impl Subscription {
         let mut watched = lock(&hub.watched);
         listed.missed = false;
         listed.seen = watched.key(&interest.key).version;
-        if let Some(called) = interest.claim.and_then(|(id, _)| watched.claims.get_mut(&id)) {
+        if let Some(called) = interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim)) {
             called.is_called = false;
         }
     }
@@ -249,8 +254,7 @@ impl Interest {
     }
 
     fn hashes(&self) -> impl Iterator<Item = u64> {
-        let claim = self.claim.map(|(id, _)| id.hash());
-        iter::once(self.key.hash()).chain(claim)
+        iter::once(self.key.hash()).chain(self.claim.map(|(claim, _)| claim))
     }
 
     /// How many events there were that it may be about.
@@ -270,7 +274,7 @@ impl Place {
             if let Some((claim, _)) = interest.claim
                 && !watched.add_claim(claim)
             {
-                hub.tally.leave(claim.hash());
+                hub.tally.leave(claim);
                 interest.claim = None;
             }
             let id = hub.next_id.fetch_add(1, Ordering::Relaxed);
@@ -288,7 +292,7 @@ impl Drop for Subscription {
         let Self { hub, interest, place: Place::Listed(listed) } = self else { return };
         let mut watched = lock(&hub.watched);
         interest.hashes().for_each(|hash| hub.tally.leave(hash));
-        let called = interest.claim.and_then(|(id, _)| watched.claims.remove(&id));
+        let called = interest.claim.and_then(|(claim, _)| watched.claims.remove(&claim));
         let needless =
             if listed.waits { watched.key(&interest.key).forget(listed.id) } else { None };
         watched.remove(&interest.key);

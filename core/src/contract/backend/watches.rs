@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::hub::{CalledClaim, Hub, WatchedKey};
+use super::hub::{CalledClaim, Hub, Wakers, WatchedKey};
 use crate::contract::backend::{Claim, KeyWatch, LeaseId, Patience};
 use crate::contract::key::LockKey;
 use crate::sync::lock;
@@ -49,7 +49,7 @@ impl KeyWatches {
             return;
         }
         let woken = lock(&self.0.watched).keys.get_mut(key).map(WatchedKey::change);
-        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
+        woken.into_iter().for_each(Wakers::wake);
     }
 
     /// Passes on that the claim with this [id](LeaseId::secret) is to be asked for again.
@@ -57,10 +57,10 @@ impl KeyWatches {
     /// Nothing happens if it has no watch here.
     pub fn call(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
-        if !self.0.tally.count(id.hash()) {
+        if !self.0.tally.count(id.number()) {
             return;
         }
-        let woken = lock(&self.0.watched).claims.get_mut(&id).and_then(CalledClaim::call);
+        let woken = lock(&self.0.watched).claims.get_mut(&id.number()).and_then(CalledClaim::call);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -68,11 +68,12 @@ impl KeyWatches {
     pub fn notify_all(&self) {
         self.0.tally.count_all();
         let mut watched = lock(&self.0.watched);
-        let keys = watched.keys.values_mut().flat_map(WatchedKey::change);
-        let mut woken: Vec<Waker> = keys.map(|(_, waker)| waker).collect();
-        woken.extend(watched.claims.values_mut().filter_map(CalledClaim::call));
+        let of_keys: Vec<Wakers> = watched.keys.values_mut().map(WatchedKey::change).collect();
+        let called: Vec<Waker> =
+            watched.claims.values_mut().filter_map(CalledClaim::call).collect();
         drop(watched);
-        woken.into_iter().for_each(Waker::wake);
+        of_keys.into_iter().for_each(Wakers::wake);
+        called.into_iter().for_each(Waker::wake);
     }
 
     /// How many keys have watches that were polled.

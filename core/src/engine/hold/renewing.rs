@@ -39,7 +39,7 @@ impl Hold {
             let attempt = state.start_renewal(now, mode);
             Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
         })?;
-        let ttl = wanted.ttl().min(self.max_until.since(now));
+        let ttl = wanted.ttl().min(self.max_until().since(now));
         let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
         Some((renewing.in_company_of(company), lease))
     }
@@ -55,7 +55,8 @@ impl Hold {
     ) -> Result<(Renewing, Lease), Error> {
         let mode = self.options.renewal;
         loop {
-            let mut changed = pin!(self.changed.notified());
+            let changes = self.changes();
+            let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             let now = clock.now();
             let started = self.update(now, |state| match state.phase {
@@ -63,7 +64,7 @@ impl Hold {
                 _ if state.renewing => Ok(None),
                 _ => {
                     let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
-                    let ttl = wanted.ttl().min(self.max_until.since(now));
+                    let ttl = wanted.ttl().min(self.max_until().since(now));
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
                     state.deadline = state.deadline.min(deadline::deadline(now, ttl));
@@ -137,7 +138,7 @@ impl Renewing {
         if let Some(error) = error {
             self.hold.tell_renewal_failed(error, now);
         }
-        let (max_until, mode) = (self.hold.max_until, self.hold.options.renewal);
+        let (max_until, mode) = (self.hold.max_until(), self.hold.options.renewal);
         let mut renewed = None;
         self.hold.update_after(error, now, |state| {
             let is_last = state.end_renewal(self.attempt);

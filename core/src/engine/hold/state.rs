@@ -1,14 +1,17 @@
 //! The mutable state of a hold.
 
 use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Place;
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::engine::deadline;
 use crate::options::RenewalMode;
+use crate::sync::Notify;
 
 /// Leases renewed together. Enough to make the round trip cheap per lease, and few enough that one
 /// batch does not keep a store busy for long (a few hundred microseconds for Redis).
@@ -66,6 +69,10 @@ pub(super) struct State<T> {
     pub(super) asks_for_news: bool,
     /// A client has asked the holder to finish early.
     pub(super) asked_back: bool,
+    /// Where the watchdog has filed it. It changes only while the schedule is locked.
+    pub(super) place: Option<Place>,
+    /// Notified of every change; made for the first task that waits for one.
+    pub(super) changed: Option<Arc<Notify>>,
     /// Our turn among the callers of this process, given up with the lease.
     pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,

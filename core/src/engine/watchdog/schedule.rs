@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::clock::Instant;
 use crate::engine::hold::{Due, Hold, Place};
-use crate::sync::lock;
 
 /// The watchdog takes charge of a lease up to so much early, so that it looks through the young ones no more often.
 const EARLY: Duration = Duration::from_millis(10);
@@ -61,7 +60,7 @@ impl Schedule {
 
     /// Files `hold` where it belongs now, unless it is over; `true` if a task has to be woken for it. A young one stays where it is.
     pub(super) fn file(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
-        if !matches!(*lock(hold.filed()), Some(Place::Young(_))) {
+        if !matches!(hold.place(), Some(Place::Young(_))) {
             return self.file_by_due_time(hold, now);
         }
         self.next_of_age = self.next_of_age.min(hold.of_age());
@@ -75,7 +74,7 @@ impl Schedule {
             return false;
         };
         let at = self.round(due, now);
-        let is_there = matches!(*lock(hold.filed()), Some(Place::Due(before, _)) if before == at);
+        let is_there = matches!(hold.place(), Some(Place::Due(before, _)) if before == at);
         if !is_there {
             self.remove(hold);
             put(self.due.entry(at).or_default(), hold, |index| Place::Due(at, index));
@@ -85,7 +84,7 @@ impl Schedule {
 
     /// Takes `hold` out; `false` if that was done before.
     pub(super) fn remove(&mut self, hold: &Hold) -> bool {
-        match lock(hold.filed()).take() {
+        match hold.file(None) {
             None => return false,
             Some(Place::Young(index)) => take_out(&mut self.young, index, Place::Young),
             Some(Place::Due(at, index)) => {
@@ -143,7 +142,7 @@ impl Schedule {
 }
 
 fn put(bucket: &mut Bucket, hold: &Arc<Hold>, place: impl Fn(u32) -> Place) {
-    *lock(hold.filed()) = Some(place(index(bucket.len())));
+    hold.file(Some(place(index(bucket.len()))));
     bucket.push(Arc::clone(hold));
 }
 
@@ -152,7 +151,7 @@ fn take_out(bucket: &mut Bucket, at: u32, place: impl Fn(u32) -> Place) {
     let at_index = usize::try_from(at).expect("it was an index");
     bucket.swap_remove(at_index);
     if let Some(moved) = bucket.get(at_index) {
-        *lock(moved.filed()) = Some(place(at));
+        moved.file(Some(place(at)));
     }
 }
 
