@@ -8,7 +8,7 @@ mod telling;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
-pub(crate) use state::{BATCH, Term};
+pub(crate) use state::{BATCH, Place, Term};
 
 use state::{Phase, Standing, State};
 
@@ -54,13 +54,6 @@ pub(crate) struct Hold {
     granted_at: Instant,
     state: Mutex<State<Turn<Self>>>,
     alarm: Arc<Alarm<Self>>,
-}
-
-/// A place in the watchdog's schedule: a bucket, and an index in it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
-    Young(u32),
-    Due(Instant, u32),
 }
 
 /// When the watchdog is to look at a lease.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::servers::Servers;
 
 /// A member has a twelfth of it to answer, with a file that is flushed each time.
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(9);
 
 #[tokio::test]
 async fn a_lock_is_held_through_a_rolling_restart() {

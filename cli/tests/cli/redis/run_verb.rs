@@ -204,6 +204,7 @@ fn a_killed_holder_takes_its_command_along_and_leaves_the_key_for_a_ttl() {
         let next = run(&redis, &["--ttl", "4s"], script).output().unwrap();
 
         stalls.in_time("the next holder", killed_at.elapsed(), Duration::from_secs(4) + PROMPT)?;
+        assert!(next.status.success(), "{}", text(&next.stderr));
         let said = text(&next.stdout);
         let (began_at, second) = said.trim().split_once('\n').unwrap();
         let (began_at, second): (u128, u64) = (began_at.parse().unwrap(), second.parse().unwrap());

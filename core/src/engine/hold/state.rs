@@ -4,7 +4,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Place;
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
@@ -20,6 +19,13 @@ pub(crate) const BATCH: usize = 256;
 /// A batch of renewals without a reply is repeated in so many parts. A TTL has time for three tries, so a lease that hangs has to be
 /// alone by the third; and after an outage each batch costs so many requests and not one per lease.
 const PARTS: usize = 16;
+
+/// A place in the watchdog's schedule: a bucket, and an index in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    Young(u32),
+    Due(Instant, u32),
+}
 
 /// [`Hold::update`](super::Hold) alone ends the lease or pushes its deadline, and notices a passed one first.
 #[derive(Debug)]
