@@ -57,8 +57,12 @@ async fn holder(store: &Client, name: &str) -> Option<KeyValue> {
 }
 
 async fn keys(store: &Client) -> usize {
+    keys_under(store, "lock/").await
+}
+
+async fn keys_under(store: &Client, prefix: &str) -> usize {
     let range = GetOptions::new().with_prefix();
-    store.kv_client().get("lock/", Some(range)).await.unwrap().kvs().len()
+    store.kv_client().get(prefix, Some(range)).await.unwrap().kvs().len()
 }
 
 async fn leases(store: &Client) -> Vec<i64> {

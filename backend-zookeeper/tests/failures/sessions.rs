@@ -72,8 +72,7 @@ async fn leases_of_one_session_are_renewed_and_moved_in_few_requests() {
 
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let backend = connect_patiently(servers.endpoints()).await;
-    let leases: Vec<Lease> =
-        (0..LEASES).map(|i| kept(&format!("job/{i}")).with_ttl(TTL)).collect();
+    let leases: Vec<Lease> = (0..LEASES).map(|i| kept(&format!("job/{i}")).with_ttl(TTL)).collect();
     for lease in &leases {
         assert!(is_granted(&backend, lease).await);
     }
