@@ -92,6 +92,8 @@ fn items_of(file: &Path, folder: &Path) -> Vec<Item> {
 
 /// Removes all but the API, and collects the names of its types.
 fn keep_public(items: &mut Vec<Item>, names: &mut HashSet<String>) {
+    // A type of the API may have the name of one of these.
+    let private: HashSet<String> = items.iter().filter_map(private_type).collect();
     items.retain_mut(|item| match item {
         Item::Const(item) => is_api(&item.vis, &mut item.attrs),
         Item::Enum(item) => {
@@ -105,7 +107,11 @@ fn keep_public(items: &mut Vec<Item>, names: &mut HashSet<String>) {
             item.block.stmts.clear();
             is_api(&item.vis, &mut item.attrs)
         }
-        Item::Impl(item) => !is_for_tests(&item.attrs) && keep_public_in_impl(item),
+        Item::Impl(item) => {
+            !is_for_tests(&item.attrs)
+                && !name_of(&item.self_ty).is_some_and(|name| private.contains(&name))
+                && keep_public_in_impl(item)
+        }
         Item::Macro(item) => {
             item.mac.tokens = Default::default();
             let is_exported = item.attrs.iter().any(|a| a.path().is_ident("macro_export"));
@@ -144,6 +150,21 @@ fn keep_public(items: &mut Vec<Item>, names: &mut HashSet<String>) {
     });
 }
 
+/// The name of a type that callers cannot name.
+fn private_type(item: &Item) -> Option<String> {
+    let (vis, ident) = match item {
+        Item::Enum(item) => (&item.vis, &item.ident),
+        Item::Struct(item) => (&item.vis, &item.ident),
+        _ => return None,
+    };
+    (!matches!(vis, Visibility::Public(_))).then(|| ident.to_string())
+}
+
+fn name_of(ty: &Type) -> Option<String> {
+    let Type::Path(path) = ty else { return None };
+    path.path.segments.last().map(|segment| segment.ident.to_string())
+}
+
 fn keep_public_fields(fields: &mut Fields) {
     let is_public = |field: &syn::Field| matches!(field.vis, Visibility::Public(_));
     match fields {
@@ -178,12 +199,9 @@ fn keep_public_in_impl(item: &mut ItemImpl) -> bool {
 /// Removes implementations for types that callers cannot name, and modules that are empty then.
 fn keep_impls_of(items: &mut Vec<Item>, names: &HashSet<String>) {
     items.retain_mut(|item| match item {
-        Item::Impl(ItemImpl { self_ty, .. }) => match &**self_ty {
-            Type::Path(path) => {
-                names.contains(&path.path.segments.last().unwrap().ident.to_string())
-            }
-            _ => true,
-        },
+        Item::Impl(ItemImpl { self_ty, .. }) => {
+            name_of(self_ty).is_none_or(|name| names.contains(&name))
+        }
         Item::Mod(ItemMod { content: Some((_, content)), .. }) => {
             keep_impls_of(content, names);
             !content.is_empty()
@@ -270,10 +288,7 @@ fn name_and_attrs(item: &mut Item) -> (String, &mut Vec<Attribute>) {
         Item::Const(item) => (item.ident.to_string(), &mut item.attrs),
         Item::Enum(item) => (item.ident.to_string(), &mut item.attrs),
         Item::Fn(item) => (item.sig.ident.to_string(), &mut item.attrs),
-        Item::Impl(item) => match &*item.self_ty {
-            Type::Path(of) => (of.path.segments.last().unwrap().ident.to_string(), &mut item.attrs),
-            _ => (String::new(), &mut item.attrs),
-        },
+        Item::Impl(item) => (name_of(&item.self_ty).unwrap_or_default(), &mut item.attrs),
         Item::Macro(item) => (String::new(), &mut item.attrs),
         Item::Mod(item) => (item.ident.to_string(), &mut item.attrs),
         Item::Struct(item) => (item.ident.to_string(), &mut item.attrs),
