@@ -7,6 +7,7 @@ use leasehold_core::backend::LockBackend;
 use crate::case::{Case, Need, Subject};
 use crate::harness::{Groups, Harness};
 use crate::list;
+use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 
@@ -26,7 +27,7 @@ impl Store {
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
         let capabilities = store.runtime().block_on(async {
-            let scene = Scene::share(store).await;
+            let scene = Scene::start(store, Sharing::Now).await;
             let capabilities = scene.backend().await.capabilities();
             scene.give_back();
             capabilities

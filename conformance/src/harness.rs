@@ -46,12 +46,13 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// network and of load.
     const SUBJECTS: &[Subject] = Self::TIME.subjects();
 
-    /// Whether cases that disturb no other use the same store, in a test binary of [`Suites`](crate::Suites): at the same time, or in
-    /// [driven time](Time::Driven) one after the other. Cases that disturb the store, list it, put it under load or have it
-    /// join a quorum start one of their own.
+    /// Whether cases share stores, in a test binary of [`Suites`](crate::Suites). Cases that disturb no other use one store at the same
+    /// time. Cases in [driven time](Time::Driven), and those that disturb the store, list it or put it under load, use a few stores one
+    /// after the other. A case that has the store join a quorum starts one of its own, and a store on which a case failed is used no
+    /// more.
     ///
-    /// For stores that are costly to start. [`start`](Self::start) then runs on a runtime that outlives the cases, and connections that
-    /// other methods open must not outlive a call, since each case has a runtime of its own.
+    /// For stores that are costly to start. [`start`](Self::start) and [`disturb`](Self::disturb) then run on a runtime that outlives the
+    /// cases, and connections that other methods open must not outlive a call, since each case has a runtime of its own.
     const POOLED: bool = false;
 
     /// Starts a store, or finds one.

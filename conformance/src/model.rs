@@ -16,6 +16,7 @@ use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
 use crate::case::{Need, Outcome};
 use crate::driven::Observed;
+use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::run;
 use crate::scene::Scene;
@@ -139,7 +140,7 @@ fn step(all_kinds: bool) -> impl Strategy<Value = Step> {
 fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let runtime = store.runtime();
     let (scene, backend, all_kinds) = runtime.block_on(async {
-        let scene = Scene::start(store).await;
+        let scene = Scene::start(store, Sharing::Later).await;
         run::require_features(&scene, needs).await?;
         let all_kinds = run::require_features(&scene, NEEDS_OF_ALL_KINDS).await.is_ok();
         let backend = scene.backend().await;
@@ -152,6 +153,7 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
         runtime.block_on(scene.run(Pair::new(&scene, &backend, shares).compare(&steps)))
     });
     outcome.unwrap_or_else(|failure| panic!("{} is not as specified: {failure}", store.name));
+    scene.give_back();
     Ok(())
 }
 

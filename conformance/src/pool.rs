@@ -4,10 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use crate::harness::Time;
+use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
+
+/// So many cases of a harness run at the same time on stores that they share with no other case. More would keep more servers busy with
+/// their start.
+const EXCLUSIVE_STORES: usize = 4;
+
+const OUTLIVES: &str = "the pool outlives its cases";
 
 /// The stores of this process, while a test binary runs its cases.
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
@@ -17,8 +23,56 @@ struct Pool {
     tasks: Handle,
     /// Stores that cases use at the same time.
     shared: HashMap<&'static str, Arc<OnceCell<Arc<dyn AnyHarness>>>>,
+    /// Stores that cases use one after the other.
+    exclusive: HashMap<&'static str, Exclusive>,
+}
+
+/// The stores of one harness that cases use one after the other.
+struct Exclusive {
+    turns: Arc<Semaphore>,
     /// Stores that a case has left to the next.
-    idle: HashMap<&'static str, Vec<Arc<dyn AnyHarness>>>,
+    idle: Vec<Arc<dyn AnyHarness>>,
+}
+
+impl Default for Exclusive {
+    fn default() -> Self {
+        Self { turns: Arc::new(Semaphore::new(EXCLUSIVE_STORES)), idle: Vec::new() }
+    }
+}
+
+/// The use of a store by one case.
+pub(crate) struct Use {
+    pub(crate) harness: Arc<dyn AnyHarness>,
+    /// The turn of a case beside which no other uses the store.
+    turn: Option<Turn>,
+}
+
+struct Turn {
+    _permit: OwnedSemaphorePermit,
+    tasks: Handle,
+}
+
+impl Use {
+    /// Does something to the store. Its connections to itself outlive the case, as the store does.
+    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
+        let harness = Arc::clone(&self.harness);
+        let disturb = async move { harness.disturb(disturbance).await };
+        match &self.turn {
+            Some(turn) => turn.tasks.spawn(disturb).await.expect("the store can be disturbed"),
+            None => disturb.await,
+        }
+    }
+}
+
+/// The cases with which a case shares its store.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sharing {
+    /// Those that run at the same time, and later ones.
+    Now,
+    /// Later ones.
+    Later,
+    /// None.
+    Never,
 }
 
 /// Runs `cases`, which may use each other's stores, and stops the stores when they have ended.
@@ -29,7 +83,7 @@ pub(crate) fn used_by<T>(cases: impl FnOnce() -> T) -> T {
         .build()
         .expect("a runtime can be made");
     let tasks = runtime.handle().clone();
-    *lock() = Some(Pool { tasks, shared: HashMap::new(), idle: HashMap::new() });
+    *lock() = Some(Pool { tasks, shared: HashMap::new(), exclusive: HashMap::new() });
 
     let output = cases();
 
@@ -39,31 +93,36 @@ pub(crate) fn used_by<T>(cases: impl FnOnce() -> T) -> T {
     output
 }
 
-/// A store for a case that disturbs no other.
-pub(crate) async fn take(store: &Profile) -> Arc<dyn AnyHarness> {
+/// A store for a case.
+pub(crate) async fn take(store: &Profile, sharing: Sharing) -> Use {
+    let tasks = with_pool(store, |pool| pool.tasks.clone());
+    let Some(tasks) = tasks.filter(|_| sharing != Sharing::Never) else {
+        return Use { harness: store.start().await, turn: None };
+    };
     // The clock of a driven store belongs to one case at a time.
-    if store.time == Time::Driven {
-        match with_pool(store, |pool| (pool.tasks.clone(), pool.idle_of(store).pop())) {
-            Some((_, Some(idle))) => idle,
-            Some((tasks, None)) => start(&tasks, store).await,
-            None => store.start().await,
-        }
-    } else {
-        match with_pool(store, |pool| (pool.tasks.clone(), pool.shared_of(store))) {
-            Some((tasks, shared)) => Arc::clone(shared.get_or_init(|| start(&tasks, store)).await),
-            None => store.start().await,
-        }
+    if sharing == Sharing::Now && store.time != Time::Driven {
+        let shared = with_pool(store, |pool| pool.shared_of(store)).expect(OUTLIVES);
+        let harness = Arc::clone(shared.get_or_init(|| start(&tasks, store)).await);
+        return Use { harness, turn: None };
     }
+    let turns = with_pool(store, |pool| Arc::clone(&pool.exclusive_of(store).turns));
+    let permit = turns.expect(OUTLIVES).acquire_owned().await.expect("it is never closed");
+    let idle = with_pool(store, |pool| pool.exclusive_of(store).idle.pop()).expect(OUTLIVES);
+    let harness = match idle {
+        Some(idle) => idle,
+        None => start(&tasks, store).await,
+    };
+    Use { harness, turn: Some(Turn { _permit: permit, tasks }) }
 }
 
 /// Leaves a store to the next case.
-pub(crate) fn give_back(store: &Profile, harness: Arc<dyn AnyHarness>) {
-    if store.time == Time::Driven {
-        with_pool(store, |pool| pool.idle_of(store).push(harness));
+pub(crate) fn give_back(store: &Profile, used: Use) {
+    if used.turn.is_some() {
+        with_pool(store, |pool| pool.exclusive_of(store).idle.push(used.harness));
     }
 }
 
-/// Does something with the pool, unless the store is for one case alone.
+/// Does something with the pool, unless each case has a store of its own.
 fn with_pool<T>(store: &Profile, work: impl FnOnce(&mut Pool) -> T) -> Option<T> {
     lock().as_mut().filter(|_| store.is_pooled).map(work)
 }
@@ -74,8 +133,8 @@ async fn start(tasks: &Handle, store: &Profile) -> Arc<dyn AnyHarness> {
 }
 
 impl Pool {
-    fn idle_of(&mut self, store: &Profile) -> &mut Vec<Arc<dyn AnyHarness>> {
-        self.idle.entry(store.name).or_default()
+    fn exclusive_of(&mut self, store: &Profile) -> &mut Exclusive {
+        self.exclusive.entry(store.name).or_default()
     }
 
     fn shared_of(&mut self, store: &Profile) -> Arc<OnceCell<Arc<dyn AnyHarness>>> {
@@ -133,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_share_a_store_unless_they_see_all_keys() {
+    fn cases_that_see_all_keys_have_a_store_one_after_the_other() {
         used_by(|| {
             run_case::<Counted>("mutual_exclusion", "a_held_lock_is_refused_at_once");
             run_case::<Counted>("mutual_exclusion", "similar_names_are_different_locks");
@@ -141,7 +200,9 @@ mod tests {
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
 
             run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
+            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
             assert_eq!(STARTED.load(Ordering::Relaxed), 2);
+            assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
         });
 
         assert_eq!(STOPPED.load(Ordering::Relaxed), 2);

@@ -7,6 +7,7 @@ use leasehold_core::backend::LockBackend;
 use tokio::time::timeout;
 
 use crate::case::{Need, Outcome, Skipped, Subject};
+use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
@@ -14,9 +15,9 @@ use crate::stalls::{Measured, measure};
 /// No case takes longer, in TTLs: a store that never answers fails it.
 const CASE_TTLS: u32 = 60;
 
-/// The needs of cases that no other case may share a store with: they disturb it, see all keys, or leave to it in which quorum it was.
+/// The needs of cases beside which no other runs on their store: they disturb it, or see all keys.
 const DISTURBING: &[Need] =
-    &[Need::BlackHole, Need::Disconnect, Need::List, Need::Membership, Need::Pause, Need::Restart];
+    &[Need::BlackHole, Need::Disconnect, Need::List, Need::Pause, Need::Restart];
 
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Measured> + 'a>>;
 
@@ -27,10 +28,9 @@ pub(crate) fn on_scene(
     case: for<'a> fn(&'a Scene) -> Running<'a>,
 ) -> Outcome {
     store.runtime().block_on(measure(async || {
-        let is_gentle =
-            subject != Subject::Load && !needs.iter().any(|need| DISTURBING.contains(need));
-        let scene = if is_gentle { Scene::share(store).await } else { Scene::start(store).await };
+        let scene = Scene::start(store, sharing(subject, needs)).await;
         if let Err(skipped) = require_features(&scene, needs).await {
+            scene.give_back();
             return Ok(Err(skipped));
         }
         let limit = scene.ttl() * CASE_TTLS;
@@ -42,11 +42,23 @@ pub(crate) fn on_scene(
         // A case in driven time may also wait for something that does not come while its clock stands still.
         let ended = timeout(limit, scene.run(whole)).await.ok().flatten();
         let measured = ended.unwrap_or_else(|| panic!("the case does not end, after {limit:?}"));
-        if is_gentle && measured.is_ok() {
+        if measured.is_ok() {
             scene.give_back();
         }
         measured
     }))
+}
+
+/// The cases with which a case may share its store.
+fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
+    if needs.contains(&Need::Membership) {
+        // A store knows for ever in which quorum it was.
+        Sharing::Never
+    } else if subject == Subject::Load || needs.iter().any(|need| DISTURBING.contains(need)) {
+        Sharing::Later
+    } else {
+        Sharing::Now
+    }
 }
 
 /// Names the first feature that the backend does not declare.

@@ -13,8 +13,8 @@ use leasehold_core::{Holder, LockClient, LockGuard, LockKey, LockOptions};
 
 use crate::driven::{self, Calls, DrivenClock, Observed};
 use crate::harness::{Disturbance, Time};
-use crate::pool;
-use crate::profile::{AnyHarness, Profile};
+use crate::pool::{self, Sharing, Use};
+use crate::profile::Profile;
 use crate::stalls::{Measured, Stalls};
 
 /// So many looks in a TTL tell when a condition holds: each may be a request on a connection of its own.
@@ -23,7 +23,7 @@ const LOOKS: u32 = 400;
 /// A store, with the surroundings that a case needs.
 pub(crate) struct Scene {
     store: Profile,
-    harness: Arc<dyn AnyHarness>,
+    used: Use,
     clock: Arc<dyn Clock>,
     /// The same clock, if the suite drives it.
     driven: Option<DrivenClock>,
@@ -35,19 +35,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// On a store of its own.
-    pub(crate) async fn start(store: Profile) -> Self {
-        let harness = store.start().await;
-        Self::on(store, harness)
-    }
-
-    /// On a store that other cases use as well.
-    pub(crate) async fn share(store: Profile) -> Self {
-        let harness = pool::take(&store).await;
-        Self::on(store, harness)
-    }
-
-    fn on(store: Profile, harness: Arc<dyn AnyHarness>) -> Self {
+    /// On a store that other cases may use as well.
+    pub(crate) async fn start(store: Profile, sharing: Sharing) -> Self {
+        let used = pool::take(&store, sharing).await;
         let driven = (store.time == Time::Driven).then(DrivenClock::new);
         let clock: Arc<dyn Clock> = match (store.time, &driven) {
             (Time::Virtual, _) => Arc::new(TokioClock::new()),
@@ -56,7 +46,7 @@ impl Scene {
         };
         Self {
             store,
-            harness,
+            used,
             clock,
             driven,
             calls: Calls::default(),
@@ -69,7 +59,7 @@ impl Scene {
     /// Runs `case`, and drives its time if that is the suite's.
     pub(crate) async fn run<T>(&self, case: impl Future<Output = T>) -> T {
         match &self.driven {
-            Some(clock) => driven::run(&*self.harness, clock, &self.calls, case).await,
+            Some(clock) => driven::run(&*self.used.harness, clock, &self.calls, case).await,
             None => case.await,
         }
     }
@@ -94,7 +84,7 @@ impl Scene {
 
     /// A new client of the store, bare.
     pub(crate) async fn backend(&self) -> Observed {
-        self.observed(self.harness.connect_patiently()).await
+        self.observed(self.used.harness.connect_patiently()).await
     }
 
     /// A new client of the store, with the layers, and with the suite's options.
@@ -104,7 +94,7 @@ impl Scene {
 
     /// A new client of the store, with the layers, and with these options.
     pub(crate) async fn client_with(&self, options: LockOptions) -> LockClient<Observed> {
-        self.layers(self.observed(self.harness.connect()).await, options)
+        self.layers(self.observed(self.used.harness.connect()).await, options)
     }
 
     /// A new client of the store whose backend fails on command.
@@ -117,7 +107,7 @@ impl Scene {
         &self,
         options: LockOptions,
     ) -> (LockClient<FaultBackend<Observed>>, Faults) {
-        let backend = self.observed(self.harness.connect()).await;
+        let backend = self.observed(self.used.harness.connect()).await;
         let backend = FaultBackend::new(backend).with_clock(self.clock());
         let faults = backend.faults().clone();
         (self.layers(backend, options), faults)
@@ -140,28 +130,28 @@ impl Scene {
 
     /// The harness's options with the suite's TTL.
     pub(crate) fn options(&self) -> LockOptions {
-        self.harness.options().ttl(self.ttl())
+        self.used.harness.options().ttl(self.ttl())
     }
 
     /// The TTL of most leases.
     pub(crate) fn ttl(&self) -> Duration {
-        self.harness.timing().ttl
+        self.used.harness.timing().ttl
     }
 
     /// A TTL that outlasts the steps of any case.
     pub(crate) fn long_ttl(&self) -> Duration {
-        let timing = self.harness.timing();
+        let timing = self.used.harness.timing();
         (timing.ttl * 20).min(timing.longest)
     }
 
     /// How late things may happen.
     pub(crate) fn slack(&self) -> Duration {
-        self.harness.timing().slack
+        self.used.harness.timing().slack
     }
 
     /// How late things may happen while nothing stalls.
     pub(crate) fn prompt(&self) -> Duration {
-        self.harness.timing().prompt
+        self.used.harness.timing().prompt
     }
 
     /// Watches the machine and the store from the first call on, for the verdicts of a case that measures time.
@@ -175,7 +165,7 @@ impl Scene {
     }
 
     fn pulse(&self) -> impl FnMut() + Send + use<> {
-        let (mut pulse, silent) = (self.harness.pulse(), Arc::clone(&self.silent));
+        let (mut pulse, silent) = (self.used.harness.pulse(), Arc::clone(&self.silent));
         move || {
             if !silent.load(Ordering::Relaxed) {
                 pulse();
@@ -267,19 +257,19 @@ impl Scene {
 
         match self.store.time {
             Time::Driven => self.pass(time + A_LITTLE).await,
-            Time::Real | Time::Virtual => self.harness.advance(keys, time).await,
+            Time::Real | Time::Virtual => self.used.harness.advance(keys, time).await,
         }
     }
 
     /// The holder of `key`, straight from the store.
     pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        self.busy(self.harness.witness(key)).await
+        self.busy(self.used.harness.witness(key)).await
     }
 
     /// Does something to the store.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         self.silent.store(disturbance == Disturbance::Pause, Ordering::Relaxed);
-        self.busy(self.harness.disturb(disturbance)).await;
+        self.busy(self.used.disturb(disturbance)).await;
     }
 
     /// Waits until `condition` holds, and fails the case if it does not `within` that time and slack.
@@ -310,9 +300,9 @@ impl Scene {
         self.until("the key is free", within, condition).await;
     }
 
-    /// Leaves a store that is [shared](Self::share) to the next case, after one that passed.
+    /// Leaves the store to the next case, after one that passed.
     pub(crate) fn give_back(self) {
-        pool::give_back(&self.store, self.harness);
+        pool::give_back(&self.store, self.used);
     }
 
     /// The conditions that hold after every case: its keys can be locked within a TTL, and nothing is left under them.
