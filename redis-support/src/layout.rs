@@ -4,7 +4,7 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 
 use uuid::Uuid;
 
-use crate::slot;
+use crate::slot::{self, Tag};
 
 /// The names of the server's keys, all of which begin with one prefix.
 ///
@@ -173,7 +173,7 @@ pub(crate) enum Concerns<'a> {
 pub(crate) struct Places<'a> {
     prefix: &'a str,
     spread: Spread,
-    tag: &'static str,
+    tag: Tag,
     key: &'a str,
 }
 
@@ -224,7 +224,7 @@ impl Places<'_> {
             return;
         }
         if place != Place::Lock {
-            [":{", self.tag, "}"].into_iter().for_each(|part| text.push_str(part));
+            [":{", self.tag.as_str(), "}"].into_iter().for_each(|part| text.push_str(part));
         }
         if !is_shared {
             text.push_str(self.key);

@@ -1,5 +1,6 @@
 //! Redis Cluster's hash slots.
 
+use std::array;
 use std::sync::LazyLock;
 
 /// How many slots there are.
@@ -23,20 +24,48 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 }
 
 /// A text of four characters whose slot is `slot`, always the same one.
-pub(crate) fn tag(slot: u16) -> &'static str {
-    str::from_utf8(&TAGS[usize::from(slot)]).expect("ASCII")
+///
+/// The characters are from `@` to `O`, which differ in four bits. Each slot has four such texts; this is the first of them.
+pub(crate) fn tag(slot: u16) -> Tag {
+    let difference = slot ^ of(b"@@@@");
+    let set = (0..14).filter(|bit| difference >> bit & 1 == 1);
+    let text = set.fold(0, |text, bit| text ^ BITS[bit]);
+    let [one, other] = [BITS[14], BITS[15]];
+    let first = [text, text ^ one, text ^ other, text ^ one ^ other].into_iter().min();
+    let [high, low] = first.expect("there are four").to_be_bytes();
+    Tag([high >> 4, high & 0xF, low >> 4, low & 0xF].map(|bits| b'@' | bits))
 }
 
-/// Each slot has four texts of four characters from `@` to `O`: those sixteen characters differ in
-/// four bits, and CRC16 maps the sixteen bits of four of them one to one. Side by side, so that they stay in a cache.
-static TAGS: LazyLock<Vec<[u8; 4]>> = LazyLock::new(|| {
-    let mut tags = vec![[0; 4]; usize::from(SLOTS)];
-    for bits in (0..=u16::MAX).rev() {
-        let text =
-            [12, 8, 4, 0].map(|shift| b'@' + u8::try_from(bits >> shift & 0xF).expect("four bits"));
-        tags[usize::from(of(&text))] = text;
+/// A text that [`tag`] gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tag([u8; 4]);
+
+impl Tag {
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("ASCII")
     }
-    tags
+}
+
+/// The bits to change in a text so that its slot changes in each of the fourteen bits, and twice those that change no slot: slots are linear
+/// in the bits of texts.
+static BITS: LazyLock<[u16; 16]> = LazyLock::new(|| {
+    let mut rows = array::from_fn(|bit| {
+        let mut text = [0; 4];
+        text[3 - bit / 4] = 1 << (bit % 4);
+        (of(&text), 1 << bit)
+    });
+    // Gaussian elimination leaves one bit of the slot in each row.
+    for bit in 0..14 {
+        let pivot = (bit..16).find(|&row: &usize| rows[row].0 >> bit & 1 == 1);
+        rows.swap(bit, pivot.expect("each slot has a text"));
+        let (slot, bits) = rows[bit];
+        for (row, other) in rows.iter_mut().enumerate() {
+            if row != bit && other.0 >> bit & 1 == 1 {
+                *other = (other.0 ^ slot, other.1 ^ bits);
+            }
+        }
+    }
+    rows.map(|(_, bits)| bits)
 });
 
 /// CRC16-CCITT as XMODEM has it: polynomial 0x1021, from zero, or from the checksum of the bytes before.
@@ -81,7 +110,18 @@ mod tests {
     #[test]
     fn every_slot_has_a_tag() {
         for slot in 0..SLOTS {
-            assert_eq!(of(tag(slot).as_bytes()), slot);
+            assert_eq!(of(tag(slot).as_str().as_bytes()), slot);
         }
+    }
+
+    #[test]
+    fn tags_are_the_first_texts_of_their_slots() {
+        assert_eq!(tag(of(b"@@@@")).as_str(), "@@@@");
+        assert_eq!(tag(0).as_str(), "AKOB");
+        assert_eq!(tag(12_182).as_str(), "@BBM");
+        assert_eq!(tag(SLOTS - 1).as_str(), "@LDC");
+        // The names of keys in servers contain them: none may ever change.
+        let all = (0..SLOTS).fold(0, |crc, slot| crc16(crc, tag(slot).as_str().as_bytes()));
+        assert_eq!(all, 0xAC14);
     }
 }
