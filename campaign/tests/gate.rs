@@ -57,7 +57,7 @@ fn mariadb_keeps_its_promises() {
 
 #[test]
 fn a_store_for_each_process_breaks_them() {
-    let (output, run) = campaign(&["memory", "--seconds", "2"]);
+    let (output, run) = campaign(&["memory", "--seconds", "5"]);
 
     assert!(!output.status.success());
     for rule in ["V1", "V2", "tokens"] {
