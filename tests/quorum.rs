@@ -9,8 +9,7 @@ use leasehold::postgres::PostgresBackend;
 use leasehold::quorum::Quorum;
 use leasehold::sqlite::{SqliteBackend, SqliteConfig};
 use leasehold::{LockClient, LockOptions};
-use leasehold_testbed::{MariaDb, Postgres, patiently};
-use tempfile::TempDir;
+use leasehold_testbed::{Folder, MariaDb, Postgres, patiently};
 
 /// Members have a twelfth of it to answer: longer than a busy machine takes.
 const TTL: Duration = Duration::from_secs(120);
@@ -18,13 +17,13 @@ const TTL: Duration = Duration::from_secs(120);
 struct Stores {
     postgres: Postgres,
     mariadb: MariaDb,
-    folder: TempDir,
+    folder: Folder,
 }
 
 impl Stores {
     async fn start() -> Self {
         let (postgres, mariadb) = tokio::join!(Postgres::start(), MariaDb::start());
-        Self { postgres, mariadb, folder: tempfile::tempdir().unwrap() }
+        Self { postgres, mariadb, folder: Folder::in_memory("sqlite-") }
     }
 
     async fn client(&self) -> LockClient<Quorum<Arc<dyn LockBackend>>> {

@@ -12,19 +12,19 @@ use async_trait::async_trait;
 use leasehold_conformance::{AsMutex, Disturbance, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, Holder, LockKey};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+use leasehold_testbed::Folder;
 use rusqlite::{Connection, OptionalExtension, params};
-use tempfile::TempDir;
 
 /// A file, in a folder that goes with it.
 struct File {
-    folder: TempDir,
+    folder: Folder,
     /// Keeps the file locked while the store is to be paused.
     pausing: Mutex<Option<Connection>>,
 }
 
 impl File {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), pausing: Mutex::default() }
+        Self { folder: Folder::in_memory("sqlite-"), pausing: Mutex::default() }
     }
 
     fn path(&self) -> PathBuf {

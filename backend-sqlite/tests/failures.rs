@@ -11,22 +11,22 @@ use std::time::Duration;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal};
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
+use leasehold_testbed::Folder;
 use rusqlite::Connection;
-use tempfile::TempDir;
 use tokio::time::timeout;
 
 const TTL: Duration = Duration::from_secs(10);
 
 /// A file in a folder of its own, on a machine with a clock that the test moves.
 struct Scene {
-    folder: TempDir,
+    folder: Folder,
     micros: Arc<AtomicU64>,
 }
 
 impl Scene {
     fn new() -> Self {
         let micros = Arc::new(AtomicU64::new(1_000_000));
-        Self { folder: tempfile::tempdir().unwrap(), micros }
+        Self { folder: Folder::in_memory("sqlite-"), micros }
     }
 
     fn path(&self) -> PathBuf {
@@ -81,7 +81,7 @@ async fn refusal(backend: &SqliteBackend, name: &str) -> ErrorKind {
 
 #[tokio::test]
 async fn a_lazy_client_opens_a_file_that_comes_later() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::in_memory("sqlite-");
     let later = folder.path().join("later");
     let config = SqliteConfig::new(later.join("locks.db")).unwrap();
     let client = LockClient::new(SqliteBackend::connect_lazily(config));

@@ -9,18 +9,18 @@ use std::time::Duration;
 use leasehold_core::backend::{Attempt, Charter, Claim, Enlistment, Lease, LockBackend, StoreId};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use leasehold_sqlite::{Host, SqliteBackend, SqliteConfig};
+use leasehold_testbed::Folder;
 use rusqlite::Connection;
-use tempfile::TempDir;
 
 /// A file on a machine with a clock that the test moves.
 struct Scene {
-    folder: TempDir,
+    folder: Folder,
     micros: Arc<AtomicU64>,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), micros: Arc::new(AtomicU64::new(1_000_000)) }
+        Self { folder: Folder::in_memory("sqlite-"), micros: Arc::new(AtomicU64::new(1_000_000)) }
     }
 
     fn path(&self) -> PathBuf {

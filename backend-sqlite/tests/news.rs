@@ -5,13 +5,13 @@ use std::time::Duration;
 use leasehold_core::LockKey;
 use leasehold_core::backend::{Attempt, Claim, KeyWatch, Lease, LockBackend};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
-use tempfile::TempDir;
+use leasehold_testbed::Folder;
 use tokio::time::timeout;
 
 /// Looks are milliseconds apart.
 const SOON: Duration = Duration::from_secs(10);
 
-async fn backend(folder: &TempDir) -> SqliteBackend {
+async fn backend(folder: &Folder) -> SqliteBackend {
     let config = SqliteConfig::new(folder.path().join("locks.db")).unwrap();
     SqliteBackend::connect_with(config).await.unwrap()
 }
@@ -29,7 +29,7 @@ async fn hears(watch: &mut KeyWatch, within: Duration) -> bool {
 
 #[tokio::test]
 async fn holders_hear_of_an_operator_alone() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::in_memory("sqlite-");
     let (one, other) = (backend(&folder).await, backend(&folder).await);
     let held = grant(&one, "held").await;
     let mut holder = one.watch_lease(&held);
@@ -51,7 +51,7 @@ async fn holders_hear_of_an_operator_alone() {
 
 #[tokio::test]
 async fn an_observer_hears_of_a_lease_that_ends_by_itself() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::in_memory("sqlite-");
     let (one, other) = (backend(&folder).await, backend(&folder).await);
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_millis(300));
     other.try_acquire(&Claim::new(lease.clone())).await.unwrap();

@@ -11,6 +11,7 @@ use leasehold_conformance::fairness::Contest;
 use leasehold_conformance::stalls::{Stalls, measure};
 use leasehold_core::{ErrorKind, LockClient, LockOptions, RenewalMode};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
+use leasehold_testbed::Folder;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -90,7 +91,7 @@ async fn contends() {
 
 #[tokio::test]
 async fn claims_are_served_in_the_order_of_acknowledged_places() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::in_memory("sqlite-");
     let url = format!("sqlite:{}", file(folder.path()).display());
 
     CONTEST.assert_first_come_first_served("processes::contends", &url).await;
@@ -112,7 +113,7 @@ async fn increments() {
 
 #[tokio::test]
 async fn eight_processes_count_exactly_and_hear_of_no_locked_database() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::in_memory("sqlite-");
     fs::write(folder.path().join("counter"), "0").unwrap();
 
     let start = |_| Process::start("increments", folder.path());
@@ -143,7 +144,7 @@ async fn holds() {
 #[tokio::test]
 async fn a_holder_that_is_killed_frees_the_key_within_its_ttl() {
     measure(async || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::in_memory("sqlite-");
         let holder = Process::start("holds", folder.path()).until_ready();
         let client = client(folder.path(), LockOptions::new()).await;
         let mutex = client.mutex("job").unwrap();
@@ -170,7 +171,7 @@ async fn writes() {
 #[tokio::test]
 async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
     measure(async || {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::in_memory("sqlite-");
         let options = LockOptions::new().outage_wait(Duration::ZERO).renewal(RenewalMode::Off);
         let client = client(folder.path(), options).await;
         let held = client.mutex("held").unwrap().lock().await.unwrap();

@@ -3,10 +3,11 @@
 use std::process::{Command, Output};
 
 use leasehold_conformance::history::run::Run;
+use leasehold_testbed::Folder;
 
 /// Runs a campaign without a firewall, which takes no rights.
 pub(crate) fn campaign(args: &[&str]) -> (Output, Run) {
-    let folder = tempfile::tempdir().expect("temporary folders can be made");
+    let folder = Folder::in_memory("campaign-");
     let file = folder.path().join("runs.json");
     let output = Command::new(env!("CARGO_BIN_EXE_leasehold-campaign"))
         .args(args)

@@ -31,6 +31,7 @@ pub use database::{DatabaseKind, DatabaseOptions, DatabaseServer};
 pub use disk::fill_up;
 pub use etcd::{CtlLock, Etcd, EtcdOptions};
 pub use mariadb::{MariaDb, MariaDbOptions};
+pub use memory::Folder;
 pub use patience::patiently;
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresOptions};

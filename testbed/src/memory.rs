@@ -15,9 +15,12 @@ const ROOM: u64 = 2 << 30;
 /// Sets our folders apart from those of other programs.
 const PREFIX: &str = "leasehold-";
 
-/// A temporary folder. On a disk, to make and to remove the thousand files of a database takes several times as long as the server does.
+/// A temporary folder, which goes with its handle.
+///
+/// On a disk, to make and to remove the thousand files of a database takes several times as long as the server does. And a disk that is
+/// busy, as after a build, takes more than a second to flush one file.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub struct Folder {
     folder: TempDir,
     /// Locked until this process ends, in whichever way.
     _lock: Option<File>,
@@ -25,7 +28,7 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// A folder in memory if the machine has room for many, else one on the disk.
-    pub(crate) fn in_memory(prefix: &str) -> Self {
+    pub fn in_memory(prefix: &str) -> Self {
         if has_room(Path::new(MEMORY)) {
             return Self::in_swept(Path::new(MEMORY), prefix).expect("there is room in memory");
         }
@@ -51,7 +54,8 @@ impl Folder {
         Ok(Self { folder, _lock: Some(lock) })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The folder.
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }

@@ -7,9 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_testbed::fill_up;
+use leasehold_testbed::{Folder, fill_up};
 use rusqlite::Connection;
-use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::{Store, version};
@@ -17,7 +16,7 @@ use super::{Store, version};
 pub(super) struct File {
     // Before the folder at which it is mounted.
     _disk: Option<Disk>,
-    folder: TempDir,
+    folder: Folder,
 }
 
 /// A small disk of its own (a tmpfs), in the namespace of mounts that clients share.
@@ -25,7 +24,7 @@ struct Disk(PathBuf);
 
 impl File {
     pub(super) fn new(has_disk: bool) -> Self {
-        let folder = tempfile::tempdir().expect("temporary folders can be made");
+        let folder = Folder::in_memory("sqlite-");
         Self { _disk: has_disk.then(|| Disk::mount(folder.path())), folder }
     }
 

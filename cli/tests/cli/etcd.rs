@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use leasehold_testbed::{Etcd, EtcdOptions, free_port};
-use tempfile::TempDir;
+use leasehold_testbed::{Etcd, EtcdOptions, Folder, free_port};
 
 use crate::operator;
 use crate::support::{Running, block_on, code, fails, file, leasehold_on, run_on, text, until};
@@ -53,7 +52,7 @@ mod run_verb {
 
     #[test]
     fn commands_of_many_shells_never_overlap() {
-        let (etcd, folder) = (etcd(), TempDir::new().unwrap());
+        let (etcd, folder) = (etcd(), Folder::in_memory("test-"));
         let log = file(&folder, "log");
         let script = format!("echo in >> {0}; sleep 0.02; echo out >> {0}", log.display());
         let mut shells: Vec<_> =
@@ -137,7 +136,7 @@ mod beside_etcdctl {
 
     #[test]
     fn commands_of_both_never_overlap() {
-        let (etcd, folder) = (etcd(), TempDir::new().unwrap());
+        let (etcd, folder) = (etcd(), Folder::in_memory("test-"));
         let log = file(&folder, "log");
         let script = format!("echo in >> {0}; sleep 0.05; echo out >> {0}", log.display());
 
@@ -155,7 +154,7 @@ mod beside_etcdctl {
 
     #[test]
     fn both_stand_in_one_line_in_the_order_of_their_coming() {
-        let (etcd, folder) = (etcd(), TempDir::new().unwrap());
+        let (etcd, folder) = (etcd(), Folder::in_memory("test-"));
         let (gate, log) = (file(&folder, "gate"), file(&folder, "log"));
         let until_open = format!("until [ -e {} ]; do sleep 0.01; done", gate.display());
         let mut shells = vec![Running::start(&mut etcdctl_lock(&etcd, &until_open))];

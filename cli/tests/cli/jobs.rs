@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use leasehold_testbed::Redis;
-use tempfile::TempDir;
+use leasehold_testbed::{Folder, Redis};
 
 use crate::support::{Home, Running, block_on, code, file, is_gone, leasehold_on, text, until};
 
@@ -16,7 +15,7 @@ fn until_there_is(go: &Path) -> String {
 #[test]
 fn ignored_signal_stays_ignored() {
     for name in ["HUP", "INT", "TERM"] {
-        let (home, folder) = (Home::new(), TempDir::new().unwrap());
+        let (home, folder) = (Home::new(), Folder::in_memory("test-"));
         let go = file(&folder, "go");
         let mut shell = home.on_path("sh");
         let run = format!("trap '' {name}; exec leasehold run job -- sh -c \"$0\"");
@@ -102,7 +101,7 @@ fn store_that_starts_late_is_waited_for() {
     let impatient = run(&["--no-wait"]).output().unwrap();
     assert_eq!(code(&impatient), 69);
     for options in [&["--wait", "60s"][..], &[]] {
-        let folder = TempDir::new().unwrap();
+        let folder = Folder::in_memory("test-");
         let log = file(&folder, "log");
         let mut command = run(options);
         let waiting =

@@ -10,10 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::{Measured, measure};
-use leasehold_testbed::patiently;
+use leasehold_testbed::{Folder, patiently};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tempfile::TempDir;
 
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
@@ -41,11 +40,11 @@ pub(crate) fn run_on(url: &str, options: &[&str], script: &str) -> Command {
 }
 
 /// The home folder of a user without any locks yet.
-pub(crate) struct Home(pub(crate) TempDir);
+pub(crate) struct Home(pub(crate) Folder);
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self(TempDir::new().unwrap())
+        Self(Folder::in_memory("home-"))
     }
 
     pub(crate) fn leasehold(&self) -> Command {
@@ -163,7 +162,7 @@ pub(crate) fn is_gone(pid: &str) -> bool {
     stat.map_or(true, |stat| stat.contains(") Z "))
 }
 
-pub(crate) fn file(folder: &TempDir, name: &str) -> PathBuf {
+pub(crate) fn file(folder: &Folder, name: &str) -> PathBuf {
     folder.path().join(name)
 }
 

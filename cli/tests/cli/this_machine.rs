@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::Stalls;
-use tempfile::TempDir;
+use leasehold_testbed::Folder;
 
 use crate::support::{Home, PROMPT, Running, code, fails, file, measured, text};
 
@@ -98,7 +98,7 @@ fn a_job_that_is_over_keeps_the_lock_closed_for_its_minimum() {
 
 #[test]
 fn the_state_folder_may_be_another_one() {
-    let (home, state) = (Home::new(), TempDir::new().unwrap());
+    let (home, state) = (Home::new(), Folder::in_memory("test-"));
 
     let mut command = home.run(&[], "true");
     assert_eq!(code(&command.env("XDG_STATE_HOME", state.path()).output().unwrap()), 0);

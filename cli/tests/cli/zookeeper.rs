@@ -5,9 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_testbed::{Curator, CuratorEvent, ZooKeeper, ZooKeeperOptions, until};
+use leasehold_testbed::{Curator, CuratorEvent, Folder, ZooKeeper, ZooKeeperOptions, until};
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::time::timeout;
 
 use crate::support::{Running, block_on, code, fails, file, leasehold_on, run_on, text};
@@ -32,7 +31,7 @@ enum Kind {
 struct Jobs {
     zookeeper: ZooKeeper,
     curator: Curator,
-    folder: TempDir,
+    folder: Folder,
     kinds: Vec<Kind>,
     ours: Vec<Running>,
     /// The jobs of Curator that hold their locks, or have held them.
@@ -42,7 +41,7 @@ struct Jobs {
 impl Jobs {
     async fn start() -> Self {
         let zookeeper = ZooKeeperOptions::new().members(3).start().await;
-        let (curator, folder) = (zookeeper.curator(LONG).await, TempDir::new().unwrap());
+        let (curator, folder) = (zookeeper.curator(LONG).await, Folder::in_memory("test-"));
         let (kinds, ours, theirs) = (Vec::new(), Vec::new(), BTreeSet::new());
         Self { zookeeper, curator, folder, kinds, ours, theirs }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold_conformance::stalls::Stalls;
-use tempfile::TempDir;
+use leasehold_testbed::Folder;
 
 use crate::support::{PROMPT, file, measured};
 
@@ -27,7 +27,7 @@ fn the_command_runs_under_the_lock_and_is_told_its_token() {
 
 #[test]
 fn commands_of_many_shells_never_overlap() {
-    let (redis, folder) = (redis(), TempDir::new().unwrap());
+    let (redis, folder) = (redis(), Folder::in_memory("test-"));
     let log = file(&folder, "log");
     let script = format!("echo in >> {0}; sleep 0.02; echo out >> {0}", log.display());
     let mut shells: Vec<_> =
@@ -79,7 +79,7 @@ fn the_wait_is_limited() {
 
 #[test]
 fn a_server_that_hangs_longer_than_the_ttl_stops_the_command_before_the_deadline() {
-    let (redis, folder) = (redis(), TempDir::new().unwrap());
+    let (redis, folder) = (redis(), Folder::in_memory("test-"));
     let ticks = file(&folder, "ticks");
     // It would go on for ever, and notes when it still did.
     let script = format!("while true; do date +%s%3N >> {}; sleep 0.01; done", ticks.display());
@@ -188,7 +188,7 @@ fn a_command_may_run_on_without_its_lock_if_told_so() {
 #[test]
 fn a_killed_holder_takes_its_command_along_and_leaves_the_key_for_a_ttl() {
     measured(|| {
-        let (redis, folder) = (redis(), TempDir::new().unwrap());
+        let (redis, folder) = (redis(), Folder::in_memory("test-"));
         let ticks = file(&folder, "ticks");
         let script = format!(
             "echo $LEASEHOLD_TOKEN; while true; do date +%s%N >> {}; sleep 0.01; done",
