@@ -9,9 +9,9 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
 
-/// So many cases of a harness run at the same time on stores that they share with no other case. More would keep more servers busy with
-/// their start.
-const EXCLUSIVE_STORES: usize = 4;
+/// So many cases of a harness run at the same time on stores that they share with no other case. Each store costs a start, and processor
+/// time while it is idle.
+const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";
 
