@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use futures_util::future::try_join_all;
 use leasehold_core::admin::Waiter;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share};
-use leasehold_core::{Description, Error, LockClient, LockKey, LockKind};
+use leasehold_core::{Description, Error, LockClient, LockKey, LockKind, Mutex};
 
 use super::grant;
 use crate::harness::Time;
@@ -189,14 +190,15 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
 pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
     // Less than the least page times its number, and more than the largest page has.
     const KEYS: usize = 600;
+    const AT_ONCE: usize = 50;
 
-    let (backend, client) = (scene.backend().await, scene.client().await);
+    let client = scene.client_with(scene.options().ttl(scene.long_ttl())).await;
     let base = scene.key().as_str().to_owned();
-    let ttl = scene.long_ttl();
-    let lease = |n: usize| Lease::new(&LockKey::new(format!("{base}/{n}")).unwrap(), ttl);
-    let leases: Vec<Lease> = (0..KEYS).map(lease).collect();
-    for lease in &leases {
-        grant(&backend, lease).await;
+    let mutexes = (0..KEYS).map(|n| client.mutex(format!("{base}/{n}")).unwrap());
+    let mutexes: Vec<_> = mutexes.collect();
+    let mut guards = Vec::new();
+    for some in mutexes.chunks(AT_ONCE) {
+        guards.extend(try_join_all(some.iter().map(Mutex::lock)).await.unwrap());
     }
 
     let mut keys = client.admin().list(&base).unwrap();
@@ -205,7 +207,7 @@ pub(crate) async fn many_keys_are_listed_page_by_page(scene: &Scene) {
 
     assert!(first.len() < KEYS, "all in one page");
     assert_eq!(all.len(), KEYS);
-    for lease in &leases {
-        backend.release(lease).await.unwrap();
+    for guard in guards {
+        guard.release().await.unwrap();
     }
 }
