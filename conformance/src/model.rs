@@ -141,7 +141,10 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let runtime = store.runtime();
     let (scene, backend, all_kinds) = runtime.block_on(async {
         let scene = Scene::start(store, Sharing::Later).await;
-        run::require_features(&scene, needs).await?;
+        if let Err(skipped) = run::require_features(&scene, needs).await {
+            scene.give_back();
+            return Err(skipped);
+        }
         let all_kinds = run::require_features(&scene, NEEDS_OF_ALL_KINDS).await.is_ok();
         let backend = scene.backend().await;
         Ok((scene, backend, all_kinds))

@@ -9,8 +9,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use crate::harness::{Disturbance, Time};
 use crate::profile::{AnyHarness, Profile};
 
-/// So many cases of a harness run at the same time on stores that they share with no other case. Each store costs a start, and processor
-/// time while it is idle.
+/// The number of stores of a harness that its cases use one after the other. Each costs a start, and processor time while it is idle.
 const EXCLUSIVE_STORES: usize = 2;
 
 const OUTLIVES: &str = "the pool outlives its cases";
@@ -53,7 +52,8 @@ struct Turn {
 }
 
 impl Use {
-    /// Does something to the store. Its connections to itself outlive the case, as the store does.
+    /// Does something to the store, on the runtime that the store lives on: a harness that restarts its store opens connections anew, which
+    /// later cases use.
     pub(crate) async fn disturb(&self, disturbance: Disturbance) {
         let harness = Arc::clone(&self.harness);
         let disturb = async move { harness.disturb(disturbance).await };
@@ -67,11 +67,11 @@ impl Use {
 /// The cases with which a case shares its store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sharing {
-    /// Those that run at the same time, and later ones.
+    /// Cases that run at the same time, and later cases.
     Now,
-    /// Later ones.
+    /// Later cases.
     Later,
-    /// None.
+    /// No other case.
     Never,
 }
 
@@ -148,11 +148,13 @@ fn lock() -> MutexGuard<'static, Option<Pool>> {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use async_trait::async_trait;
     use leasehold_core::memory::MemoryBackend;
     use leasehold_core::{Holder, LockClient, LockKey};
+    use tokio::task::JoinHandle;
 
     use super::*;
     use crate::harness::Harness;
@@ -160,6 +162,8 @@ mod tests {
 
     static STARTED: AtomicUsize = AtomicUsize::new(0);
     static STOPPED: AtomicUsize = AtomicUsize::new(0);
+    /// The task of a connection that a disturbance opened.
+    static OPENED: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
     struct Counted(MemoryBackend);
 
@@ -189,10 +193,14 @@ mod tests {
             let inspection = LockClient::new(self.0.clone()).admin().inspect(key).await;
             inspection.unwrap().holders().first().cloned()
         }
+
+        async fn disturb(&self, _disturbance: Disturbance) {
+            *OPENED.lock().unwrap() = Some(tokio::spawn(pending()));
+        }
     }
 
     #[test]
-    fn cases_that_see_all_keys_have_a_store_one_after_the_other() {
+    fn stores_outlive_cases_that_may_share_them() {
         used_by(|| {
             run_case::<Counted>("mutual_exclusion", "a_held_lock_is_refused_at_once");
             run_case::<Counted>("mutual_exclusion", "similar_names_are_different_locks");
@@ -203,8 +211,21 @@ mod tests {
             run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page");
             assert_eq!(STARTED.load(Ordering::Relaxed), 2);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
+
+            run_case::<Counted>("membership", "a_renewal_raises_the_floor");
+            assert_eq!(STARTED.load(Ordering::Relaxed), 3);
+            assert_eq!(STOPPED.load(Ordering::Relaxed), 1);
+
+            let store = Profile::of::<Counted>();
+            store.runtime().block_on(async {
+                let used = take(&store, Sharing::Later).await;
+                used.disturb(Disturbance::Heal).await;
+                give_back(&store, used);
+            });
+            let task = OPENED.lock().unwrap().take().unwrap();
+            assert!(!task.is_finished(), "it ended with the case that opened it");
         });
 
-        assert_eq!(STOPPED.load(Ordering::Relaxed), 2);
+        assert_eq!(STOPPED.load(Ordering::Relaxed), 3);
     }
 }
