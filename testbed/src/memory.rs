@@ -1,4 +1,4 @@
-//! Folders in memory, for servers that are started for one test.
+//! Folders in memory, for the servers and the files of one test.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,10 +15,10 @@ const ROOM: u64 = 2 << 30;
 /// Sets our folders apart from those of other programs.
 const PREFIX: &str = "leasehold-";
 
-/// A temporary folder, which goes with its handle.
+/// A temporary folder. Its files go when it is dropped.
 ///
-/// On a disk, to make and to remove the thousand files of a database takes several times as long as the server does. And a disk that is
-/// busy, as after a build, takes more than a second to flush one file.
+/// On a disk, to make and to remove the thousand files of a database takes several times as long as the server does. And a new SQLite file
+/// is flushed nine times.
 #[derive(Debug)]
 pub struct Folder {
     folder: TempDir,
@@ -27,7 +27,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A folder in memory if the machine has room for many, else one on the disk.
+    /// A folder in memory if the machine has room for many, else one on the disk. Its name begins with `leasehold-` and `prefix`.
+    ///
+    /// # Panics
+    ///
+    /// If no folder can be made.
     pub fn in_memory(prefix: &str) -> Self {
         if has_room(Path::new(MEMORY)) {
             return Self::in_swept(Path::new(MEMORY), prefix).expect("there is room in memory");
@@ -54,7 +58,7 @@ impl Folder {
         Ok(Self { folder, _lock: Some(lock) })
     }
 
-    /// The folder.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
