@@ -116,7 +116,7 @@ async fn a_full_disk_is_refused_and_named() {
 async fn a_stripe_that_others_keep_is_given_up_in_time() {
     let server = Server::start().await;
     let patient = connect(&server.url()).await;
-    // The store gives up after half of it, and a busy machine may be as late again.
+    // The store gives up after half of the timeout. The other half is for a busy machine.
     let config = Config::from_url(&server.url()).unwrap().timeout(Duration::from_secs(8));
     let backend = Backend::connect_with(config.unwrap()).await.unwrap();
     let held = lease("job");
