@@ -114,6 +114,17 @@ impl<B: LockBackend> Quorum<B> {
         self.muster(self.members.member_timeout * CONNECTING).await
     }
 
+    /// The same quorum, for a task.
+    fn clone_parts(&self) -> Self {
+        Self {
+            members: Arc::clone(&self.members),
+            claims: self.claims.clone(),
+            late: self.late.clone(),
+            learnt: self.learnt.clone(),
+            looking: Arc::clone(&self.looking),
+        }
+    }
+
     fn watch_each(&self, watch: impl Fn(&B) -> KeyWatch) -> KeyWatch {
         KeyWatch::any(self.members.iter().map(|member| watch(&member.store)))
     }

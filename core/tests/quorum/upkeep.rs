@@ -67,6 +67,54 @@ async fn lease_that_a_majority_lost_is_given_back_by_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_member_keeps_its_lease() {
+    let servers = Servers::found(5).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[1].set(State::Slow(Duration::from_millis(20)));
+
+    for _ in 0..10 {
+        sleep(TTL / 2).await;
+        assert_eq!(servers.holding(&key()).await, 5);
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_member_grants_a_lost_lease_again() {
+    let servers = Servers::found(5).await;
+    let client = servers.client();
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    servers.0[1].set(State::Slow(Duration::from_millis(20)));
+    servers.0[1].store.force_release(&key()).await.unwrap();
+    assert_eq!(servers.holding(&key()).await, 4);
+
+    sleep(TTL / 2).await;
+
+    assert_eq!(servers.holding(&key()).await, 5);
+    guard.release().await.unwrap();
+    sleep(TTL / 10).await;
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_member_grants_no_released_lease_again() {
+    let servers = Servers::found(3).await;
+    let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
+    quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    servers.0[1].store.force_release(&key()).await.unwrap();
+    servers.0[1].set(State::Slow(Duration::from_millis(20)));
+    assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
+    servers.0[1].set(State::Up);
+
+    assert_eq!(quorum.release(&lease).await.unwrap(), Release::Released);
+
+    quorum.close().await;
+    assert_eq!(servers.holding(&key()).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn repair_under_way_is_given_back_when_the_lease_is_lost() {
     let servers = Servers::found(3).await;
     let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));

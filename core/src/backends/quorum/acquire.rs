@@ -92,14 +92,15 @@ impl<B: LockBackend> Quorum<B> {
             ballot.is_decided(majority)
         };
         self.members.collect(&mut round, ends, note).await;
-        self.leave(claim.lease(), round);
+        if !round.unheard().is_empty() {
+            self.claims.add_late(claim.id(), round.unheard().len());
+            self.leave(claim.lease(), round);
+        }
     }
 
-    /// Leaves the members that have not answered to a task, which releases votes that are not wanted any more.
+    /// Leaves the members that have not answered to a task, which releases votes that are not wanted any more. The claim counts them as
+    /// late already.
     pub(super) fn leave(&self, lease: &Lease, mut round: Round<Attempt>) {
-        if round.unheard().is_empty() {
-            return;
-        }
         let (members, claims, lease) =
             (Arc::clone(&self.members), self.claims.clone(), lease.clone());
         let counted = Counted::new(&members, &claims, &lease, round.unheard().clone());
@@ -225,7 +226,6 @@ impl<B: LockBackend> Counted<B> {
         unheard: BTreeSet<usize>,
     ) -> Self {
         unheard.iter().for_each(|number| members.member(*number).add_late());
-        claims.add_late(lease.id(), unheard.len());
         Self { members: Arc::clone(members), claims: claims.clone(), id: lease.id(), unheard }
     }
 }

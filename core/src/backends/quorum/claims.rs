@@ -89,6 +89,15 @@ impl Claims {
         });
     }
 
+    /// Counts a vote that a member is to give again; `false` if the lease was released, or an earlier release may still reach the member.
+    pub(super) fn add_repair(&self, id: LeaseId, member: usize) -> bool {
+        self.with(id, |memory| {
+            let is_wanted = memory.is_wanted && !memory.unsettled.contains(&member);
+            memory.late += usize::from(is_wanted);
+            is_wanted
+        })
+    }
+
     pub(super) fn drop_late(&self, id: LeaseId, count: usize) {
         self.with(id, |memory| memory.late -= count);
     }

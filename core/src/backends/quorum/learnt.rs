@@ -1,11 +1,13 @@
 //! The number that all members are asked for, so that their grants need no second round.
 
+use std::sync::Arc;
+
 use crate::clock::Instant;
 use crate::sync::{Mutex, lock};
 
-/// The largest token that this client has seen.
-#[derive(Default)]
-pub(super) struct Learnt(Mutex<Option<Seen>>);
+/// The largest token that this client has seen. Clones share it.
+#[derive(Clone, Default)]
+pub(super) struct Learnt(Arc<Mutex<Option<Seen>>>);
 
 #[derive(Clone, Copy)]
 struct Seen {

@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use super::Quorum;
 use super::ballot::no_majority;
+use super::claims::Claims;
 use super::round::{Answer, Round};
+use crate::clock::Instant;
 use crate::contract::backend::{Claim, Lease, LockBackend, Operation, Release, Renewal};
 use crate::contract::error::Error;
+
+/// The answer of a member on each of several leases.
+type Renewals = Vec<Result<Renewal, Error>>;
 
 /// The votes on the renewal of one lease.
 #[derive(Default)]
@@ -25,43 +30,19 @@ struct Votes {
 }
 
 impl<B: LockBackend> Quorum<B> {
-    /// Renews leases with one request per member. Members that lost a lease that a majority has are asked to grant it again: their votes
-    /// count from the next renewal on.
+    /// Renews leases with one request per member, and returns as soon as a majority has decided on each. Members that lost a lease that a
+    /// majority has are asked to grant it again: their votes count from the next renewal on.
     pub(super) async fn renew_and_repair(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let limit = self.shortest_limit(leases);
-        self.claims.clear(self.members.clock.now(), self.members.max_ttl);
-        let votes = self.votes(leases, limit).await;
-        let majority = self.members.majority();
-        for (lease, votes) in leases.iter().zip(&votes) {
-            if votes.renewed >= majority {
-                // A client that only renews takes members back that were restarted, too: they are repaired next time.
-                self.look_beside(limit);
-                self.repair(lease, votes);
-            } else if votes.is_decided(majority) {
-                self.give_back(lease);
-            }
-        }
-        votes.into_iter().map(|votes| votes.outcome(majority)).collect()
-    }
-
-    fn shortest_limit(&self, leases: &[Lease]) -> Duration {
-        let limits = leases.iter().map(|lease| self.members.limit(lease.ttl()));
-        limits.min().unwrap_or_default()
-    }
-
-    async fn votes(&self, leases: &[Lease], limit: Duration) -> Vec<Votes> {
-        let (majority, sent) = (self.members.majority(), Arc::<[Lease]>::from(leases));
+        let (majority, now) = (self.members.majority(), self.members.clock.now());
+        self.claims.clear(now, self.members.max_ttl);
+        let renewing = Renewing::begin(&self.claims, leases);
+        let mut votes: Vec<Votes> = leases.iter().map(|it| self.no_votes(it, now)).collect();
         let mut round = self.members.round(0..self.members.len(), |store: Arc<B>| {
-            let leases = Arc::clone(&sent);
+            let leases = Arc::clone(&renewing.leases);
             async move { Ok(store.renew_all(&leases).await) }
         });
-        let now = self.members.clock.now();
-        let votes_on = |lease: &Lease| Votes {
-            unsettled: self.claims.unsettled(lease.id(), now),
-            ..Votes::default()
-        };
-        let mut votes: Vec<Votes> = leases.iter().map(votes_on).collect();
-        let note = |(number, renewals): Answer<Vec<Result<Renewal, Error>>>| {
+        let limit = self.shortest_limit(leases);
+        let note = |(number, renewals): Answer<Renewals>| {
             let renewals = renewals.into_iter().flatten();
             for (votes, renewal) in votes.iter_mut().zip(renewals) {
                 votes.note(number, renewal, || self.members.member(number).name.clone());
@@ -69,18 +50,59 @@ impl<B: LockBackend> Quorum<B> {
             votes.iter().all(|votes| votes.is_decided(majority))
         };
         self.members.collect(&mut round, now + limit, note).await;
-        votes
+        for (lease, votes) in leases.iter().zip(&votes) {
+            if votes.renewed >= majority {
+                // A client that only renews takes members back that were restarted, too: they are repaired next time.
+                self.look_beside(limit);
+                votes.vanished.iter().for_each(|number| self.repair(lease, *number));
+            } else if votes.is_decided(majority) {
+                self.give_back(lease);
+            }
+        }
+        let are_held = votes.iter().map(|votes| votes.renewed >= majority).collect();
+        self.hear_others(renewing, are_held, round);
+        votes.into_iter().map(|votes| votes.outcome(majority)).collect()
     }
 
-    /// Asks members that lost a lease to grant it again. A task waits for the answers.
-    fn repair(&self, lease: &Lease, votes: &Votes) {
-        if votes.vanished.is_empty() {
+    fn no_votes(&self, lease: &Lease, now: Instant) -> Votes {
+        Votes { unsettled: self.claims.unsettled(lease.id(), now), ..Votes::default() }
+    }
+
+    fn shortest_limit(&self, leases: &[Lease]) -> Duration {
+        let limits = leases.iter().map(|lease| self.members.limit(lease.ttl()));
+        limits.min().unwrap_or_default()
+    }
+
+    /// Leaves the members that are slower than a majority to a task. Their leases would end without the renewal, and a member that was
+    /// restarted first has to be connected to.
+    fn hear_others(&self, renewing: Renewing, are_held: Vec<bool>, mut round: Round<Renewals>) {
+        if round.unheard().is_empty() {
             return;
         }
-        let voters = &self.members.enlisted() - &votes.unsettled;
-        let repaired = votes.vanished.iter().copied().filter(|number| voters.contains(number));
+        let ttl = renewing.leases.iter().map(Lease::ttl).min().unwrap_or_default();
+        let (quorum, gives_up) = (self.clone_parts(), self.members.clock.now() + ttl);
+        self.late.drive(async move {
+            let members = Arc::clone(&quorum.members);
+            while let Some((number, renewals)) = round.next(&*members.clock, gives_up).await {
+                members.member(number).note_answer(renewals.is_ok());
+                let renewals = are_held.iter().zip(renewals.into_iter().flatten());
+                for (lease, (is_held, renewal)) in renewing.leases.iter().zip(renewals) {
+                    if *is_held && matches!(renewal, Ok(Renewal::Vanished)) {
+                        quorum.repair(lease, number);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Asks a member that lost a lease to grant it again, unless the lease is released meanwhile. A task waits for the answer.
+    fn repair(&self, lease: &Lease, number: usize) {
+        let has_vote = self.members.member(number).id().is_some();
+        if !has_vote || !self.claims.add_repair(lease.id(), number) {
+            return;
+        }
         let claim = Claim::new(lease.clone()).with_charter(self.members.charter.clone());
-        let round = self.members.round(repaired, |store: Arc<B>| {
+        let round = self.members.round([number], |store: Arc<B>| {
             let claim = claim.clone();
             async move { store.try_acquire(&claim).await }
         });
@@ -137,6 +159,25 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(released + not_held, majority, &failures, is_unknown)
             .with_operation(Operation::Release)
             .with_key(lease.key()))
+    }
+}
+
+/// The renewal of leases, until all members have answered or are not waited for any more. A release meanwhile ends the wish for votes.
+struct Renewing {
+    claims: Claims,
+    leases: Arc<[Lease]>,
+}
+
+impl Renewing {
+    fn begin(claims: &Claims, leases: &[Lease]) -> Self {
+        leases.iter().for_each(|lease| claims.add_late(lease.id(), 1));
+        Self { claims: claims.clone(), leases: leases.into() }
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        self.leases.iter().for_each(|lease| self.claims.drop_late(lease.id(), 1));
     }
 }
 
