@@ -63,8 +63,6 @@ struct Granted {
     lease: LeaseId,
     /// The largest token that the store has granted or reserved with it.
     last_token: u64,
-    /// When the lease ends unless it is renewed.
-    ends: Duration,
 }
 
 /// The last of the guards of a lease.
@@ -91,17 +89,18 @@ impl Judge {
     }
 
     /// Notes that a store has granted a lease.
-    pub(crate) fn granted(&self, store: usize, lease: &Lease, grant: &Grant, now: Duration) {
+    pub(crate) fn granted(&self, store: usize, lease: &Lease, grant: &Grant) {
         let (first, last_token) = (grant.token(), grant.token() + u64::from(grant.spare_tokens()));
         let (mut state, key) = (self.state(), lease.key());
-        let granted = Granted { lease: lease.id(), last_token, ends: now + lease.ttl() };
+        let granted = Granted { lease: lease.id(), last_token };
         let Some(before) = state.granted.insert((store, key.clone()), granted) else { return };
         if first <= before.last_token {
             let before = before.last_token;
             state.violate(format!("V3: token {first} of {key} was granted after {before}"));
         }
-        // Only a claim whose replies were lost is granted twice. Its caller does not renew the first grant.
-        if before.lease == lease.id() && before.ends <= now {
+        // Only a claim whose replies were lost is granted twice. Its caller renews the second grant, when a request to finish the first one
+        // early may be over.
+        if before.lease == lease.id() {
             state.forget_request(before.lease);
         }
     }

@@ -215,7 +215,7 @@ impl World {
 
     fn judge_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
         for (lease, grant) in request.grants(outcome) {
-            self.judge.granted(store, lease, grant, self.now());
+            self.judge.granted(store, lease, grant);
         }
         match (request, outcome) {
             (Request::ForceRelease(key), Outcome::ForcedRelease(it)) if !it.ended().is_empty() => {
