@@ -18,7 +18,9 @@ fn paths_in(page: &Path) -> Vec<String> {
 #[test]
 fn every_path_on_the_map_exists() {
     let map = root().join("ARCHITECTURE.md");
-    assert!(fs::read_to_string(&map).unwrap().lines().count() <= 150, "the map is too long");
+    let text = fs::read_to_string(&map).unwrap();
+    let words = text.split_whitespace().filter(|word| word.contains(char::is_alphanumeric));
+    assert!(words.count() <= 1_250, "the map is too long");
 
     let paths = paths_in(&map);
     assert!(paths.len() > 20);

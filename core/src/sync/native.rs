@@ -1,3 +1,5 @@
+//! Synchronisation as the standard library and tokio have it.
+
 pub(crate) use std::sync::{Mutex, atomic};
 use std::sync::{MutexGuard, PoisonError};
 
