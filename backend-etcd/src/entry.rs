@@ -105,6 +105,11 @@ impl Entry {
         }
     }
 
+    /// Whether another program wrote it.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.tag.is_empty()
+    }
+
     pub(crate) fn holder(&self) -> Holder {
         Holder::new(self.fingerprint)
             .with_description(self.description.clone())

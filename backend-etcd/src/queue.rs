@@ -102,6 +102,10 @@ impl Queue {
             // An abandoned entry of ours came late, against all odds. It goes with its TTL.
             return Verdict::Occupied;
         }
+        // Another program holds the lock once all entries before its own have gone. It does not look at those behind.
+        if self.before(tag).any(Entry::is_foreign) {
+            return Verdict::Refused;
+        }
         let others = self.holders().chain(self.before(tag)).map(|entry| entry.share.units());
         let total: u64 = others.chain([claim.share().units()]).map(u64::from).sum();
         if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share, Tenure};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Description, ErrorKind, LockClient, LockGuard, LockKey, LockOptions};
 use leasehold_etcd::EtcdBackend;
@@ -163,6 +163,32 @@ mod etcdctl {
         assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
         theirs.end().await;
         semaphore.acquire(2).await.unwrap().release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn that_waits_is_passed_by_no_permit_and_no_reader() {
+        for share in [Share::Units { units: 1, limit: 4 }, Share::READER] {
+            let etcd = Etcd::start().await;
+            let (backend, store) =
+                (EtcdBackend::connect(&etcd.url()).await.unwrap(), store(&etcd).await);
+            let claim = || {
+                let lease = Lease::new(&LockKey::new("job").unwrap(), LONG).with_share(share);
+                Claim::new(lease.with_tenure(Tenure::Kept)).with_patience(Patience::Queues(LONG))
+            };
+            let (first, passes) = (claim(), claim());
+            assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+            let mut theirs = etcd.ctl_lock("lock/job");
+            until_there_are(&store, "lock/job/", 2).await;
+
+            let attempt = backend.try_acquire(&passes).await.unwrap();
+            assert!(matches!(attempt, Attempt::Held(_)), "it may hold beside the other program");
+            backend.release(first.lease()).await.unwrap();
+            timeout(SOON, theirs.granted()).await.expect("it is told");
+            theirs.end().await;
+
+            let attempt = backend.try_acquire(&passes).await.unwrap();
+            assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+        }
     }
 }
 
