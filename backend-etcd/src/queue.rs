@@ -79,7 +79,12 @@ impl Queue {
 
     /// The entry of the lease with this tag.
     pub(crate) fn entry(&self, tag: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.tag == tag)
+        self.entries_of(tag).next()
+    }
+
+    /// All entries of the lease with this tag: a late request may make another.
+    pub(crate) fn entries_of(&self, tag: &str) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.tag == tag)
     }
 
     /// The waiters before the claim with this tag.

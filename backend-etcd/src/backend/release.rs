@@ -52,18 +52,30 @@ impl EtcdBackend {
             self.abandon(lease);
             return Ok(Release::NotHeld);
         };
-        let mut ended = self.delete_at(&entry, lease).await?;
-        if ended.is_none()
-            && let Some(own) = self.queue(lease.key()).await?.entry(&tag(lease))
-            && let Ok(elsewhere) = str::from_utf8(&own.key)
-        {
-            // It lies with another client that asked for it, too.
-            ended = self.delete_at(elsewhere, lease).await?;
+        let in_doubt = self.doubts.concern(lease);
+        let ended = self.delete_at(&entry, lease).await?;
+        let mut was_held = ended == Some(State::Held);
+        if in_doubt || ended.is_none() {
+            let others = self.delete_others(lease).await;
+            let message = "one of its entries was deleted, and the next request was not applied";
+            was_held |= match ended {
+                Some(_) => others.map_err(|failure| failure.after(message))?,
+                None => others?,
+            };
         }
-        Ok(match ended {
-            Some(State::Held) => Release::Released,
-            _ => Release::NotHeld,
-        })
+        Ok(if was_held { Release::Released } else { Release::NotHeld })
+    }
+
+    /// Deletes the entries of a lease wherever they lie, and tells whether one of them held: with another client that asked for it, too,
+    /// or where a request for a place came late, beside a grant under another key.
+    async fn delete_others(&self, lease: &Lease) -> Result<bool, Failure> {
+        let mut was_held = false;
+        for other in self.queue(lease.key()).await?.entries_of(&tag(lease)) {
+            if let Ok(entry) = str::from_utf8(&other.key) {
+                was_held |= self.delete_at(entry, lease).await? == Some(State::Held);
+            }
+        }
+        Ok(was_held)
     }
 
     /// Deletes the entry of a lease that was granted and is not in doubt, if it is still there.

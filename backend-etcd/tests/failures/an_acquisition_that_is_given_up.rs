@@ -44,6 +44,31 @@ async fn leaves_nothing_when_its_request_arrives_after_the_release() {
 }
 
 #[tokio::test]
+async fn leaves_no_place_that_comes_beside_its_later_grant() {
+    let etcd = Etcd::start().await;
+    let mut store = store(&etcd).await;
+    let (slow, _fast, url) = two_ways(&etcd).await;
+    let backend = EtcdBackend::connect(&url).await.unwrap();
+    let warm_up = claim("warm-up");
+    backend.try_acquire(&warm_up).await.unwrap();
+    backend.release(warm_up.lease()).await.unwrap();
+    let claim = claim("job");
+    slow.set_weather(Weather::BlackHole);
+    let patience = Duration::from_millis(400);
+    assert!(timeout(patience, backend.try_acquire(&claim)).await.is_err());
+    let attempt = backend.try_acquire(&claim).await.unwrap();
+    assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+
+    // The place that an earlier attempt asked for, at a key of its own.
+    let granted = entries(&store, "job").await.remove(0);
+    let place = granted.value_str().unwrap().replacen("held", "queued", 1);
+    store.put("lock/job/0123-0", place, None).await.unwrap();
+
+    assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::Released);
+    assert!(entries(&store, "job").await.is_empty());
+}
+
+#[tokio::test]
 async fn is_cleaned_up_in_the_background() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
