@@ -25,6 +25,9 @@ const SUSPICIOUS: Duration = Duration::from_millis(300);
 /// The least TTL that outlasts a leader that freezes: measured with etcd's default timing, where 5 s did not.
 const LASTING: Duration = Duration::from_secs(10);
 
+/// As in etcd's own client. With the 4 MiB of the client crate, tens of thousands of waiters make a lock unusable.
+const LONGEST_REPLY: usize = i32::MAX as usize;
+
 /// The members of a cluster.
 pub(crate) struct Connection {
     config: EtcdConfig,
@@ -110,7 +113,8 @@ impl Connection {
     /// Sends a transaction.
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
         let send = |client: &Client| {
-            let (mut keys, txn) = (client.kv_client(), txn.clone());
+            let mut keys = client.kv_client().max_decoding_message_size(LONGEST_REPLY);
+            let txn = txn.clone();
             async move { keys.txn(txn).await }
         };
         let reply = self.call(send).await?;

@@ -335,6 +335,24 @@ mod the_store {
     }
 }
 
+mod a_long_line {
+    use super::*;
+
+    /// The client crate takes replies of 4 MiB unless it is told otherwise.
+    #[tokio::test]
+    async fn is_read_whole() {
+        let etcd = Etcd::start().await;
+        let (client, mut store) = (client(&etcd).await, store(&etcd).await);
+        for n in 0..4 {
+            store.put(format!("lock/job/{n}"), vec![0; 1_400_000], None).await.unwrap();
+        }
+
+        assert!(client.mutex("job").unwrap().try_lock().await.unwrap().is_err());
+        let inspection = client.backend().inspect(&LockKey::new("job").unwrap()).await.unwrap();
+        assert_eq!(inspection.holders().len(), 1);
+    }
+}
+
 mod names {
     use super::*;
 
