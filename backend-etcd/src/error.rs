@@ -37,16 +37,21 @@ impl Failure {
         }
     }
 
+    /// Whether the request may have been applied, or may be yet.
+    pub(crate) fn leaves_doubt(&self) -> bool {
+        match self {
+            Self::Unknown(_) => true,
+            Self::Final(error) => error.kind() == ErrorKind::Unexpected,
+            Self::TokenExpired(_) | Self::MemberDown(_) | Self::LeaseGone(_) => false,
+        }
+    }
+
     /// The same for another caller whose change the same request had. `None` if nothing was applied: the caller may ask by itself.
     pub(crate) fn repeated(&self) -> Option<Self> {
         match self {
             Self::Unknown(error) => Some(Self::Unknown(error.repeated())),
-            Self::Final(error) if error.kind() == ErrorKind::Unexpected => {
-                Some(Self::Final(error.repeated()))
-            }
-            Self::TokenExpired(_) | Self::MemberDown(_) | Self::LeaseGone(_) | Self::Final(_) => {
-                None
-            }
+            Self::Final(error) if self.leaves_doubt() => Some(Self::Final(error.repeated())),
+            _ => None,
         }
     }
 

@@ -90,7 +90,10 @@ impl EtcdBackend {
             (attempt, _) => attempt,
         };
         let leaves_something = place.is_some()
-            || matches!(attempt, Ok(AttemptAll::Granted(_)) | Err(Failure::Unknown(_)));
+            || match &attempt {
+                Ok(attempt) => matches!(attempt, AttemptAll::Granted(_)),
+                Err(failure) => failure.leaves_doubt(),
+            };
         if !leaves_something {
             let new = asked.iter().filter(|asked| asked.is_new);
             new.for_each(|asked| self.slots.free(asked.claim.lease()));

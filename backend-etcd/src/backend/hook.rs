@@ -102,7 +102,7 @@ impl EtcdBackend {
     ) -> Result<T, Failure> {
         let mut creating = self.doubts.creating(leases);
         let reply = sent.await;
-        if !matches!(reply, Err(Failure::Unknown(_))) {
+        if !reply.as_ref().is_err_and(Failure::leaves_doubt) {
             creating.settle();
         }
         reply
@@ -120,4 +120,26 @@ impl EtcdBackend {
 
 pub(super) fn put(entry: impl Into<Vec<u8>>, value: String, lease: i64) -> TxnOp {
     TxnOp::put(entry, value, Some(PutOptions::new().with_lease(lease)))
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::LockKey;
+
+    use super::super::look::senseless;
+    use super::*;
+    use crate::config::EtcdConfig;
+
+    #[tokio::test]
+    async fn a_reply_that_makes_no_sense_leaves_doubt() {
+        // No server listens there.
+        let config = EtcdConfig::from_url("etcd://127.0.0.1:1").unwrap();
+        let backend = EtcdBackend::connect_lazily(config);
+        let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10));
+
+        let reply = backend.create([&lease], async { Err::<(), _>(senseless()) }).await;
+
+        assert!(reply.is_err());
+        assert!(backend.doubts.concern(&lease));
+    }
 }
