@@ -6,6 +6,7 @@ use leasehold_postgres::tokio_postgres::{
 };
 
 /// A connection past the backend, with the default isolation of PostgreSQL.
+#[derive(Debug)]
 pub(crate) struct Direct(Client);
 
 impl Direct {

@@ -18,6 +18,7 @@ use leasehold_testbed::{Postgres, PostgresOptions, until};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::Direct;
 use crate::family::failures::{acquire, leases};
 use crate::family::membership::{claim, enlist};
 use crate::family::{TTL, connect, lease};
@@ -34,20 +35,48 @@ async fn raise(postgres: &Postgres, event: &str, condition: &str, code: &str, de
 }
 
 #[tokio::test]
-async fn renewals_that_conflict_are_asked_for_one_by_one() {
+async fn renewals_beside_one_that_fails_succeed() {
+    // A deadlock victim, and an error that a row may raise by itself.
+    for code in ["40P01", "P0001"] {
+        let postgres = Postgres::start().await;
+        let backend = connect(&postgres.url()).await;
+        let held = ["a", "bad", "c"].map(lease);
+        for lease in &held {
+            assert!(acquire(&backend, lease).await.unwrap());
+        }
+
+        raise(&postgres, "UPDATE", "NEW.key = 'bad'", code, "").await;
+        let renewed = backend.renew_all(&held).await;
+
+        assert!(matches!(renewed[0], Ok(Renewal::Renewed)), "{renewed:?}");
+        assert!(renewed[1].is_err(), "{renewed:?}");
+        assert!(matches!(renewed[2], Ok(Renewal::Renewed)), "{renewed:?}");
+    }
+}
+
+#[tokio::test]
+async fn renewals_beside_one_that_others_keep_succeed() {
     let postgres = Postgres::start().await;
     let backend = connect(&postgres.url()).await;
-    let held = ["a", "bad", "c"].map(lease);
+    let held: Vec<_> = (0..256).map(|n| lease(&format!("job-{n}"))).collect();
     for lease in &held {
         assert!(acquire(&backend, lease).await.unwrap());
     }
 
-    raise(&postgres, "UPDATE", "NEW.key = 'bad'", "40P01", "").await;
+    let keeping = Direct::open(&postgres.url()).await;
+    keeping.query("BEGIN").await.unwrap();
+    let lock = "SELECT token FROM leasehold_lease WHERE key = 'job-7' FOR UPDATE";
+    keeping.query(lock).await.unwrap();
     let renewed = backend.renew_all(&held).await;
+    keeping.query("ROLLBACK").await.unwrap();
 
-    assert!(matches!(renewed[0], Ok(Renewal::Renewed)), "{renewed:?}");
-    assert_eq!(renewed[1].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
-    assert!(matches!(renewed[2], Ok(Renewal::Renewed)), "{renewed:?}");
+    for (n, renewed) in renewed.into_iter().enumerate() {
+        match renewed {
+            Err(error) if n == 7 => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+            renewed => assert_eq!(renewed.unwrap(), Renewal::Renewed, "{n}"),
+        }
+    }
+    assert_eq!(backend.renew(&held[7]).await.unwrap(), Renewal::Renewed);
 }
 
 #[tokio::test]
@@ -143,6 +172,43 @@ impl fmt::Debug for Mine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Mine")
     }
+}
+
+/// An application's own connection, beside a transaction that ends after the first renewal.
+#[derive(Debug)]
+struct KeptForAMoment(Mine, Direct);
+
+#[async_trait]
+impl Run for KeptForAMoment {
+    async fn run(
+        &self,
+        text: &Text,
+        urgency: Urgency,
+        limit: Duration,
+    ) -> Result<Vec<Row>, RunError> {
+        let rows = self.0.run(text, urgency, limit).await;
+        if urgency == Urgency::Renews {
+            self.1.query("COMMIT").await.unwrap();
+        }
+        rows
+    }
+}
+
+#[tokio::test]
+async fn lease_that_others_keep_for_a_moment_is_renewed() {
+    let postgres = Postgres::start().await;
+    let (client, connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let keeping = Direct::open(&postgres.url()).await;
+    let held = lease("job");
+    let backend = connect(&postgres.url()).await;
+    assert!(acquire(&backend, &held).await.unwrap());
+    keeping.query("BEGIN; UPDATE leasehold_lease SET asked = ends").await.unwrap();
+
+    let config = PostgresConfig::from_run(KeptForAMoment(Mine(Arc::new(client)), keeping));
+    let backend = PostgresBackend::connect_with(config).await.unwrap();
+
+    assert_eq!(backend.renew(&held).await.unwrap(), Renewal::RevocationRequested);
 }
 
 #[tokio::test]

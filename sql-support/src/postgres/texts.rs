@@ -152,21 +152,25 @@ ORDER BY 2;
 ";
 
 /// Renews without the stripe: only rows that are in force. A lease whose row an acquisition deletes meanwhile is not.
+///
+/// A row that another transaction keeps is passed by and reported: a wait for it would keep all others waiting.
 pub(super) const RENEW: &str = "WITH lease (n, key, tag, whole, units, ttl, description) AS (VALUES :leases),
 before AS (
-  SELECT a.n, l.units, l.description FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag
+  SELECT a.n, l.units, l.description, l.place IS NULL AND l.ends > :now AS held FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag
+), free AS (
+  SELECT a.* FROM lease a JOIN {lease} l ON l.key = a.key AND l.tag = a.tag FOR NO KEY UPDATE OF l SKIP LOCKED
 ), renewed AS (
   UPDATE {lease} l SET ends = :now + a.ttl, units = least(l.units, a.units), description = a.description
-  FROM lease a WHERE l.key = a.key AND l.tag = a.tag AND l.place IS NULL AND l.ends > :now
+  FROM free a WHERE l.key = a.key AND l.tag = a.tag AND l.place IS NULL AND l.ends > :now
   RETURNING a.n, a.key, l.whole, l.asked > :now AS asked, l.units, l.description
 ), changed AS (
   SELECT set_config('leasehold.changed', coalesce(array_agg(DISTINCT r.key), ARRAY[]::text[])::text, true) AS keys
   FROM renewed r JOIN before b USING (n)
   WHERE NOT r.whole AND (b.units, b.description) IS DISTINCT FROM (r.units, r.description)
 )
-SELECT 'renewed', a.n, r.asked, EXISTS (
+SELECT CASE WHEN r.n IS NULL AND b.held THEN 'kept' ELSE 'renewed' END, n, r.asked, EXISTS (
     SELECT FROM {lease} o WHERE o.key = a.key AND o.tag <> a.tag AND o.place IS NULL AND o.ends > :now AND o.whole = a.whole)
-FROM lease a LEFT JOIN renewed r USING (n)
+FROM lease a LEFT JOIN before b USING (n) LEFT JOIN renewed r USING (n)
 UNION ALL SELECT 'set', length(keys), NULL, NULL FROM changed;
 ";
 

@@ -48,18 +48,21 @@ impl Rows {
         if granted.len() == claims { Ok(AcquiredAll::Granted(granted)) } else { Err(nonsense()) }
     }
 
-    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases.
-    pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Renewed>, Error> {
+    /// The reply to [`Statements::renew`](crate::remote::Statements::renew) of so many leases. `None` is one whose row another transaction keeps.
+    pub fn renewed(&self, leases: &[Renew]) -> Result<Vec<Option<Renewed>>, Error> {
         let called = self.called()?;
         let mut renewed = vec![None; leases.len()];
+        for mut row in self.of("kept") {
+            *renewed.get_mut(row.number::<usize>()?).ok_or_else(nonsense)? = Some(None);
+        }
         for mut row in self.of("renewed") {
             let index: usize = row.number()?;
             let (asked, taken) = (row.optional::<Flag>()?, row.flag()?);
-            *renewed.get_mut(index).ok_or_else(nonsense)? = Some(match asked {
+            *renewed.get_mut(index).ok_or_else(nonsense)? = Some(Some(match asked {
                 Some(Flag(asked)) => Renewed::Renewed { asked, called: called.clone() },
                 None if taken => Renewed::Taken,
                 None => Renewed::Vanished,
-            });
+            }));
         }
         renewed.into_iter().map(|renewed| renewed.ok_or_else(nonsense)).collect()
     }
