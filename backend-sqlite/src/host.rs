@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+#[cfg(target_os = "linux")]
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -46,14 +47,14 @@ impl Host {
     /// # Errors
     ///
     /// [`Unsupported`](leasehold_core::ErrorKind::Unsupported) in a time namespace with another clock than the machine: processes inside and outside
-    /// would count the same lease by two clocks.
+    /// would count the same lease by two clocks. So is a container that shows a made-up boot id in place of the kernel's, as LXC and systemd-nspawn do.
     pub fn this() -> Result<Self, Error> {
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if has_offset(&offsets) {
             let message = "this process is in a time namespace with a clock of its own: a lock file needs the machine's";
             return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
         }
-        Ok(Self::new(machine(), boot().map_err(unreadable)?, since_boot))
+        Ok(Self::new(machine(), boot()?, since_boot))
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -91,13 +92,28 @@ fn machine() -> String {
 }
 
 #[cfg(target_os = "linux")]
-fn boot() -> io::Result<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+fn boot() -> Result<String, Error> {
+    boot_in("/proc/sys/kernel/random/boot_id")
+}
+
+/// Reads the boot id in a file, which must be the kernel's. Containers with files of their own mounted there would end each other's leases.
+#[cfg(target_os = "linux")]
+fn boot_in(path: &str) -> Result<String, Error> {
+    let mut file = fs::File::open(path).map_err(unreadable)?;
+    let found = rustix::fs::fstatfs(&file).map_err(|error| unreadable(error.into()))?;
+    if found.f_type != rustix::fs::PROC_SUPER_MAGIC {
+        let message = "this container has a boot id of its own, and a lock file needs the kernel's: \
+                       unmount /proc/sys/kernel/random/boot_id in it, or have a server keep the locks";
+        return Err(Error::new(leasehold_core::ErrorKind::Unsupported, message));
+    }
+    let mut id = String::new();
+    file.read_to_string(&mut id).map_err(unreadable)?;
+    Ok(id.trim().to_owned())
 }
 
 /// Elsewhere leases end by the time of day, which goes on over a restart.
 #[cfg(not(target_os = "linux"))]
-fn boot() -> io::Result<String> {
+fn boot() -> Result<String, Error> {
     Ok(String::new())
 }
 
@@ -112,6 +128,7 @@ fn since_boot() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+#[cfg(target_os = "linux")]
 fn unreadable(error: io::Error) -> Error {
     let message = "the machine does not tell its boot id, by which a lock file knows restarts";
     Failure::Denied.because(message, error)
@@ -128,6 +145,17 @@ mod tests {
         assert!(!has_offset("monotonic  86400  0\nboottime   0   0\n"));
         assert!(has_offset("monotonic  0  0\nboottime   604800   0\n"));
         assert!(has_offset("monotonic  0  0\nboottime   0   -1\n"));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn boot_id_that_is_not_the_kernels_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), boot().unwrap()).unwrap();
+
+        let error = boot_in(file.path().to_str().unwrap()).unwrap_err();
+
+        assert_eq!(error.kind(), leasehold_core::ErrorKind::Unsupported, "{error}");
     }
 
     #[test]
