@@ -27,6 +27,7 @@ impl File {
     ) -> Result<(Self, T), Error> {
         create(path)?;
         check_filesystem(path)?;
+        check_names(path)?;
         let id = id(path).map_err(|error| inaccessible(path, error))?;
         let opened = open(path)?;
         let file = Self { path: path.to_owned(), id };
@@ -69,6 +70,44 @@ fn inaccessible(path: &Path, error: io::Error) -> Error {
         _ => Failure::Denied,
     };
     failure.because(format!("{} is not to be had", path.display()), error)
+}
+
+/// Refuses a file that others may reach through another folder: SQLite would keep another log there, and both would grant the same locks.
+fn check_names(path: &Path) -> Result<(), Error> {
+    let metadata = fs::metadata(path).map_err(|error| inaccessible(path, error))?;
+    // A folder is refused later, with more to say.
+    let reason = if metadata.is_file() && metadata.nlink() > 1 {
+        "has another name, a hard link, where SQLite would keep another log: leave it one name"
+    } else if is_mounted(path).map_err(|error| inaccessible(path, error))? {
+        "is mounted by itself, without the log that SQLite keeps beside it: mount its folder"
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(ErrorKind::Unsupported, format!("{} {reason}", path.display())))
+}
+
+/// Whether the file itself is a mount point, as when a container is given the file and not its folder.
+#[cfg(target_os = "linux")]
+fn is_mounted(path: &Path) -> io::Result<bool> {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+    const MOUNT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+
+    if let Ok(found) = statx(CWD, path, AtFlags::empty(), StatxFlags::empty())
+        && found.stx_attributes_mask.contains(MOUNT)
+    {
+        return Ok(found.stx_attributes.contains(MOUNT));
+    }
+    // A kernel before 5.8, or a container that forbids the call: a mount from the same device is not found.
+    let path = fs::canonicalize(path)?;
+    let folder = path.parent().unwrap_or(&path);
+    Ok(fs::metadata(folder)?.dev() != fs::metadata(&path)?.dev())
+}
+
+/// Elsewhere only folders can be mounted.
+#[cfg(not(target_os = "linux"))]
+fn is_mounted(_path: &Path) -> io::Result<bool> {
+    Ok(false)
 }
 
 #[cfg(target_os = "linux")]
@@ -154,6 +193,22 @@ mod tests {
         assert!(!file.is_in_place());
         fs::write(&path, "").unwrap();
         assert!(!file.is_in_place());
+    }
+
+    #[test]
+    fn a_file_with_two_names_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("locks.db"), folder.path().join("other.db"));
+        File::open(&path, |_| Ok(())).unwrap();
+
+        fs::hard_link(&path, &other).unwrap();
+
+        for path in [&path, &other] {
+            let error = File::open(path, |_| Ok(())).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+        fs::remove_file(&other).unwrap();
+        File::open(&path, |_| Ok(())).unwrap();
     }
 
     #[test]

@@ -276,7 +276,7 @@ async fn a_path_that_cannot_be_is_denied() {
     assert!(error.to_string().starts_with("connect on sqlite:"), "{error}");
 }
 
-/// Set in the process that has little space: where its file is.
+/// Set in a process that a test starts: where its file is.
 const FILE: &str = "LEASEHOLD_SQLITE_FILE";
 
 /// The part of the process that may not write long files; it does nothing when it is run like any test.
@@ -315,6 +315,34 @@ fn a_disk_that_takes_no_more_is_an_error_and_neither_yes_nor_no() {
 
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && shown.contains("refused after"), "{shown}");
+}
+
+/// The part of the process that has the file mounted at another place; it does nothing when it is run like any test.
+#[tokio::test]
+async fn has_a_mounted_file() {
+    let Some(path) = env::var_os(FILE) else { return };
+    let error = SqliteBackend::connect_with(SqliteConfig::new(path).unwrap()).await.unwrap_err();
+    println!("{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_mounted_without_its_folder_is_refused() {
+    let scene = Scene::new();
+    let backend = scene.backend().await;
+    granted(&backend, &lease("job")).await.unwrap();
+    let place = scene.folder.path().join("mounted.db");
+    let mounted = "touch \"$2\" && mount --bind \"$1\" \"$2\" && exec \"$0\" --exact failures::has_a_mounted_file --nocapture";
+
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "sh", "-c", mounted]);
+    command.arg(env::current_exe().unwrap()).args([scene.path(), place.clone()]).env(FILE, place);
+    let output = command.output().unwrap();
+
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(shown.contains("mounted by itself"), "{shown}{output:?}");
 }
 
 #[tokio::test]
