@@ -27,8 +27,8 @@ const AFTER_LOSING: Duration = Duration::from_millis(5);
 pub(super) struct Trial<'a> {
     pub(super) claim: &'a Claim,
     pub(super) sent_at: Instant,
-    /// How long its place in line is kept, once it has one, also if the attempt fails then.
-    pub(super) place: Option<Duration>,
+    /// The name of its node, once it has one: that stays also if the attempt fails then.
+    pub(super) node: Option<String>,
 }
 
 impl ZooKeeperBackend {
@@ -38,15 +38,15 @@ impl ZooKeeperBackend {
         self.doubt_strays(sent_at);
         let lease = claim.lease();
         let is_new = self.claims.ask(lease, sent_at).is_none();
-        let mut trial = Trial { claim, sent_at, place: None };
+        let mut trial = Trial { claim, sent_at, node: None };
         let attempt = self.attempt(&mut trial, is_new).await;
         let attempt = match attempt {
-            Err(failure) if trial.place.is_some() => {
-                Err(failure.after("it stands in line, and the next request was not applied"))
+            Err(failure) if trial.node.is_some() => {
+                Err(failure.after("its node was made, and the next request was not applied"))
             }
             attempt => attempt,
         };
-        let leaves_something = trial.place.is_some()
+        let leaves_something = trial.node.is_some()
             || matches!(attempt, Ok(Attempt::Granted(_)) | Err(Failure::Unknown(_)));
         if is_new && !leaves_something {
             self.claims.forget(lease);
@@ -59,8 +59,8 @@ impl ZooKeeperBackend {
         if is_new && lease.tenure() == Tenure::Kept {
             // Most often the lock is free: its node is made, and found to be the first, in one round trip.
             match self.join(trial).await {
-                // A session that we took for alive has ended. Nothing was applied.
-                Err(Failure::SessionGone(_)) => {}
+                // A session that we took for alive has ended, or others were granted meanwhile.
+                Err(Failure::SessionGone(_) | Failure::Mismatch(_)) => {}
                 joined => return joined,
             }
         }
@@ -69,13 +69,18 @@ impl ZooKeeperBackend {
             let queue = self.queue(claim.key()).await?;
             let attempt = match queue.entry(&tag(lease)) {
                 Some(own) => self.go_on(trial, &queue, own).await,
-                None => self.enter(trial, &queue).await,
+                None => {
+                    // A node that it had before has ended with its session.
+                    trial.node = None;
+                    self.enter(trial, &queue).await
+                }
             };
             match attempt {
                 Err(Failure::Mismatch(_) | Failure::SessionGone(_)) => {}
                 attempt => return attempt,
             }
         }
+        self.take_back(trial).await?;
         Ok(Attempt::Held(Contention::new().with_retry_after(AFTER_LOSING)))
     }
 
@@ -83,7 +88,7 @@ impl ZooKeeperBackend {
     async fn join(&self, trial: &mut Trial<'_>) -> Result<Attempt, Failure> {
         let lease = trial.claim.lease();
         let hook = self.hook(lease).await?;
-        let made = self.make(lease, &hook, State::Held, &entry::held(lease)).await?;
+        let made = self.make(trial, &hook, State::Held, &entry::held(lease)).await?;
         self.decide(trial, hook, made).await
     }
 
@@ -99,9 +104,8 @@ impl ZooKeeperBackend {
             Verdict::Refused => {
                 let hook = self.place_hook(claim).await?;
                 let data = entry::queued(&self.waiting_lease(claim));
-                let made = self.make(lease, &hook, State::Queued, &data).await?;
+                let made = self.make(trial, &hook, State::Queued, &data).await?;
                 drop(hook);
-                trial.place = Some(self.kept_for(claim));
                 self.go_on(trial, &made.queue, &made.own).await
             }
             Verdict::Admitted => self.join(trial).await,
@@ -115,36 +119,18 @@ impl ZooKeeperBackend {
         hook: Hook,
         made: Made,
     ) -> Result<Attempt, Failure> {
-        let claim = trial.claim;
         let Made { own, stat, queue } = made;
-        let verdict = queue.verdict(&own);
-        let is_first = queue.entry(&own.tag).is_none_or(|first| first.text == own.text);
-        if verdict == Verdict::Admitted && is_first && !queue.has_other_limits(own.share) {
+        let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
+        let is_admitted = queue.verdict(&own) == Verdict::Admitted;
+        if first.is_none() && is_admitted && !queue.has_other_limits(own.share) {
             return self.granted(trial, &hook, &queue, &own, &stat).await;
         }
         // The next steps may have to connect to the session again.
         drop(hook);
-        let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
-        if let Some(first) = first {
-            // Another client has asked for the same lease.
-            self.take_back(claim, &own).await?;
-            return self.go_on(trial, &queue, &first).await;
-        }
-        match verdict {
-            Verdict::OtherKind => {
-                self.take_back(claim, &own).await?;
-                Err(other_kind(claim))
-            }
-            Verdict::Refused if claim.patience() == Patience::Leaves => {
-                let contention = self.contention(claim.key(), &queue, &own);
-                let (gone, contention) = tokio::join!(self.take_back(claim, &own), contention);
-                gone?;
-                Ok(Attempt::Held(contention))
-            }
-            Verdict::Refused => self.stand_in_line(trial, &queue, &own).await,
-            // Earlier claims that name another limit may be admitted at the same time.
-            Verdict::Admitted => self.go_on(trial, &queue, &own).await,
-        }
+        let Some(first) = first else { return self.go_on(trial, &queue, &own).await };
+        // Another client has asked for the same lease.
+        self.take_back(trial).await?;
+        self.go_on(trial, &queue, &first).await
     }
 
     /// Decides about a claim that has a node.
@@ -156,10 +142,17 @@ impl ZooKeeperBackend {
     ) -> Result<Attempt, Failure> {
         let (claim, lease) = (trial.claim, trial.claim.lease());
         match queue.verdict(own) {
+            // Earlier claims that name another limit may be admitted at the same time.
             Verdict::Admitted => {}
-            Verdict::OtherKind => return Err(other_kind(claim)),
+            Verdict::OtherKind => {
+                self.take_back(trial).await?;
+                return Err(other_kind(claim));
+            }
             Verdict::Refused if claim.patience() == Patience::Leaves => {
-                return Ok(Attempt::Held(self.contention(claim.key(), queue, own).await));
+                let contention = self.contention(claim.key(), queue, own);
+                let (gone, contention) = tokio::join!(self.take_back(trial), contention);
+                gone?;
+                return Ok(Attempt::Held(contention));
             }
             Verdict::Refused => return self.stand_in_line(trial, queue, own).await,
         }
@@ -206,16 +199,19 @@ impl ZooKeeperBackend {
         Ok(Attempt::Granted(if good_for < lease.ttl() { grant.with_ttl(good_for) } else { grant }))
     }
 
-    /// Deletes the node of a claim that is refused and does not wait.
-    async fn take_back(&self, claim: &Claim, own: &Name) -> Result<(), Failure> {
-        let lease = claim.lease();
-        let gone = self.drop_node(lease, &own.text).await;
+    /// Deletes the node that the attempt has made, if it has made one.
+    pub(super) async fn take_back(&self, trial: &mut Trial<'_>) -> Result<(), Failure> {
+        let Some(name) = &trial.node else { return Ok(()) };
+        let lease = trial.claim.lease();
+        let gone = self.drop_node(lease, name).await;
         if lease.tenure() == Tenure::Fixed
             && let Some(session) = self.claims.find(lease).and_then(|known| known.session)
         {
             session.close().await;
         }
-        gone.map(drop).map_err(|failure| failure.after("its node was made and not deleted"))
+        gone.map_err(|failure| failure.after("its node was made and not deleted"))?;
+        trial.node = None;
+        Ok(())
     }
 }
 

@@ -33,14 +33,9 @@ impl ZooKeeperBackend {
             let data = &entry::queued(&self.waiting_lease(claim));
             let (state, guard) = (State::Queued, Guard::None);
             let step = Move { lease, from: own, to: &to, state, data, guard, is_touched: false };
-            if let Err(failure) = self.relocate(&hook, step).await {
-                return Err(match failure {
-                    Failure::Unknown(_) => failure.after("it stands in line"),
-                    failure => failure,
-                });
-            }
+            self.relocate(&hook, step).await?;
         }
-        trial.place = Some(self.kept_for(claim));
+        trial.node = Some(to.text.clone());
         let target = match queue.predecessor(&to) {
             Some(before) => Target::Node(self.layout.node(claim.key(), &before.text)),
             None => Target::Children(self.layout.lock(claim.key()), queue.changed),

@@ -5,6 +5,7 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 use zookeeper_client::{CreateMode, MultiWriteResult, MultiWriter, Stat};
 
 use super::ZooKeeperBackend;
+use super::acquire::Trial;
 use super::release::unknown;
 use crate::error::Failure;
 use crate::layout::tag;
@@ -66,18 +67,18 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Makes the node of a lease, at the end of the line, and reads the line: one round trip.
+    /// Makes the node of a claim, at the end of the line, and reads the line: one round trip.
     pub(super) async fn make(
         &self,
-        lease: &Lease,
+        trial: &mut Trial<'_>,
         hook: &Hook,
         state: State,
         data: &[u8],
     ) -> Result<Made, Failure> {
-        match self.try_make(lease, hook, state, data).await {
+        match self.try_make(trial, hook, state, data).await {
             Err(failure) if failure.is_absence() => {
-                self.make_lock(lease.key(), hook).await?;
-                self.try_make(lease, hook, state, data).await
+                self.make_lock(trial.claim.key(), hook).await?;
+                self.try_make(trial, hook, state, data).await
             }
             made => made,
         }
@@ -85,11 +86,12 @@ impl ZooKeeperBackend {
 
     async fn try_make(
         &self,
-        lease: &Lease,
+        trial: &mut Trial<'_>,
         hook: &Hook,
         state: State,
         data: &[u8],
     ) -> Result<Made, Failure> {
+        let lease = trial.claim.lease();
         let head = Name::head(&tag(lease), lease.share(), state);
         let (node, lock) = (self.layout.node(lease.key(), &head), self.layout.lock(lease.key()));
         let (link, client) = (&hook.link, hook.link.client());
@@ -108,8 +110,9 @@ impl ZooKeeperBackend {
         };
         let name = format!("{head}{number}");
         self.claims.lies(lease, &name, state, &hook.session);
+        trial.node = Some(name.clone());
         let Some(own) = Name::read(&name).filter(|own| own.number < LAST_NUMBER) else {
-            self.drop_node(lease, &name).await?;
+            self.take_back(trial).await?;
             let message = "the numbers of this lock are used up: delete its node while it is free";
             return Err(Failure::Final(Error::new(ErrorKind::Refused, message)));
         };

@@ -3,6 +3,7 @@
 mod a_full_disk;
 mod a_majority;
 mod an_operator;
+mod attempts;
 mod servers;
 mod sessions;
 
