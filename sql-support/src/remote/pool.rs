@@ -78,7 +78,7 @@ impl<C: Connector> Pool<C> {
                 return Ok(link);
             }
             // It ended: so may have the others.
-            lane.idle().clear();
+            lane.disconnect();
         }
         let connected = self.connector.connect().await;
         connected.map_err(|error| error.at(&self.connector.address()))
@@ -110,7 +110,13 @@ impl<C: Connector> Run for Pool<C> {
         let mut link = link.map_err(late)??;
         let text = text.at(left() * 4 / 5);
         let reply = timeout(left(), link.exchange(text)).await;
-        let rows = reply.map_err(RunError::no_reply)??;
+        let rows = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)));
+        let rows = rows.inspect_err(|error| {
+            if error.failure() == Failure::Unknown {
+                // The server may be gone: each of the others would cost a call all of its time.
+                lane.disconnect();
+            }
+        })?;
         // Only one that has answered in full, without an error, is used again: another may be in a transaction.
         lane.put_back(link);
         Ok(rows)
@@ -118,16 +124,14 @@ impl<C: Connector> Run for Pool<C> {
 
     fn disconnect(&self) {
         for lane in [&self.asks, &self.releases, &self.renews] {
-            let idle = mem::take(&mut *lane.idle());
-            // Not locked any more: a connection may tell others of its end.
-            drop(idle);
+            lane.disconnect();
         }
     }
 
     async fn close(&self) {
         for lane in [&self.asks, &self.releases, &self.renews] {
             lane.turns.close();
-            lane.idle().clear();
+            lane.disconnect();
         }
     }
 }
@@ -147,6 +151,13 @@ impl<L: Link> Lane<L> {
         if !self.turns.is_closed() {
             self.idle().push(link);
         }
+    }
+
+    /// Closes all connections that are idle.
+    fn disconnect(&self) {
+        let idle = mem::take(&mut *self.idle());
+        // Not locked any more: a connection may tell others of its end.
+        drop(idle);
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<L>> {
@@ -220,5 +231,19 @@ mod tests {
             failed.into_iter().map(|reply| reply.unwrap_err().failure()).collect();
         assert_eq!(failures, [Failure::Unknown, Failure::Unknown, Failure::NotApplied]);
         assert_eq!(started.elapsed(), limit);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_is_missing_closes_the_idle_connections_of_its_lane() {
+        let pool = Pool::new(Arc::new(Hanging), 3);
+        for lane in [&pool.asks, &pool.asks, &pool.asks, &pool.renews] {
+            lane.put_back(Hanging);
+        }
+        let text = Text::new(|_| String::new(), "acquire".to_owned());
+
+        let reply = pool.run(&text, Urgency::Asks, Duration::from_secs(1)).await;
+
+        assert_eq!(reply.unwrap_err().failure(), Failure::Unknown);
+        assert_eq!((pool.asks.idle().len(), pool.renews.idle().len()), (0, 1));
     }
 }
