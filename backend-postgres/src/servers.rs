@@ -20,6 +20,14 @@ pub struct Servers {
 /// The server is asked so often whether it is still there, on an idle connection.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
+/// So soon it is asked again if it does not answer: a packet may get lost, but not [`KEEPALIVE_RETRIES`] in a row.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+
+const KEEPALIVE_RETRIES: u32 = 3;
+
+/// A server that confirms nothing for so long is gone. Linux itself would wait for a quarter of an hour.
+const UNCONFIRMED: Duration = Duration::from_secs(10);
+
 const DEFAULT_PORT: u16 = 5432;
 
 impl Servers {
@@ -36,6 +44,15 @@ impl Servers {
         }
         options.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
         options.keepalives(true).keepalives_idle(KEEPALIVE);
+        if options.get_keepalives_interval().is_none() {
+            options.keepalives_interval(KEEPALIVE_INTERVAL);
+        }
+        if options.get_keepalives_retries().is_none() {
+            options.keepalives_retries(KEEPALIVE_RETRIES);
+        }
+        if options.get_tcp_user_timeout().is_none() {
+            options.tcp_user_timeout(UNCONFIRMED);
+        }
         options
     }
 
@@ -141,6 +158,21 @@ mod tests {
         let options: tokio_postgres::Config = format!("postgres://{others}").parse().unwrap();
 
         assert_eq!(of_host(&options, 0), options);
+    }
+
+    #[test]
+    fn silent_server_is_missed_soon_unless_the_url_says_when() {
+        let limits = |url: &str| {
+            let servers = Servers::from(url.parse::<tokio_postgres::Config>().unwrap());
+            let options = servers.driver_options(0);
+            let interval = options.get_keepalives_interval().map(|interval| interval.as_secs());
+            let silence = options.get_tcp_user_timeout().map(Duration::as_secs);
+            (interval, options.get_keepalives_retries(), silence)
+        };
+        let stated = "keepalives_interval=4&keepalives_retries=5&tcp_user_timeout=6";
+
+        assert_eq!(limits("postgres://host"), (Some(3), Some(3), Some(10)));
+        assert_eq!(limits(&format!("postgres://host?{stated}")), (Some(4), Some(5), Some(6)));
     }
 
     #[test]
