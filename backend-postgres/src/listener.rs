@@ -80,7 +80,7 @@ async fn listen_while_watched(
 ) {
     while is_watched(&news) {
         let ended = match timeout(limit, connector.listen()).await {
-            Ok(Ok(heard)) => hear(heard, &listen, &news).await,
+            Ok(Ok(heard)) => hear(heard, &listen, limit, &news).await,
             Ok(Err(error)) => Err(error),
             Err(elapsed) => Err(RunError::not_sent(elapsed)),
         };
@@ -92,14 +92,16 @@ async fn listen_while_watched(
 }
 
 /// Passes on all news until the connection ends, or nothing was watched for long.
-async fn hear(heard: Heard, listen: &str, news: &News) -> Result<(), RunError> {
+///
+/// The server has to begin within `limit`.
+async fn hear(heard: Heard, listen: &str, limit: Duration, news: &News) -> Result<(), RunError> {
     let Heard { client, mut messages } = heard;
-    let mut listening = Box::pin(client.batch_execute(listen));
+    let mut listening = Box::pin(timeout(limit, client.batch_execute(listen)));
     let mut is_listening = false;
     loop {
         tokio::select! {
             began = &mut listening, if !is_listening => {
-                began.map_err(RunError::no_reply)?;
+                began.map_err(RunError::no_reply)?.map_err(RunError::no_reply)?;
                 is_listening = true;
                 // From now on nothing is missed.
                 news.interrupted();
@@ -119,4 +121,44 @@ async fn hear(heard: Heard, listen: &str, news: &News) -> Result<(), RunError> {
 
 fn is_watched(news: &News) -> bool {
     [Concerns::Waiters, Concerns::Holders].into_iter().any(|concerns| news.has_watches(concerns))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::servers::Servers;
+
+    const LIMIT: Duration = Duration::from_millis(50);
+
+    fn connector(host: &str) -> Arc<Connector> {
+        let options: tokio_postgres::Config = format!("postgres://locker@{host}").parse().unwrap();
+        Arc::new(Connector::new(Servers::from(options), Duration::from_secs(10)))
+    }
+
+    /// Lets a client in, and answers nothing from then on.
+    async fn let_in(server: TcpListener) {
+        const OK_AND_READY: [u8; 15] = *b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+
+        let (mut client, _) = server.accept().await.unwrap();
+        let _startup = client.read(&mut [0; 1024]).await.unwrap();
+        client.write_all(&OK_AND_READY).await.unwrap();
+        std::future::pending().await
+    }
+
+    #[tokio::test]
+    async fn server_that_does_not_begin_to_tell_is_given_up() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connector = connector(&server.local_addr().unwrap().to_string());
+        let serving = tokio::spawn(let_in(server));
+        let heard = connector.listen().await.unwrap();
+
+        let news = News::new();
+        let ended = timeout(Duration::from_secs(10), hear(heard, "LISTEN n", LIMIT, &news));
+
+        assert!(ended.await.expect("it is limited").is_err());
+        serving.abort();
+    }
 }
