@@ -1,6 +1,6 @@
 //! News of other clients.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -26,8 +26,11 @@ pub(crate) struct Listener {
     listen: String,
     limit: Duration,
     news: OnceLock<News>,
-    task: Mutex<Option<AbortHandle>>,
+    task: Task,
 }
+
+/// The task that listens, unless it has ended.
+type Task = Arc<Mutex<Option<AbortHandle>>>;
 
 impl Listener {
     /// Creates a listener that begins to listen at the first watch of the news.
@@ -36,7 +39,7 @@ impl Listener {
         listen: String,
         limit: Duration,
     ) -> (Arc<Self>, News) {
-        let (news, task) = (OnceLock::new(), Mutex::default());
+        let (news, task) = (OnceLock::new(), Task::default());
         let listener = Arc::new(Self { connector, listen, limit, news, task });
         let begins = Arc::downgrade(&listener);
         let news = News::when_watched(move || {
@@ -50,18 +53,19 @@ impl Listener {
 
     fn begin(&self) {
         let (Some(news), Ok(runtime)) = (self.news.get(), Handle::try_current()) else { return };
-        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut task = lock(&self.task);
         // It may have ended with its runtime.
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
             let (connector, listen) = (Arc::clone(&self.connector), self.listen.clone());
-            let listening = listen_while_watched(connector, listen, self.limit, news.clone());
+            let (limit, news, itself) = (self.limit, news.clone(), Arc::clone(&self.task));
+            let listening = listen_while_watched(connector, listen, limit, news, itself);
             *task = Some(runtime.spawn(listening).abort_handle());
         }
     }
 
     /// Ends the connection.
     pub(crate) fn stop(&self) {
-        let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = lock(&self.task).take();
         task.iter().for_each(AbortHandle::abort);
     }
 }
@@ -77,8 +81,9 @@ async fn listen_while_watched(
     listen: String,
     limit: Duration,
     news: News,
+    itself: Task,
 ) {
-    while is_watched(&news) {
+    while !ends(&itself, &news) {
         let ended = match timeout(limit, connector.listen()).await {
             Ok(Ok(heard)) => hear(heard, &listen, limit, &news).await,
             Ok(Err(error)) => Err(error),
@@ -89,6 +94,21 @@ async fn listen_while_watched(
         news.interrupted();
         sleep(PAUSE).await;
     }
+}
+
+/// Whether nothing is watched any more: then the task ends. A watch that begins meanwhile waits for the lock, and begins another.
+fn ends(task: &Task, news: &News) -> bool {
+    let mut task = lock(task);
+    let ends = !is_watched(news);
+    if ends {
+        *task = None;
+    }
+    ends
+}
+
+fn lock(task: &Task) -> MutexGuard<'_, Option<AbortHandle>> {
+    // It is as it should be between any two statements.
+    task.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Passes on all news until the connection ends, or nothing was watched for long.
@@ -160,5 +180,20 @@ mod tests {
 
         assert!(ended.await.expect("it is limited").is_err());
         serving.abort();
+    }
+
+    #[tokio::test]
+    async fn watch_that_begins_while_a_task_ends_begins_another() {
+        let limit = Duration::from_secs(10);
+        let (listener, news) = Listener::start(connector("nowhere"), "LISTEN n".to_owned(), limit);
+        listener.begin();
+        let first = lock(&listener.task).clone().unwrap();
+
+        // It has decided, and returns in a moment.
+        assert!(ends(&listener.task, &news));
+        listener.begin();
+
+        assert!(!first.is_finished());
+        assert_ne!(lock(&listener.task).as_ref().unwrap().id(), first.id());
     }
 }
