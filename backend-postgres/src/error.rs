@@ -20,6 +20,9 @@ pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
             }
         }
         None if is_refusal(&error) => RunError::not_trusted(error),
+        None if is_read_only(&error) => {
+            RunError::new(Failure::NotApplied, "the database is read-only just now", error)
+        }
         None => RunError::not_sent(error),
     }
 }
@@ -43,6 +46,17 @@ pub(crate) fn is_doubt(notice: &DbError) -> bool {
 pub(crate) fn doubt(warning: DbError) -> RunError {
     let message = "the wait for a replica was cancelled, outcome unknown";
     RunError::new(Failure::Unknown, message, warning)
+}
+
+/// Whether the server serves, and is not the primary that `target_session_attrs=read-write` asks for.
+///
+/// The driver says so as if the system forbade a socket, but without an error of the system.
+fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    let io = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    io.is_some_and(|io| {
+        io.kind() == io::ErrorKind::PermissionDenied
+            && io.get_ref().is_some_and(|cause| cause.to_string().contains("allow writes"))
+    })
 }
 
 /// Whether one side does not trust the other, or has nothing to be trusted by. The driver tells only by its texts.

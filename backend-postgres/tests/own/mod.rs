@@ -14,7 +14,7 @@ use leasehold_postgres::tokio_postgres::{self, Client, NoTls};
 use leasehold_postgres::{
     PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
 };
-use leasehold_testbed::{Postgres, PostgresOptions, until};
+use leasehold_testbed::{Postgres, PostgresOptions, patiently, until};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -116,6 +116,19 @@ async fn a_host_that_says_nothing_leaves_time_for_the_next() {
     let backend = connect(&url).await;
 
     assert!(acquire(&backend, &lease("job")).await.unwrap());
+}
+
+#[tokio::test]
+async fn servers_without_a_primary_are_read_only_just_now() {
+    let postgres = Postgres::start().await;
+    drop(connect(&postgres.url()).await);
+    postgres.sql("ALTER DATABASE postgres SET default_transaction_read_only = on").await;
+
+    let url = format!("{}?target_session_attrs=read-write", postgres.url());
+    let error = PostgresBackend::connect(&patiently(&url)).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("read-only just now"), "{error}");
 }
 
 #[tokio::test]
