@@ -70,6 +70,8 @@ pub(crate) struct Entry {
     pub(crate) lease: i64,
     pub(crate) created: i64,
     pub(crate) modified: i64,
+    /// The revision of its grant, if it holds.
+    pub(crate) granted: i64,
 }
 
 /// Whether one holds a lock.
@@ -87,6 +89,7 @@ impl Entry {
             state: State::Foreign,
             tag: String::new(),
             share: Share::Whole,
+            granted: None,
             fingerprint: Fingerprint::of(kv.key()),
             description: None,
         };
@@ -102,6 +105,7 @@ impl Entry {
             lease: kv.lease(),
             created: kv.create_revision(),
             modified: kv.mod_revision(),
+            granted: text.granted.unwrap_or(kv.mod_revision()),
         }
     }
 
@@ -114,13 +118,13 @@ impl Entry {
         Holder::new(self.fingerprint)
             .with_description(self.description.clone())
             .with_share(self.share)
-            .with_token(self.token())
+            .with_token(Some(token(self.granted)))
     }
 
-    /// The token of its grant, whose revision is that of its last change; none if it was changed since, as units may be.
-    fn token(&self) -> Option<u64> {
-        let is_granted_last = self.share.is_whole() || self.created == self.modified;
-        is_granted_last.then(|| token(self.modified))
+    /// The value by which it goes on to hold. It tells the revision of the grant, which is not that of the last change any more.
+    pub(crate) fn held_still(&self, share: Share, description: Option<&Description>) -> String {
+        let share = format!("{}@{}", words(share), self.granted);
+        value(HELD, &self.tag, self.fingerprint, &share, description)
     }
 
     pub(crate) fn waiter(&self) -> Waiter {
@@ -130,23 +134,36 @@ impl Entry {
 
 /// The value of a holder with this lease.
 pub(crate) fn held(lease: &Lease) -> String {
-    value(HELD, lease)
+    value_of(HELD, lease)
 }
 
 /// The value of a waiter for it.
 pub(crate) fn queued(lease: &Lease) -> String {
-    value(QUEUED, lease)
+    value_of(QUEUED, lease)
 }
 
-fn value(state: &str, lease: &Lease) -> String {
-    let (tag, fingerprint) = (tag(lease), lease.id().fingerprint());
-    let share = match lease.share() {
-        Share::Whole => "whole".to_owned(),
-        Share::Units { units, limit } => format!("{units}/{limit}"),
-    };
-    match lease.description() {
+fn value_of(state: &str, lease: &Lease) -> String {
+    let (share, fingerprint) = (words(lease.share()), lease.id().fingerprint());
+    value(state, &tag(lease), fingerprint, &share, lease.description())
+}
+
+fn value(
+    state: &str,
+    tag: &str,
+    fingerprint: Fingerprint,
+    share: &str,
+    description: Option<&Description>,
+) -> String {
+    match description {
         Some(description) => format!("{state}{tag} {fingerprint} {share} {description}"),
         None => format!("{state}{tag} {fingerprint} {share}"),
+    }
+}
+
+fn words(share: Share) -> String {
+    match share {
+        Share::Whole => "whole".to_owned(),
+        Share::Units { units, limit } => format!("{units}/{limit}"),
     }
 }
 
@@ -155,6 +172,8 @@ struct Text {
     state: State,
     tag: String,
     share: Share,
+    /// The revision of its grant, if its value was put again since.
+    granted: Option<i64>,
     fingerprint: Fingerprint,
     description: Option<Description>,
 }
@@ -171,6 +190,10 @@ impl Text {
             Some((share, description)) => (share, Description::new(description).ok()),
             None => (rest, None),
         };
+        let (share, granted) = match share.split_once('@') {
+            Some((share, granted)) => (share, Some(granted.parse().ok()?)),
+            None => (share, None),
+        };
         let share = match share.split_once('/') {
             Some((units, limit)) => {
                 Share::Units { units: units.parse().ok()?, limit: limit.parse().ok()? }
@@ -179,7 +202,7 @@ impl Text {
             None => return None,
         };
         let fingerprint = fingerprint.parse().ok()?;
-        Some(Self { state, tag: tag.to_owned(), share, fingerprint, description })
+        Some(Self { state, tag: tag.to_owned(), share, granted, fingerprint, description })
     }
 }
 
@@ -230,7 +253,14 @@ mod tests {
 
     #[test]
     fn an_entry_of_another_program_is_foreign() {
-        for value in ["", "held", "held x", "held t 0000000x whole", "queued t 00000000 1of2"] {
+        for value in [
+            "",
+            "held",
+            "held x",
+            "held t 0000000x whole",
+            "queued t 00000000 1of2",
+            "held t 00000000 whole@x",
+        ] {
             assert!(Text::read(value).is_none(), "{value}");
         }
     }

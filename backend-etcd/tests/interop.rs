@@ -287,6 +287,39 @@ mod the_store {
     }
 
     #[tokio::test]
+    async fn knows_the_token_of_a_grant_after_each_change_of_its_entry() {
+        let etcd = Etcd::start().await;
+        let (backend, store) =
+            (EtcdBackend::connect(&etcd.url()).await.unwrap(), store(&etcd).await);
+        let key = LockKey::new("job").unwrap();
+        for share in [Share::Whole, Share::Units { units: 2, limit: 3 }] {
+            let lease = Lease::new(&key, LONG).with_share(share).with_tenure(Tenure::Kept);
+            let Attempt::Granted(grant) =
+                backend.try_acquire(&Claim::new(lease.clone())).await.unwrap()
+            else {
+                panic!("it is free");
+            };
+            let moved = lease.clone().with_ttl(LONG / 2);
+            let described = moved.clone().with_description(Some(Description::new("b").unwrap()));
+            let units = Share::Units { units: 1, limit: 3 };
+            let reduced = described.clone().with_share(share.capped_by(units));
+
+            backend.request_revocation(&key).await.unwrap();
+            for changed in [&lease, &moved, &described, &reduced] {
+                backend.renew(changed).await.unwrap();
+                let holder = backend.inspect(&key).await.unwrap().holders()[0].clone();
+                assert_eq!(holder.token(), Some(grant.token()), "{holder:?}");
+                assert_eq!(holder.description(), changed.description());
+            }
+
+            let before = found(&store, "lock/job/").await[0].mod_revision();
+            backend.renew(&reduced).await.unwrap();
+            assert_eq!(found(&store, "lock/job/").await[0].mod_revision(), before);
+            backend.release(&reduced).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
     async fn has_all_under_the_prefix_that_was_given() {
         let etcd = Etcd::start().await;
         let store = store(&etcd).await;

@@ -117,9 +117,9 @@ impl EtcdBackend {
         let left = self.left(queue.holders().map(|holder| holder.lease)).await?;
         let mut holders: Vec<&Entry> = queue.holders().collect();
         holders.sort_by_key(|holder| ends(holder, &left));
-        // While a mutex is held, the last change of its holder's entry is its grant, or a little later.
+        // While a mutex is held, there was no grant after its holder's.
         let newest = match holders[..] {
-            [holder] if holder.share.is_whole() => holder.modified,
+            [holder] if holder.share.is_whole() => holder.granted,
             _ => queue.revision,
         };
         let waiting = u64::try_from(queue.waiters().count()).unwrap_or(u64::MAX);

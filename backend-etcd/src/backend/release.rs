@@ -240,13 +240,15 @@ impl EtcdBackend {
             let (lease, _) = session::grant(&self.connection, longest).await?;
             let options = PutOptions::new().with_lease(lease).with_prev_key();
             let request = TxnOp::put(revocation.as_str(), "", Some(options));
-            // Holders whose entries are touched hear of it now, the others with their next renewal.
-            let touch = |holder: &Entry| {
-                let same = PutOptions::new().with_ignore_value().with_ignore_lease();
-                TxnOp::put(holder.key.as_slice(), "", Some(same))
-            };
-            let touches = queue.holders().take(CHANGED_TOGETHER).map(touch);
-            let unchanged = queue.holders().take(CHANGED_TOGETHER).map(|holder| {
+            // Holders whose entries are touched hear of it now, the others with their next renewal. Other programs do not listen.
+            let touched =
+                || queue.holders().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
+            let touches = touched().map(|holder| {
+                let same = holder.held_still(holder.share, holder.description.as_ref());
+                let options = PutOptions::new().with_ignore_lease();
+                TxnOp::put(holder.key.as_slice(), same, Some(options))
+            });
+            let unchanged = touched().map(|holder| {
                 Compare::mod_revision(holder.key.as_slice(), CompareOp::Equal, holder.modified)
             });
             let when: Vec<Compare> = unchanged.chain([range.is_as_at(queue.revision)]).collect();

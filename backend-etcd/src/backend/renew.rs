@@ -12,7 +12,7 @@ use leasehold_core::clock::Instant;
 use super::hook::put;
 use super::look::{got, senseless};
 use super::{EtcdBackend, context};
-use crate::entry::{self, Entry, State};
+use crate::entry::{Entry, State};
 use crate::error::Failure;
 use crate::layout::tag;
 use crate::session::{self, Session, Use, seconds};
@@ -142,17 +142,18 @@ impl EtcdBackend {
                 let taken = queue.is_held_like(lease);
                 return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
             };
-            let wanted = lease.clone().with_share(lease.share().capped_by(own.share));
-            let value = entry::held(&wanted);
+            let (share, description) = (lease.share().capped_by(own.share), lease.description());
             let hook = match session {
                 Some(session) => session.id,
                 None => self.own_lease(own.lease, lease.ttl()).await?,
             };
             let renewed =
                 if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };
-            if own.lease == hook && own.value == value.as_bytes() {
+            let says_so = own.share == share && own.description.as_ref() == description;
+            if own.lease == hook && says_so {
                 return Ok(renewed);
             }
+            let value = own.held_still(share, description);
             let unchanged =
                 Compare::mod_revision(own.key.as_slice(), CompareOp::Equal, own.modified);
             let txn = Txn::new().when([unchanged]).and_then([put(own.key, value, hook)]);
