@@ -49,6 +49,7 @@ mod context;
 mod node;
 mod pipeline;
 mod renewals;
+mod shared_task;
 mod topology;
 mod watch;
 

@@ -27,7 +27,7 @@ use crate::reply::{Received, Reply};
 use crate::slot;
 
 use map::State;
-use survey::{Survey, senseless};
+use survey::{Map, Survey, senseless};
 use view::replicas_of_myself;
 
 /// How often one call may be sent on. Each time the server has refused it as a whole.
@@ -302,20 +302,24 @@ impl<D: Driver> Cluster<D> {
 }
 
 impl<D: Driver> Witnesses<D> for Cluster<D> {
+    type Word = Map;
+
     fn confirmation(&self) -> &Confirmation<D> {
         &self.confirmation
     }
 
-    async fn ask(&self) -> Result<(), Error> {
+    async fn ask(&self) -> Result<Map, Error> {
         let members = self.state().members.clone();
         let survey = Survey::new(&members);
-        let map = survey.run(self.candidates(), |address| self.server_at(address)).await?;
+        survey.run(self.candidates(), |address| self.server_at(address)).await
+    }
+
+    fn adopt(&self, map: Map) {
         let before = self.state().adopt(map, |state, address| self.server_in(state, address));
         if before.is_different {
             // On servers that have got something, no waiter is known.
             self.context.news.interrupted();
         }
-        Ok(())
     }
 }
 

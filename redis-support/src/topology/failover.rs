@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
-use tokio::sync::OwnedMutexGuard;
-use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::driver::Driver;
+use crate::shared_task::SharedTask;
 
 /// No failover is faster: a server that takes longer to reply may have been replaced meanwhile and not know it yet, so the reply is believed
 /// only after others were asked again.
@@ -28,11 +27,17 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Servers that know which servers are in charge: sentinels, or the servers of a cluster.
 pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
+    /// The word of enough of them.
+    type Word: Send;
+
     /// How long their last word is good.
     fn confirmation(&self) -> &Confirmation<D>;
 
-    /// Asks enough of them, and adopts their answer.
-    fn ask(&self) -> impl Future<Output = Result<(), Error>> + Send;
+    /// Asks enough of them.
+    fn ask(&self) -> impl Future<Output = Result<Self::Word, Error>> + Send;
+
+    /// Has calls sent to the servers that they name.
+    fn adopt(&self, word: Self::Word);
 }
 
 /// Whether the last word of the witnesses is still good: for a limited time, and only until there is a doubt.
@@ -41,8 +46,9 @@ pub(super) trait Witnesses<D: Driver>: Send + Sync + 'static {
 /// calls are sent to servers that the witnesses confirmed of late, and to no others.
 pub(super) struct Confirmation<D: Driver> {
     context: Arc<Context<D>>,
-    /// The task or call that asks holds it; the others wait for the outcome.
-    asking: Arc<tokio::sync::Mutex<()>>,
+    asking: SharedTask<Asked>,
+    /// Locked while a word is adopted.
+    adopting: Mutex<()>,
     last: Mutex<Last>,
 }
 
@@ -53,14 +59,22 @@ struct Last {
     begun: u64,
     /// When the last one was.
     begun_at: Option<Instant>,
-    /// The outcome of the last one, once there is one.
-    outcome: Option<Result<(), Error>>,
-    confirmed: Option<Confirmed>,
+    /// The last one that was answered.
+    confirmed: Option<Question>,
 }
 
-/// A question that was answered.
+/// A question and its outcome.
+#[derive(Clone)]
+struct Asked {
+    question: Question,
+    outcome: Result<(), Arc<Error>>,
+}
+
+/// A question that was sent.
 #[derive(Clone, Copy)]
-struct Confirmed {
+struct Question {
+    /// How many were begun by then, this one included.
+    number: u64,
     /// When it was sent.
     at: Instant,
     /// How many suspicions there were by then.
@@ -69,7 +83,12 @@ struct Confirmed {
 
 impl<D: Driver> Confirmation<D> {
     pub(super) fn new(context: &Arc<Context<D>>) -> Self {
-        Self { context: Arc::clone(context), asking: Arc::default(), last: Mutex::default() }
+        Self {
+            context: Arc::clone(context),
+            asking: SharedTask::new(),
+            adopting: Mutex::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// Makes sure that the witnesses have answered of late, and after the last doubt.
@@ -89,26 +108,28 @@ impl<D: Driver> Confirmation<D> {
             _ => {}
         }
         let begun = this.last().begun;
-        let turn = timeout(this.context.timeout, Arc::clone(&this.asking).lock_owned()).await;
-        let turn = turn.map_err(|_elapsed| no_answer())?;
-        match this.outcome_after(begun) {
-            Some(outcome) => outcome,
-            None => Self::ask(witnesses, turn).await,
+        // Once more if the first question began before this call, and maybe before its doubt, or if a runtime or the machine stood still.
+        for _ in 0..2 {
+            let asked = this.asking.outcome(this.context.timeout, || Self::ask(witnesses)).await;
+            match asked.filter(|asked| asked.question.number > begun) {
+                Some(Asked { outcome: Err(error), .. }) => return Err(error.repeated()),
+                Some(Asked { question, .. }) if this.age_of(&question) < BELIEVED_FOR => {
+                    return Ok(());
+                }
+                _ => {}
+            }
         }
+        Err(no_answer())
     }
 
     /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
-        (confirmed.suspicions == self.context.suspicions())
-            .then(|| self.context.now().since(confirmed.at))
+        (confirmed.suspicions == self.context.suspicions()).then(|| self.age_of(&confirmed))
     }
 
-    /// The outcome of a question that began after the first so many.
-    fn outcome_after(&self, begun: u64) -> Option<Result<(), Error>> {
-        let last = self.last();
-        let outcome = last.outcome.as_ref().filter(|_| last.begun > begun)?;
-        Some(outcome.as_ref().copied().map_err(Error::repeated))
+    fn age_of(&self, question: &Question) -> Duration {
+        self.context.now().since(question.at)
     }
 
     /// Asks before it has to be, and has no call wait for that.
@@ -119,33 +140,38 @@ impl<D: Driver> Confirmation<D> {
         if is_early {
             return;
         }
-        if let Ok(turn) = Arc::clone(&this.asking).try_lock_owned() {
-            let witnesses = Arc::clone(witnesses);
-            tokio::spawn(async move { drop(Self::ask(&witnesses, turn).await) });
+        this.asking.begin(this.context.timeout, || Self::ask(witnesses));
+    }
+
+    /// Asks, and waits for no caller meanwhile.
+    fn ask<W: Witnesses<D>>(witnesses: &Arc<W>) -> impl Future<Output = Asked> + use<W, D> {
+        let witnesses = Arc::clone(witnesses);
+        async move {
+            let this = witnesses.confirmation();
+            let question = this.begin();
+            let outcome = witnesses.ask().await.map(|word| this.adopt(&*witnesses, question, word));
+            if let Err(error) = &outcome {
+                tracing::debug!(%error, "the servers are not confirmed");
+            }
+            Asked { question, outcome: outcome.map_err(Arc::new) }
         }
     }
 
-    async fn ask<W: Witnesses<D>>(
-        witnesses: &Arc<W>,
-        _turn: OwnedMutexGuard<()>,
-    ) -> Result<(), Error> {
-        let this = witnesses.confirmation();
-        let sent = Confirmed { at: this.context.now(), suspicions: this.context.suspicions() };
-        this.begin(sent.at);
-        let outcome = witnesses.ask().await;
-        let mut last = this.last();
-        last.outcome = Some(outcome.as_ref().copied().map_err(Error::repeated));
-        if outcome.is_ok() {
-            last.confirmed = Some(sent);
-        }
-        drop(last);
-        outcome.inspect_err(|error| tracing::debug!(%error, "the servers are not confirmed"))
-    }
-
-    fn begin(&self, at: Instant) {
+    fn begin(&self) -> Question {
+        let (at, suspicions) = (self.context.now(), self.context.suspicions());
         let mut last = self.last();
         last.begun += 1;
-        (last.begun_at, last.outcome) = (Some(at), None);
+        last.begun_at = Some(at);
+        Question { number: last.begun, at, suspicions }
+    }
+
+    /// Adopts the word of the witnesses, unless they have answered a later question: a runtime may have stood still meanwhile.
+    fn adopt<W: Witnesses<D>>(&self, witnesses: &W, question: Question, word: W::Word) {
+        let _adopting = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.last().confirmed.is_none_or(|confirmed| confirmed.number < question.number) {
+            witnesses.adopt(word);
+            self.last().confirmed = Some(question);
+        }
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
@@ -162,4 +188,53 @@ fn no_answer() -> Error {
 pub(super) fn replaced() -> Error {
     let message = "the server may have been replaced while it answered, outcome unknown";
     Error::new(ErrorKind::Indeterminate, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::clock::SystemClock;
+
+    use super::*;
+    use crate::driver::Protocol;
+    use crate::fake::Fake;
+    use crate::layout::Layout;
+    use crate::watch::News;
+
+    struct Adopting {
+        confirmation: Confirmation<Fake>,
+        adopted: Mutex<Vec<&'static str>>,
+    }
+
+    impl Witnesses<Fake> for Adopting {
+        type Word = &'static str;
+
+        fn confirmation(&self) -> &Confirmation<Fake> {
+            &self.confirmation
+        }
+
+        async fn ask(&self) -> Result<&'static str, Error> {
+            unreachable!("the test asks")
+        }
+
+        fn adopt(&self, word: &'static str) {
+            self.adopted.lock().unwrap().push(word);
+        }
+    }
+
+    #[test]
+    fn a_word_that_comes_after_a_later_one_is_not_adopted() {
+        let news = Arc::new(News::new(Layout::default()));
+        let (clock, protocol) = (Arc::new(SystemClock), Protocol::Resp3);
+        let context = Context::new(Fake::default(), Duration::ZERO, clock, news, true, protocol);
+        let confirmation = Confirmation::new(&context);
+        let witnesses = Adopting { confirmation, adopted: Mutex::default() };
+        let this = witnesses.confirmation();
+        let (first, second, third) = (this.begin(), this.begin(), this.begin());
+
+        this.adopt(&witnesses, second, "second");
+        this.adopt(&witnesses, first, "first");
+        this.adopt(&witnesses, third, "third");
+
+        assert_eq!(*witnesses.adopted.lock().unwrap(), ["second", "third"]);
+    }
 }

@@ -185,22 +185,6 @@ impl<D: Driver> Sentinel<D> {
         Ok(answer)
     }
 
-    fn adopt(&self, answer: Answer) {
-        let mut known = self.known();
-        let before = known.take().map(|known| known.server);
-        let same = before.as_ref().filter(|server| *server.address() == answer.address);
-        let server = same.map(Arc::clone).unwrap_or_else(|| {
-            Node::new(answer.address.clone(), self.access.clone(), &self.layout, &self.context)
-        });
-        *known = Some(Known { server: Arc::clone(&server), replicas: answer.replicas });
-        drop(known);
-        if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &server)) {
-            tracing::info!(master = self.master, address = %answer.address, "the sentinels name another server");
-            old.disconnect();
-            self.context.news.interrupted();
-        }
-    }
-
     /// Asks all sentinels until a majority has answered.
     async fn ask_majority(&self) -> Result<Answer, Error> {
         let mut unasked = self.sentinels();
@@ -290,14 +274,30 @@ impl<D: Driver> Sentinel<D> {
 }
 
 impl<D: Driver> Witnesses<D> for Sentinel<D> {
+    type Word = Answer;
+
     fn confirmation(&self) -> &Confirmation<D> {
         &self.confirmation
     }
 
-    async fn ask(&self) -> Result<(), Error> {
-        let answer = self.ask_majority().await?;
-        self.adopt(answer);
-        Ok(())
+    async fn ask(&self) -> Result<Answer, Error> {
+        self.ask_majority().await
+    }
+
+    fn adopt(&self, answer: Answer) {
+        let mut known = self.known();
+        let before = known.take().map(|known| known.server);
+        let same = before.as_ref().filter(|server| *server.address() == answer.address);
+        let server = same.map(Arc::clone).unwrap_or_else(|| {
+            Node::new(answer.address.clone(), self.access.clone(), &self.layout, &self.context)
+        });
+        *known = Some(Known { server: Arc::clone(&server), replicas: answer.replicas });
+        drop(known);
+        if let Some(old) = before.filter(|before| !Arc::ptr_eq(before, &server)) {
+            tracing::info!(master = self.master, address = %answer.address, "the sentinels name another server");
+            old.disconnect();
+            self.context.news.interrupted();
+        }
     }
 }
 

@@ -25,7 +25,7 @@ const STAGGER: Duration = Duration::from_millis(50);
 const MOST_NEEDED: usize = 5;
 
 /// The map on which enough servers agree.
-pub(super) struct Map {
+pub(in crate::topology) struct Map {
     pub(super) slots: Vec<Slots>,
     /// The ids of all servers of the cluster.
     pub(super) members: HashSet<String>,

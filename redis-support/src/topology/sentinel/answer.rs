@@ -8,7 +8,7 @@ use crate::reply::Reply;
 
 /// The answer of one sentinel.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(in crate::topology) struct Answer {
     /// The sentinel that gave it.
     id: String,
     /// How many other sentinels it knows, up or down: all of them elect the one that replaces the master.

@@ -1,5 +1,8 @@
 //! Sentinels, and the server that they name.
 
+use futures_util::FutureExt;
+use tokio::runtime::{Builder, Runtime};
+
 use super::*;
 use crate::driver::Push;
 use crate::topology::failover::{ASKED_AFTER, BELIEVED_FOR};
@@ -73,6 +76,15 @@ fn of_master_among(host: &str, port: u16, epoch: u64, flags: &str, others: usize
 
 fn fields<const N: usize>(fields: [(&str, Reply); N]) -> Reply {
     Reply::Array(fields.into_iter().flat_map(|(name, value)| [bytes(name), value]).collect())
+}
+
+fn delay_all(store: &Store, delay: Duration) {
+    SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), delay));
+}
+
+/// Its time stands still while a task is ready, and while it is not driven.
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
 fn remove(store: &Store, sentinels: &[u16]) {
@@ -221,6 +233,26 @@ async fn are_asked_again_after_a_suspension() {
     assert_eq!(store.called(), [1, 2]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn that_answered_before_a_suspension_are_asked_again() {
+    let store = store();
+    for sentinel in SENTINELS {
+        let (clock, has_answered) = (store.clock.clone(), AtomicBool::new(false));
+        let answer = move |words: &[String]| match words[1].as_str() {
+            "MYID" => Some(Ok(bytes(sentinel))),
+            _ if has_answered.swap(true, Ordering::Relaxed) => Some(Ok(of_master("h", 2, 2))),
+            _ => {
+                clock.suspend(BELIEVED_FOR);
+                Some(Ok(of_master("h", 1, 1)))
+            }
+        };
+        store.serve(sentinel, answer, |_| None);
+    }
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(store.called(), [2]);
+}
+
 /// A reply may wait in a socket until the machine goes on.
 #[tokio::test(start_paused = true)]
 async fn are_asked_about_a_reply_from_before_a_suspension() {
@@ -241,7 +273,7 @@ async fn are_asked_about_a_reply_from_before_a_suspension() {
 async fn are_asked_ahead_of_calls_in_close_order() {
     let store = store();
     call(&store).await.unwrap();
-    SENTINELS.into_iter().for_each(|port| store.fake.delay(&format!("h:{port}"), TIMEOUT / 2));
+    delay_all(&store, TIMEOUT / 2);
 
     for _ in 0..50 {
         let asked_at = Instant::now();
@@ -252,6 +284,36 @@ async fn are_asked_ahead_of_calls_in_close_order() {
     // One question a second to each of them, in two round trips' time.
     let questions = store.fake.round_trips().iter().filter(|requests| **requests == 2).count();
     assert!((20..=40).contains(&questions), "{questions}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_asked_for_all_callers_and_for_none_that_stopped_polling() {
+    let store = store();
+    call(&store).await.unwrap();
+    tokio::time::sleep(BELIEVED_FOR).await;
+    delay_all(&store, TIMEOUT / 10);
+    let mut stuck = Box::pin(call(&store));
+    assert!((&mut stuck).now_or_never().is_none());
+
+    assert_eq!(call(&store).await, Ok(1));
+    assert_eq!(stuck.await, Ok(1));
+}
+
+#[test]
+fn that_a_runtime_asked_which_stands_still_are_asked_by_another() {
+    let (store, [still, other]) = (store(), [runtime(), runtime()]);
+    still.block_on(async {
+        call(&store).await.unwrap();
+        delay_all(&store, TIMEOUT / 10);
+        tokio::time::sleep(ASKED_AFTER).await;
+        // The question that this begins is under way when the runtime stands still.
+        call(&store).await.unwrap();
+    });
+
+    other.block_on(async {
+        tokio::time::sleep(ASKED_AFTER + BELIEVED_FOR).await;
+        assert_eq!(call(&store).await, Ok(1));
+    });
 }
 
 #[tokio::test(start_paused = true)]
