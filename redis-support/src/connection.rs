@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{self, WeakShared};
 use leasehold_core::{Error, ErrorKind};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::address::Address;
@@ -16,6 +13,7 @@ use crate::context::Context;
 use crate::driver::{Access, ConnectError, Connection, Driver, Protocol, Push, Request, in_full};
 use crate::error::ServerError;
 use crate::reply::Received;
+use crate::shared_task::SharedTask;
 
 /// Replies in a row that do not come in time before the connection counts as hung. One may be a
 /// slow script of another client; TCP itself does not notice a frozen server for minutes.
@@ -42,17 +40,9 @@ pub(crate) struct ConnectionManager<D: Driver> {
     /// Whether this server knows the old protocol only.
     resp2: AtomicBool,
     made: AtomicU64,
-    state: Mutex<State<D::Connection>>,
+    making: SharedTask<Result<(), Arc<Error>>>,
+    current: Mutex<Option<Current<D::Connection>>>,
 }
-
-struct State<L> {
-    current: Option<Current<L>>,
-    /// The connection that is being made, while anybody waits for it.
-    connecting: Option<WeakShared<oneshot::Receiver<Connected<L>>>>,
-}
-
-/// A connection, or why there is none.
-type Connected<L> = Result<Current<L>, Arc<Error>>;
 
 /// The connection, while it lasts.
 #[derive(Clone)]
@@ -76,7 +66,8 @@ impl<D: Driver> ConnectionManager<D> {
             context: Arc::clone(context),
             resp2: AtomicBool::new(false),
             made: AtomicU64::new(0),
-            state: Mutex::new(State { current: None, connecting: None }),
+            making: SharedTask::new(),
+            current: Mutex::new(None),
         })
     }
 
@@ -101,7 +92,7 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Ends the connection. The next call makes another.
     pub(crate) fn disconnect(&self) {
-        let left = self.state().current.take();
+        let left = self.locked().take();
         // After the lock is released, since the end of a connection may wake other tasks.
         drop(left);
     }
@@ -173,7 +164,7 @@ impl<D: Driver> ConnectionManager<D> {
 
     /// Gives up a connection; the next call makes another.
     fn leave(&self, number: u64) {
-        let left = self.state().current.take_if(|current| current.number == number);
+        let left = self.locked().take_if(|current| current.number == number);
         if left.is_none() {
             return;
         }
@@ -186,77 +177,53 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
-    /// The connection. If there is none, a task makes one. The task waits for no caller, so a caller that has stopped polling does
-    /// not hold up the others.
+    /// The connection. If there is none, a task makes one, and goes on if its callers give up: a connection takes several round trips, and
+    /// they may have time for one.
     pub(crate) async fn current(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
-        // Once more if that was a task of another runtime, which has ended.
+        // Once more if the task ran in a runtime that stands still or has ended.
         for _ in 0..2 {
             if let Some(current) = self.existing()? {
                 return Ok(current);
             }
-            if let Ok(connected) = self.connecting().await {
-                return connected.map_err(|error| error.repeated());
+            let make = || Arc::clone(self).make();
+            if let Some(Err(error)) = self.making.outcome(self.context.timeout, make).await {
+                return Err(error.repeated());
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "the runtime that made the connection has ended"))
+        self.existing()?.ok_or_else(|| self.context.no_connection())
     }
 
-    /// Waits for the connection that is being made, or makes one.
-    fn connecting(self: &Arc<Self>) -> future::Shared<oneshot::Receiver<Connected<D::Connection>>> {
-        let mut state = self.state();
-        let connecting = state.connecting.as_ref().and_then(WeakShared::upgrade);
-        if let Some(connecting) = &connecting
-            && connecting.peek().is_none()
-        {
-            return connecting.clone();
-        }
-        let (tell, told) = oneshot::channel();
-        let told = told.shared();
-        state.connecting = told.downgrade();
-        drop(state);
-        // Not locked any more: it may have the last of a connection.
-        drop(connecting);
-        tokio::spawn(Arc::clone(self).make(tell));
-        told
-    }
-
-    /// Makes a connection, as long as anybody waits for it.
-    async fn make(self: Arc<Self>, mut tell: oneshot::Sender<Connected<D::Connection>>) {
-        let connected = tokio::select! {
-            biased;
-            () = tell.closed() => return,
-            connected = timeout(self.context.timeout, self.connect_anew()) => connected,
-        };
-        let connected = connected.unwrap_or_else(|_elapsed| Err(self.too_late()));
-        let connected = connected.and_then(|current| self.keep(current));
-        if let Err(error) = &connected {
+    async fn make(self: Arc<Self>) -> Result<(), Arc<Error>> {
+        let made = timeout(self.context.timeout, self.connect_anew()).await;
+        let made = made.unwrap_or_else(|_elapsed| Err(self.too_late()));
+        made.and_then(|current| self.keep(current)).map_err(|error| {
             tracing::debug!(address = %self.address, %error, "no connection");
-        }
-        drop(tell.send(connected.map_err(Arc::new)));
+            Arc::new(error)
+        })
     }
 
     /// Shares a new connection among all calls, unless the backend was closed meanwhile, or another one is shared already: if
     /// two were made at the same time, the first one counts.
-    fn keep(&self, made: Current<D::Connection>) -> Result<Current<D::Connection>, Error> {
+    fn keep(&self, made: Current<D::Connection>) -> Result<(), Error> {
         {
-            let mut state = self.state();
-            // With the state locked: a close marks the backend closed first, and then takes this connection out.
+            let mut current = self.locked();
+            // With it locked: a close marks the backend closed first, and then takes this connection out.
             self.context.ensure_open()?;
-            if let Some(current) = &state.current {
-                return Ok(current.clone());
+            if current.is_some() {
+                return Ok(());
             }
-            state.current = Some(made.clone());
+            *current = Some(made);
         }
         if self.role == Role::Store {
             // On this connection the server knows of no key yet that we want to hear of.
             self.context.news.interrupted();
         }
-        Ok(made)
+        Ok(())
     }
 
     fn existing(&self) -> Result<Option<Current<D::Connection>>, Error> {
         self.context.ensure_open()?;
-        Ok(self.state().current.clone())
+        Ok(self.locked().clone())
     }
 
     async fn connect_anew(self: &Arc<Self>) -> Result<Current<D::Connection>, Error> {
@@ -351,8 +318,8 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<D::Connection>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, Option<Current<D::Connection>>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

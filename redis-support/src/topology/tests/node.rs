@@ -2,6 +2,7 @@
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use super::*;
@@ -113,17 +114,57 @@ async fn is_connected_to_once_for_all_callers_and_for_none_that_stopped_polling(
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_not_connected_to_once_no_caller_waits_for_it() {
+async fn is_connected_to_though_all_callers_give_up_early() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 2);
+
+    for given_up in 1..=3 {
+        let connected = timeout(TIMEOUT / 5, store.servers.connect()).await;
+        assert_eq!(connected.is_ok(), given_up == 3);
+    }
+    assert_eq!(store.fake.listeners("h:1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_not_connected_to_for_longer_than_the_limit_by_a_backend_that_is_gone() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", 2 * TIMEOUT);
+    let given_up = timeout(TIMEOUT / 2, store.servers.connect()).await;
+    assert!(given_up.is_err());
+    let context = Arc::downgrade(&store.context);
+
+    let fake = store.fake.clone();
+    drop(store);
+    sleep(TIMEOUT / 2 + Duration::from_millis(1)).await;
+
+    assert_eq!(fake.connections(), 0);
+    assert!(context.upgrade().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_left_by_a_backend_that_is_gone_before_it_is_connected() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", TIMEOUT / 2);
+    let given_up = timeout(TIMEOUT / 4, store.servers.connect()).await;
+    assert!(given_up.is_err());
+
+    let fake = store.fake.clone();
+    drop(store);
+    sleep(TIMEOUT / 2).await;
+
+    assert_eq!(fake.connections(), 0);
+}
+
+#[test]
+fn that_a_runtime_connects_to_which_stands_still_is_connected_to_by_another() {
     let store = store(|_| done());
     store.fake.delay("h:1", TIMEOUT / 10);
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let [still, other] = [runtime(), runtime()];
+    let mut stuck = Box::pin(store.servers.connect());
+    still.block_on(async { assert!((&mut stuck).now_or_never().is_none()) });
 
-    let given_up = timeout(TIMEOUT / 20, store.servers.connect()).await;
-    assert!(given_up.is_err());
-    sleep(TIMEOUT).await;
-    assert_eq!(store.fake.connections(), 0);
-
-    store.servers.connect().await.unwrap();
-    assert_eq!(store.fake.connections(), 1);
+    other.block_on(async { timeout(2 * TIMEOUT, store.servers.connect()).await.unwrap().unwrap() });
 }
 
 #[tokio::test(start_paused = true)]
