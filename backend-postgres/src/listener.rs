@@ -165,7 +165,7 @@ mod tests {
         let (mut client, _) = server.accept().await.unwrap();
         let _startup = client.read(&mut [0; 1024]).await.unwrap();
         client.write_all(&OK_AND_READY).await.unwrap();
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     #[tokio::test]
