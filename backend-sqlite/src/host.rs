@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_core::Error;
+#[cfg(target_os = "linux")]
 use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
 use uuid::Uuid;
