@@ -80,6 +80,11 @@ impl<D: Driver> ConnectionManager<D> {
         &self.address
     }
 
+    /// How long a reply may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.context.timeout
+    }
+
     /// Whether the server can be told that a request is to ask for no news, as far as is known.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.context.may_forgo_news()

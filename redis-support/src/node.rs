@@ -75,7 +75,7 @@ impl<D: Driver> Node<D> {
             return self.waiting.run(call, wait).await;
         }
         let received = match self.pipeline.join_call(call) {
-            Some(joined) => joined.await?.into_received()?,
+            Some(joined) => self.pipeline.outcome(joined).await?.into_received()?,
             None => {
                 let _alone = self.pipeline.alone();
                 let requests = [Request::ByHash(call.run())];
@@ -90,7 +90,10 @@ impl<D: Driver> Node<D> {
     /// Runs many scripts, in as few round trips as can be. An error that comes later leaves the others the replies that they have.
     pub(crate) async fn run_all(&self, calls: &[&Call]) -> Vec<Result<Received, Error>> {
         let joined: Vec<_> = calls.iter().map(|call| self.pipeline.add_call(call)).collect();
-        join_all(joined.into_iter().map(async |joined| joined?.await?.into_received())).await
+        let replies = joined
+            .into_iter()
+            .map(async |joined| self.pipeline.outcome(joined?).await?.into_received());
+        join_all(replies).await
     }
 
     /// Runs one script for a key that is on its way to this server.
@@ -103,7 +106,7 @@ impl<D: Driver> Node<D> {
     /// Acquires or releases a mutex together with others. Without company it is left alone: its own script is faster then.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         match self.pipeline.join(change, lease) {
-            Some(joined) => joined.await,
+            Some(joined) => self.pipeline.outcome(joined).await,
             None => Ok(Outcome::LeftAlone),
         }
     }

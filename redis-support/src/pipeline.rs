@@ -3,7 +3,7 @@
 //!
 //! A caller that finds no other request under way sends its own, by the script for one lock, and so do callers of such scripts while fewer
 //! than [`LANES`] are under way. The others join a batch, and up to [`LANES`] tasks send batches, one round trip each. The tasks wait for no
-//! caller: one that has stopped polling delays no other.
+//! caller: one that has stopped polling delays no other. Tasks of a runtime that stands still send nothing, and others take their place.
 //!
 //! A caller that gives up an acquisition releases it, in case it was granted. So requests are sent in the order in which they were taken,
 //! a batch leaves out the callers that gave up before it was sent, and releases come before acquisitions.
@@ -23,6 +23,7 @@ use leasehold_core::{Error, ErrorKind};
 use tokio::runtime::Handle;
 use tokio::task::coop::unconstrained;
 use tokio::task::yield_now;
+use tokio::time::{Instant, timeout};
 
 use crate::call::Call;
 use crate::connection::{ConnectionManager, Current};
@@ -53,8 +54,12 @@ pub(crate) struct Pipeline<D: Driver> {
 struct State {
     /// How many callers are under way by themselves.
     alone: usize,
-    /// How many tasks send batches.
+    /// How many tasks send batches in this turn.
     lanes: usize,
+    /// When the last of them began, or took a batch.
+    moved_at: Option<Instant>,
+    /// Tasks of the turns before do not count, and end.
+    turn: u64,
     /// The batches to be sent. Callers join the last one.
     waiting: VecDeque<Arc<Batch>>,
     /// Whether the last one has room for no more.
@@ -70,6 +75,15 @@ impl State {
             self.waiting.push_back(Batch::of(self.lately));
         }
         self.waiting.back().expect("there is one")
+    }
+
+    /// Whether there may be another lane. If all have stood still for `limit`, others may take their place.
+    fn may_begin_lane(&mut self, limit: Duration) -> bool {
+        if self.lanes == LANES && self.moved_at.is_some_and(|moved_at| moved_at.elapsed() >= limit)
+        {
+            (self.turn, self.lanes) = (self.turn + 1, 0);
+        }
+        self.lanes < LANES
     }
 }
 
@@ -118,27 +132,71 @@ impl<D: Driver> Pipeline<D> {
         self.add(self.state(), |batch| batch.join_call(call))
     }
 
-    /// Adds a caller to the open batch, and begins a lane if there may be another. A caller outside of a runtime can begin none.
+    /// The outcome for a caller that joined.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Indeterminate`] if its request may have been sent and no reply came.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`Joined`].
+    pub(crate) async fn outcome(self: &Arc<Self>, mut joined: Joined) -> Result<Outcome, Error> {
+        let mut was_taken = false;
+        loop {
+            if let Ok(outcome) = timeout(self.limit(), &mut joined).await {
+                return outcome;
+            }
+            let mut state = self.state();
+            if state.waiting.iter().any(|batch| joined.is_in(batch)) {
+                // Lanes that go on may have many batches to send before.
+                let runtime = self.runtime_for_lane(&mut state)?;
+                self.begin_lane(state, runtime);
+            } else if was_taken {
+                return Err(silent());
+            } else {
+                was_taken = true;
+            }
+        }
+    }
+
+    /// Adds a caller to the open batch, and begins a lane if there may be another.
     fn add(
         self: &Arc<Self>,
         mut state: MutexGuard<'_, State>,
         join: impl FnOnce(&Arc<Batch>) -> (Joined, bool),
     ) -> Result<Joined, Error> {
-        let begins = state.lanes < LANES;
-        let runtime = begins.then(Handle::try_current).transpose().map_err(|_none| no_runtime())?;
+        let runtime = self.runtime_for_lane(&mut state)?;
         let (joined, is_full) = join(state.open_batch());
         state.is_full = is_full;
-        state.lanes += usize::from(begins);
-        drop(state);
-        if let Some(runtime) = runtime {
-            runtime.spawn(Lane(Some(Arc::clone(self))).run());
-        }
+        self.begin_lane(state, runtime);
         Ok(joined)
     }
 
+    /// The runtime for another lane, if there may be one. A caller outside of a runtime can begin none.
+    fn runtime_for_lane(&self, state: &mut State) -> Result<Option<Handle>, Error> {
+        let begins = state.may_begin_lane(self.limit());
+        begins.then(Handle::try_current).transpose().map_err(|_none| no_runtime())
+    }
+
+    fn begin_lane(self: &Arc<Self>, mut state: MutexGuard<'_, State>, runtime: Option<Handle>) {
+        let Some(runtime) = runtime else { return };
+        state.lanes += 1;
+        state.moved_at = Some(Instant::now());
+        let lane = Lane { pipeline: Arc::clone(self), turn: state.turn, has_ended: false };
+        // Before the task exists, since a runtime that ends drops it at once.
+        drop(state);
+        runtime.spawn(lane.run());
+    }
+
+    /// How long a lane takes for a batch, at most: once by hash, and once in full.
+    fn limit(&self) -> Duration {
+        2 * self.connection.timeout()
+    }
+
     /// Sends the next batch. `false` if there is none: then the lane is to end, and there may be another from then on.
-    async fn send_next(&self, current: Result<Current<D::Connection>, Error>) -> bool {
-        let Some(batch) = self.next() else { return false };
+    async fn send_next(&self, turn: u64, current: Result<Current<D::Connection>, Error>) -> bool {
+        let Some(batch) = self.next(turn) else { return false };
         let taken = Taken::new(batch);
         match current {
             Ok(current) => self.send(&current, &taken).await,
@@ -147,15 +205,19 @@ impl<D: Driver> Pipeline<D> {
         true
     }
 
-    /// The next batch. If there is none, there is a lane less.
-    fn next(&self) -> Option<Arc<Batch>> {
+    /// The next batch. If there is none, there is a lane less. A lane whose turn is over gets none.
+    fn next(&self, turn: u64) -> Option<Arc<Batch>> {
         let mut state = self.state();
-        let batch = state.waiting.pop_front();
-        match &batch {
-            Some(batch) => state.lately = batch.len(),
-            None => state.lanes -= 1,
+        if state.turn != turn {
+            return None;
         }
-        batch
+        let Some(batch) = state.waiting.pop_front() else {
+            state.lanes -= 1;
+            return None;
+        };
+        state.lately = batch.len();
+        state.moved_at = Some(Instant::now());
+        Some(batch)
     }
 
     async fn send(&self, current: &Current<D::Connection>, taken: &Taken) {
@@ -209,8 +271,11 @@ impl<D: Driver> Pipeline<D> {
     }
 
     /// There is a lane less, because of `error`. The last one tells those that wait, since no other sends them.
-    fn give_up(&self, error: &Error) {
+    fn give_up(&self, turn: u64, error: &Error) {
         let mut state = self.state();
+        if state.turn != turn {
+            return;
+        }
         state.lanes -= 1;
         let left = if state.lanes == 0 { mem::take(&mut state.waiting) } else { VecDeque::new() };
         drop(state);
@@ -232,17 +297,20 @@ impl<D: Driver> Drop for Alone<'_, D> {
 }
 
 /// A task that sends batches, until there is none.
-struct Lane<D: Driver>(Option<Arc<Pipeline<D>>>);
+struct Lane<D: Driver> {
+    pipeline: Arc<Pipeline<D>>,
+    turn: u64,
+    has_ended: bool,
+}
 
 impl<D: Driver> Lane<D> {
     async fn run(mut self) {
-        while let Some(pipeline) = &self.0 {
+        while !self.has_ended {
             // The callers that were told just now join the next batch, if they have more to ask for.
             yield_now().await;
+            let pipeline = &self.pipeline;
             let current = pipeline.connection.current().await;
-            if !pipeline.in_order(pipeline.send_next(current)).await {
-                self.0 = None;
-            }
+            self.has_ended = !pipeline.in_order(pipeline.send_next(self.turn, current)).await;
         }
     }
 }
@@ -250,14 +318,19 @@ impl<D: Driver> Lane<D> {
 /// The runtime may end under it.
 impl<D: Driver> Drop for Lane<D> {
     fn drop(&mut self) {
-        if let Some(pipeline) = &self.0 {
-            pipeline.give_up(&no_runtime());
+        if !self.has_ended {
+            self.pipeline.give_up(self.turn, &no_runtime());
         }
     }
 }
 
 fn no_runtime() -> Error {
     Error::new(ErrorKind::Unavailable, "the runtime that was to send it has ended")
+}
+
+fn silent() -> Error {
+    let message = "the runtime that sends it stands still, outcome unknown";
+    Error::new(ErrorKind::Indeterminate, message)
 }
 
 #[cfg(test)]

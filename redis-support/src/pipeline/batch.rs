@@ -172,6 +172,12 @@ pub(crate) struct Joined {
     is_told: bool,
 }
 
+impl Joined {
+    pub(super) fn is_in(&self, batch: &Arc<Batch>) -> bool {
+        Arc::ptr_eq(&self.batch, batch)
+    }
+}
+
 impl Future for Joined {
     type Output = Result<Outcome, Error>;
 

@@ -479,3 +479,97 @@ fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
 
     assert_eq!(other.block_on(waits.remove(0)).unwrap(), granted(7));
 }
+
+/// All lanes are of a runtime that is not driven any more. They have sent so many batches.
+async fn stand_still(
+    pipeline: &Arc<Pipeline<Fake>>,
+    fake: &Fake,
+    sent_before: usize,
+) -> Vec<Joined> {
+    pipeline.connection.connect().await.unwrap();
+    let mut joined = Vec::new();
+    for n in 0..sent_before {
+        joined.push(sent(pipeline, fake, &format!("sent/{n}")).await);
+    }
+    for n in sent_before..LANES {
+        joined.extend(pipeline.acquired(&[&format!("waits/{n}")]));
+    }
+    assert_eq!(pipeline.state().lanes, LANES);
+    joined
+}
+
+#[test]
+fn lanes_of_a_runtime_that_stands_still_are_replaced() {
+    for sent_before in 0..=LANES {
+        let fake = Fake::default();
+        serve(&fake, does_all);
+        fake.delay("h:1", SLOW);
+        let pipeline = pipeline(&fake, &Layout::default());
+        let [still, other] = [runtime(), runtime()];
+        let of_still = still.block_on(stand_still(&pipeline, &fake, sent_before));
+
+        let next = other.block_on(async {
+            let next = pipeline.joined(Change::Acquire, &lease("next"));
+            tokio::time::timeout(10 * pipeline.limit(), pipeline.outcome(next)).await
+        });
+
+        assert!(matches!(next, Ok(Ok(Outcome::Granted { .. }))), "{next:?}");
+        // The lanes of the other runtime go on with their own batches, and end.
+        let outcomes = still.block_on(join_all(of_still));
+        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
+        other.block_on(pipeline.assert_idle());
+    }
+}
+
+#[test]
+fn a_caller_whose_request_a_runtime_took_that_stands_still_is_told() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &Layout::default());
+    let [still, other] = [runtime(), runtime()];
+    let mut taken = still.block_on(stand_still(&pipeline, &fake, LANES));
+
+    let told = other.block_on(async {
+        let taken = pipeline.outcome(taken.remove(0));
+        tokio::time::timeout(10 * pipeline.limit(), taken).await.expect("it is told")
+    });
+
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
+}
+
+#[test]
+fn callers_that_give_up_early_have_lanes_replaced_as_well() {
+    let fake = Fake::default();
+    serve(&fake, does_all);
+    fake.delay("h:1", SLOW);
+    let pipeline = pipeline(&fake, &Layout::default());
+    let [still, other] = [runtime(), runtime()];
+    let _of_still = still.block_on(stand_still(&pipeline, &fake, 1));
+
+    let is_granted = other.block_on(async {
+        let mut is_granted = Vec::new();
+        for _ in 0..5 {
+            let next = pipeline.joined(Change::Acquire, &lease("next"));
+            let limited = tokio::time::timeout(pipeline.limit() / 3, pipeline.outcome(next)).await;
+            is_granted.push(limited.is_ok());
+        }
+        is_granted
+    });
+
+    assert_eq!(is_granted.last(), Some(&true), "{is_granted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_that_go_on_are_waited_for_however_many_batches_come_before() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    fake.delay("h:1", pipeline.limit() / 4);
+    let leases: Vec<Lease> = (0..20 * MAX_CALLERS).map(|n| lease(&format!("k{n}"))).collect();
+    let joined: Vec<Joined> =
+        leases.iter().map(|lease| pipeline.joined(Change::Acquire, lease)).collect();
+
+    let outcomes = join_all(joined.into_iter().map(|joined| pipeline.outcome(joined))).await;
+
+    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
+    assert_eq!(pipeline.state().turn, 0);
+}
