@@ -122,7 +122,9 @@ impl ZooKeeperBackend {
         let Made { own, stat, queue } = made;
         let first = queue.entry(&own.tag).filter(|first| first.text != own.text).cloned();
         let is_admitted = queue.verdict(&own) == Verdict::Admitted;
-        if first.is_none() && is_admitted && !queue.has_other_limits(own.share) {
+        // A change since then may be a grant to another, whose token is above that of this node: a move gives a newer one.
+        let is_unchanged = queue.changed == stat.czxid;
+        if first.is_none() && is_admitted && is_unchanged && !queue.has_other_limits(own.share) {
             return self.granted(trial, &hook, &queue, &own, &stat).await;
         }
         // The next steps may have to connect to the session again.

@@ -66,3 +66,29 @@ async fn permits_under_many_limits_are_all_granted_or_refused() {
         assert_eq!(left.holders().len(), 1, "{left:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_is_granted_by_one_node_and_one_look() {
+    const ROUNDS: u32 = 20;
+
+    /// A creation, a look and a deletion, and a ping now and then.
+    const FEW: u32 = ROUNDS * 3 + ROUNDS / 2;
+
+    let servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let backend = connect_patiently(servers.endpoints()).await;
+    let cycle = async || {
+        let lease = kept("job").with_ttl(LONG);
+        assert!(is_granted(&backend, &lease).await);
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    };
+    // It makes the connections and the lock.
+    cycle().await;
+
+    let before = servers.metric(0, "zk_packets_received").await;
+    for _ in 0..ROUNDS {
+        cycle().await;
+    }
+    let requests = servers.metric(0, "zk_packets_received").await - before;
+
+    assert!(requests < FEW.into(), "{requests}");
+}
