@@ -1,12 +1,13 @@
 //! One connection to a server: made when needed, shared by all calls, replaced when broken or hung.
 
 use std::fmt;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use leasehold_core::{Error, ErrorKind};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::address::Address;
 use crate::context::Context;
@@ -49,7 +50,63 @@ pub(crate) struct ConnectionManager<D: Driver> {
 pub(crate) struct Current<L> {
     number: u64,
     connection: L,
-    timeouts: Arc<AtomicU32>,
+    silence: Arc<Silence>,
+}
+
+/// The silence of a connection since its last reply.
+struct Silence {
+    made_at: Instant,
+    timeouts: AtomicU32,
+    /// When a caller first gave up since then, or when that last counted: in ms since the connection was made. 0 if none did.
+    given_up_at: AtomicU64,
+}
+
+impl Silence {
+    fn new() -> Self {
+        let (timeouts, given_up_at) = (AtomicU32::new(0), AtomicU64::new(0));
+        Self { made_at: Instant::now(), timeouts, given_up_at }
+    }
+
+    fn ends(&self) {
+        self.timeouts.store(0, Ordering::Relaxed);
+        self.given_up_at.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a reply that did not come in time, and tells whether the connection counts as hung.
+    fn is_hung_after_timeout(&self) -> bool {
+        self.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG
+    }
+
+    /// The same for a caller that did not wait for `limit`: such callers count once the connection has been silent for so long.
+    fn is_hung_after_giving_up(&self, limit: Duration) -> bool {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let now = millis(self.made_at.elapsed()).max(1);
+        let replace = |before| {
+            self.given_up_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        match replace(0) {
+            Ok(_first) => false,
+            Err(before) => {
+                now.saturating_sub(before) >= millis(limit)
+                    && replace(before).is_ok()
+                    && self.is_hung_after_timeout()
+            }
+        }
+    }
+}
+
+/// A request that is under way. If it is dropped, its caller gave up.
+struct UnderWay<'a, D: Driver> {
+    manager: &'a ConnectionManager<D>,
+    current: &'a Current<D::Connection>,
+}
+
+impl<D: Driver> Drop for UnderWay<'_, D> {
+    fn drop(&mut self) {
+        if self.current.silence.is_hung_after_giving_up(self.manager.context.timeout) {
+            self.manager.leave(self.current.number);
+        }
+    }
 }
 
 impl<D: Driver> ConnectionManager<D> {
@@ -139,10 +196,13 @@ impl<D: Driver> ConnectionManager<D> {
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
         let (count, time) = (requests.len(), self.context.timeout + more_time);
-        let Ok(replies) = timeout(time, current.connection.send(requests)).await else {
+        let under_way = UnderWay { manager: self, current };
+        let replies = timeout(time, current.connection.send(requests)).await;
+        mem::forget(under_way);
+        let Ok(replies) = replies else {
             return Err(self.no_reply(current, time));
         };
-        current.timeouts.store(0, Ordering::Relaxed);
+        current.silence.ends();
         let is_complete = |replies: &Vec<Received>| replies.len() == count;
         let replies = replies
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
@@ -160,7 +220,7 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     fn no_reply(&self, current: &Current<D::Connection>, time: Duration) -> Error {
-        if current.timeouts.fetch_add(1, Ordering::Relaxed) + 1 >= TIMEOUTS_UNTIL_HUNG {
+        if current.silence.is_hung_after_timeout() {
             self.leave(current.number);
         }
         let message = format!("no reply within {time:?}, outcome unknown");
@@ -293,7 +353,7 @@ impl<D: Driver> ConnectionManager<D> {
         if protocol == Protocol::Resp3 {
             self.ask_for_news(&connection).await.map_err(ConnectError::Failed)?;
         }
-        Ok(Current { number, connection, timeouts: Arc::default() })
+        Ok(Current { number, connection, silence: Arc::new(Silence::new()) })
     }
 
     /// Enables tracking and subscribes to the channels that this client needs.

@@ -181,6 +181,38 @@ async fn that_hangs_is_connected_to_anew_after_three_timeouts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn that_hangs_is_connected_to_anew_though_all_callers_give_up_early() {
+    let store = store(|_| None);
+    store.servers.connect().await.unwrap();
+    let begun_at = Instant::now();
+
+    while store.fake.listeners("h:1").len() == 1 {
+        let given_up = timeout(TIMEOUT / 2, store.servers.call(&call())).await;
+        assert!(given_up.is_err() && begun_at.elapsed() < 5 * TIMEOUT);
+    }
+
+    assert!(begun_at.elapsed() >= 3 * TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_replies_now_and_then_is_not_left_for_callers_that_give_up() {
+    let store = store(|_| done());
+    store.servers.connect().await.unwrap();
+
+    for _ in 0..10 {
+        store.fake.delay("h:1", TIMEOUT);
+        for _ in 0..5 {
+            let given_up = timeout(TIMEOUT / 2, store.servers.call(&call())).await;
+            assert!(given_up.is_err());
+        }
+        store.fake.delay("h:1", Duration::ZERO);
+        assert_eq!(outcome(store.servers.call(&call()).await), Ok(1));
+    }
+
+    assert_eq!(store.fake.listeners("h:1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn that_closes_the_connection_has_everybody_look_again() {
     let store = store(|_| done());
     store.servers.connect().await.unwrap();
