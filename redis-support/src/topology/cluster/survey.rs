@@ -102,7 +102,9 @@ impl<'a> Survey<'a> {
 
     fn is_stranger(&self, view: &View) -> bool {
         let by_others = self.views.iter().flat_map(View::members).any(|id| id == view.by);
-        let is_first = self.members.is_empty() && self.views.is_empty();
+        // A server that was reset, or lost its configuration, knows no owners: it is the first of no cluster.
+        let is_first =
+            self.members.is_empty() && self.views.is_empty() && !view.owners().is_empty();
         !(is_first || by_others || self.members.contains(&view.by))
     }
 
@@ -125,14 +127,14 @@ impl<'a> Survey<'a> {
     /// All have been asked. If no member has answered, but servers of another cluster have, then that one has taken its place.
     fn settle(self) -> Result<Map, Error> {
         if self.views.is_empty() && !self.strangers.is_empty() {
-            tracing::warn!("none of the cluster's servers answers, but those of another one do");
             let none = HashSet::new();
             let mut survey = Survey::new(&none);
             for view in self.strangers {
                 survey.take(Ok(view));
             }
-            let map = survey.map();
-            return map.ok_or_else(|| survey.too_few());
+            let map = survey.map().ok_or_else(|| survey.too_few())?;
+            tracing::warn!("none of the cluster's servers answers, but those of another one do");
+            return Ok(map);
         }
         Err(match self.failure {
             Some(failure) if self.views.is_empty() => failure,

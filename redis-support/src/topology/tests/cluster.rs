@@ -409,6 +409,35 @@ fn stranger(words: &[String]) -> Option<Received> {
     Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(vec![range]) }))
 }
 
+/// A server that lost its configuration: it knows no server but itself, and no owners.
+fn reset(words: &[String]) -> Option<Received> {
+    let nodes = bytes("reset h:3@3 myself,master - 0 0 0 connected\n");
+    Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(Vec::new()) }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_client_does_not_take_the_cluster_for_strangers_to_a_server_that_was_reset() {
+    let cluster = Cluster::new();
+    cluster.store.serve(3, reset, |_| done());
+    for port in [1, 2] {
+        cluster.store.fake.delay(&format!("h:{port}"), TIMEOUT / 20);
+    }
+
+    assert_eq!(cluster.call().await, Ok(1));
+    assert_eq!(cluster.store.called(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn servers_that_were_all_reset_are_no_cluster() {
+    let cluster = Cluster::new();
+    PORTS.into_iter().for_each(|port| cluster.store.serve(port, reset, |_| done()));
+
+    let error = cluster.store.servers.connect().await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("no part in a cluster yet"), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_of_another_cluster_at_an_old_address_is_not_heard() {
     let cluster = Cluster::new();
