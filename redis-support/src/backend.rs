@@ -291,8 +291,8 @@ impl<D: Driver> LockBackend for Backend<D> {
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
         let page = async {
-            let servers = self.0.topology.primaries().await?;
-            listing::page(&servers, &self.0.layout, prefix, after).await
+            let primaries = self.0.topology.primaries().await?;
+            listing::page(&primaries, &self.0.layout, prefix, after).await
         };
         let page =
             page.await.map_err(|error| only_asked(error, "the server did not list its keys"));

@@ -15,17 +15,26 @@ use crate::reply::{Reply, unexpected};
 /// How many of its keys a server looks at for one page: few enough that other callers do not notice.
 const COUNT: &str = "512";
 
-/// The page of the list that begins `after` the one before: with the address of a server and how far the walk through it has come.
+/// The servers on which all keys are, in the order of their addresses.
+pub(crate) struct Primaries<D: Driver> {
+    pub(crate) servers: Vec<Arc<Node<D>>>,
+    /// Changes with the keys that each of them has.
+    pub(crate) mark: u64,
+}
+
+/// The page of the list that begins `after` the one before: with the address of a server, the mark of all, and how far the walk through it
+/// has come. Keys that move to a server that the walk has left would be missing, so a list ends as soon as the mark has changed.
 pub(crate) async fn page<D: Driver>(
-    servers: &[Arc<Node<D>>],
+    primaries: &Primaries<D>,
     layout: &Layout,
     prefix: &str,
     after: Option<&str>,
 ) -> Result<KeyPage, Error> {
     let (number, cursor) = match after {
-        Some(after) => place(servers, after)?,
+        Some(after) => place(primaries, after)?,
         None => (0, "0"),
     };
+    let Primaries { servers, mark } = primaries;
     let server = servers.get(number).ok_or_else(changed)?;
     let pattern = layout.pattern(prefix);
     let scan = ["SCAN", cursor, "MATCH", &pattern, "COUNT", COUNT];
@@ -47,19 +56,26 @@ pub(crate) async fn page<D: Driver>(
     let keys: BTreeSet<LockKey> = found.iter().filter_map(key).collect();
     let cursor = str::from_utf8(cursor).map_err(|_| unexpected())?;
     let next = match cursor {
-        "0" => servers.get(number + 1).map(|next| format!("{} 0", next.address())),
-        cursor => Some(format!("{} {cursor}", server.address())),
+        "0" => servers.get(number + 1).map(|next| format!("{} {mark:x} 0", next.address())),
+        cursor => Some(format!("{} {mark:x} {cursor}", server.address())),
     };
     Ok(KeyPage::new(keys.into_iter().collect()).with_next(next))
 }
 
 fn place<'a, D: Driver>(
-    servers: &[Arc<Node<D>>],
+    primaries: &Primaries<D>,
     after: &'a str,
 ) -> Result<(usize, &'a str), Error> {
-    let invalid = || Error::new(ErrorKind::Invalid, "no page of the list says so");
-    let (address, cursor) = after.rsplit_once(' ').ok_or_else(invalid)?;
-    let number = servers.iter().position(|server| server.address().to_string() == address);
+    let mut parts = after.rsplitn(3, ' ');
+    let (Some(cursor), Some(mark), Some(address)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Error::new(ErrorKind::Invalid, "no page of the list says so"));
+    };
+    if mark != format!("{:x}", primaries.mark) {
+        return Err(changed());
+    }
+    let mut servers = primaries.servers.iter();
+    let number = servers.position(|server| server.address().to_string() == address);
     Ok((number.ok_or_else(changed)?, cursor))
 }
 

@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::driver::{Access, Driver};
 use crate::error::only_asked;
 use crate::layout::Layout;
+use crate::listing::Primaries;
 use crate::node::{Answer, Node, Wait};
 use crate::pipeline::{Change, Outcome};
 use crate::process::Process;
@@ -76,16 +77,14 @@ impl<D: Driver> Topology<D> {
     }
 
     /// The servers on which all keys are, in the order of their addresses.
-    pub(crate) async fn primaries(&self) -> Result<Vec<Arc<Node<D>>>, Error> {
-        Ok(match self {
-            Self::Single(node) => vec![Arc::clone(node)],
-            Self::Sentinel(sentinel) => vec![sentinel.primary().await?.node],
-            Self::Cluster(cluster) => {
-                let mut owners = cluster.owners().await?;
-                owners.sort_by_key(|owner| owner.address().to_string());
-                owners
-            }
-        })
+    pub(crate) async fn primaries(&self) -> Result<Primaries<D>, Error> {
+        // The address of one that has all keys says enough.
+        let only = |node| Primaries { servers: vec![node], mark: 0 };
+        match self {
+            Self::Single(node) => Ok(only(Arc::clone(node))),
+            Self::Sentinel(sentinel) => Ok(only(sentinel.primary().await?.node)),
+            Self::Cluster(cluster) => cluster.primaries().await,
+        }
     }
 
     pub(crate) fn disconnect(&self) {

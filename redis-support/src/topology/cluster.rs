@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::driver::{Access, Driver, Request};
 use crate::error::{Redirection, ServerError, only_asked};
 use crate::layout::Layout;
+use crate::listing::Primaries;
 use crate::node::{Answer, Node, Wait};
 use crate::pipeline::{Change, Outcome};
 use crate::reply::{Received, Reply};
@@ -84,9 +85,13 @@ impl<D: Driver> Cluster<D> {
     }
 
     /// All servers that have slots.
-    pub(super) async fn owners(self: &Arc<Self>) -> Result<Vec<Arc<Node<D>>>, Error> {
+    pub(super) async fn primaries(self: &Arc<Self>) -> Result<Primaries<D>, Error> {
         Confirmation::ensure(self).await?;
-        Ok(self.state().owners())
+        let state = self.state();
+        let (mut servers, mark) = (state.owners(), state.mark());
+        drop(state);
+        servers.sort_by_key(|server| server.address().to_string());
+        Ok(Primaries { servers, mark })
     }
 
     pub(super) fn disconnect(&self) {

@@ -1,6 +1,7 @@
 //! The map of a cluster as it is used: the owner of each slot.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::sync::Arc;
 
@@ -67,6 +68,15 @@ impl<D: Driver> State<D> {
             }
         }
         owners
+    }
+
+    /// Changes with the owner of any slot.
+    pub(super) fn mark(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for Range { first, last, owner } in &self.ranges {
+            (first, last, owner.address()).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// One slot has another owner than the map says. The one that it had is to be dropped with nothing locked.

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::backend::KeyPage;
+
 use super::*;
 use crate::driver::Push;
+use crate::listing;
 use crate::slot;
 use crate::topology::cluster::MAX_REDIRECTIONS;
 use crate::topology::failover::BELIEVED_FOR;
@@ -66,6 +69,12 @@ impl Cluster {
     async fn call(&self) -> Result<i64, ErrorKind> {
         outcome(self.store.servers.call(&call()).await)
     }
+
+    async fn page(&self, after: Option<&str>) -> Result<KeyPage, ErrorKind> {
+        let primaries = self.store.servers.primaries().await.unwrap();
+        let page = listing::page(&primaries, &Layout::default(), "", after).await;
+        page.map_err(|error| error.kind())
+    }
 }
 
 fn key_slot() -> i64 {
@@ -74,7 +83,11 @@ fn key_slot() -> i64 {
 
 impl Told {
     fn answer(self, by: u16, words: &[String]) -> Option<Received> {
-        Some(Ok(if words[1] == "NODES" { self.nodes(by) } else { self.slots() }))
+        Some(Ok(match (&*words[0], &*words[1]) {
+            ("SCAN", _) => Reply::Array(vec![bytes(0), Reply::Array(Vec::new())]),
+            (_, "NODES") => self.nodes(by),
+            _ => self.slots(),
+        }))
     }
 
     /// The key's slot is with `owner`, those before with the second server, those after with the third. The fourth is a replica.
@@ -407,6 +420,24 @@ fn stranger(words: &[String]) -> Option<Received> {
     let range = Reply::Array(vec![Reply::Int(0), Reply::Int(16_383), server]);
     let nodes = bytes("stranger h:2@2 myself,master - 0 0 99 connected\n");
     Some(Ok(if words[1] == "NODES" { nodes } else { Reply::Array(vec![range]) }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_listed_server_by_server_while_no_slot_changes_its_owner() {
+    let cluster = Cluster::new();
+
+    let mut next = cluster.page(None).await.unwrap().next().map(str::to_owned);
+    for _ in 0..2 {
+        tokio::time::sleep(BELIEVED_FOR).await;
+        next = cluster.page(next.as_deref()).await.unwrap().next().map(str::to_owned);
+    }
+    assert_eq!(next, None);
+
+    let after = cluster.page(None).await.unwrap().next().unwrap().to_owned();
+    // The key moves to a server that is among the others already.
+    cluster.give_to(2);
+    tokio::time::sleep(BELIEVED_FOR).await;
+    assert_eq!(cluster.page(Some(&after)).await.unwrap_err(), ErrorKind::Unavailable);
 }
 
 /// A server that lost its configuration: it knows no server but itself, and no owners.
