@@ -150,14 +150,9 @@ impl Store {
                 if known.boot == *boot {
                     return Ok(());
                 }
-                // Without an id, it may be a restart or another machine, whose leases are in force.
-                if machine.is_empty() || known.machine != *machine {
-                    let message = match &**machine {
-                        "" => {
-                            "this file may belong to another machine: give this one an /etc/machine-id, and delete the file"
-                        }
-                        _ => "this file belongs to another machine: use a local one, or delete it",
-                    };
+                if known.machine != *machine {
+                    let message =
+                        "this file belongs to another machine: use a local one, or delete it";
                     return Err(Stop::Failed(Error::new(ErrorKind::Unsupported, message)));
                 }
                 Ok(tables.settle(machine, boot)?)

@@ -156,18 +156,6 @@ async fn a_file_of_another_machine_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn machines_without_an_id_end_no_leases_of_each_other() {
-    let scene = Scene::new();
-    let backend = scene.connect("", "boot").await.unwrap();
-    granted(&backend, &lease("job")).await.unwrap();
-
-    let error = scene.connect("", "another boot").await.unwrap_err();
-
-    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    assert_eq!(scene.leases(), 1);
-}
-
-#[tokio::test]
 async fn containers_of_one_machine_share_a_file() {
     let scene = Scene::new();
     let one = scene.connect("", "boot").await.unwrap();
