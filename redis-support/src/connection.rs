@@ -250,8 +250,10 @@ impl<D: Driver> ConnectionManager<D> {
             if let Some(current) = self.existing()? {
                 return Ok(current);
             }
+            // Longer than an attempt takes, so that its end comes first in a runtime that is driven.
+            let limit = 2 * self.context.timeout;
             let make = || Arc::clone(self).make();
-            if let Some(Err(error)) = self.making.outcome(self.context.timeout, make).await {
+            if let Some(Err(error)) = self.making.outcome(limit, make).await {
                 return Err(error.repeated());
             }
         }

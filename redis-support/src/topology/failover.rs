@@ -110,7 +110,7 @@ impl<D: Driver> Confirmation<D> {
         let begun = this.last().begun;
         // Once more if the first question began before this call, and maybe before its doubt, or if a runtime or the machine stood still.
         for _ in 0..2 {
-            let asked = this.asking.outcome(this.context.timeout, || Self::ask(witnesses)).await;
+            let asked = this.asking.outcome(this.limit(), || Self::ask(witnesses)).await;
             match asked.filter(|asked| asked.question.number > begun) {
                 Some(Asked { outcome: Err(error), .. }) => return Err(error.repeated()),
                 Some(Asked { question, .. }) if this.age_of(&question) < BELIEVED_FOR => {
@@ -120,6 +120,11 @@ impl<D: Driver> Confirmation<D> {
             }
         }
         Err(no_answer())
+    }
+
+    /// How long callers wait for the question of another: longer than servers take that swallow connections.
+    fn limit(&self) -> Duration {
+        2 * self.context.timeout
     }
 
     /// How long ago the question was sent that was answered last; `None` if there has been a doubt since.
@@ -140,7 +145,7 @@ impl<D: Driver> Confirmation<D> {
         if is_early {
             return;
         }
-        this.asking.begin(this.context.timeout, || Self::ask(witnesses));
+        this.asking.begin(this.limit(), || Self::ask(witnesses));
     }
 
     /// Asks, and waits for no caller meanwhile.

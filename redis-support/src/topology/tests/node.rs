@@ -155,6 +155,19 @@ async fn is_left_by_a_backend_that_is_gone_before_it_is_connected() {
     assert_eq!(fake.connections(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn that_swallows_connections_is_an_error_in_time_for_all_callers() {
+    let store = store(|_| done());
+    store.fake.delay("h:1", 2 * TIMEOUT);
+    let begun_at = Instant::now();
+
+    for connected in join_all((0..10).map(|_| store.servers.connect())).await {
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    assert_eq!(begun_at.elapsed(), TIMEOUT);
+}
+
 #[test]
 fn that_a_runtime_connects_to_which_stands_still_is_connected_to_by_another() {
     let store = store(|_| done());
@@ -164,7 +177,7 @@ fn that_a_runtime_connects_to_which_stands_still_is_connected_to_by_another() {
     let mut stuck = Box::pin(store.servers.connect());
     still.block_on(async { assert!((&mut stuck).now_or_never().is_none()) });
 
-    other.block_on(async { timeout(2 * TIMEOUT, store.servers.connect()).await.unwrap().unwrap() });
+    other.block_on(async { timeout(3 * TIMEOUT, store.servers.connect()).await.unwrap().unwrap() });
 }
 
 #[tokio::test(start_paused = true)]
