@@ -35,6 +35,9 @@ pub(crate) const MIN_TTL: Duration = Duration::from_secs(1);
 /// More than any server allows.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// No lease hangs on the session, however short it is.
+const ANY: Duration = Duration::ZERO;
+
 /// A request, or a connection attempt, that its caller dropped after this long got no reply in the time that it had, most likely.
 /// Long for a healthy ensemble, whose replies take milliseconds.
 const SUSPICIOUS: Duration = Duration::from_millis(300);
@@ -88,7 +91,7 @@ impl Servers {
             {
                 return Ok(Arc::clone(link));
             }
-            let link = self.connect(&self.config.connector(READING_SESSION)).await?;
+            let link = self.connect(&self.config.connector(READING_SESSION), ANY).await?;
             Ok(Arc::clone(main.insert(Arc::new(link))))
         };
         // Callers that wait while another connects wait no longer than it does.
@@ -99,10 +102,10 @@ impl Servers {
 
     /// The shortest and the longest session that a server allows.
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
-        let longest = self.connect(&self.config.connector(DAY)).await?;
+        let longest = self.connect(&self.config.connector(DAY), ANY).await?;
         let began = Instant::now();
         let shortest = loop {
-            match self.connect(&self.config.connector(MIN_TTL)).await {
+            match self.connect(&self.config.connector(MIN_TTL), ANY).await {
                 // The client crate gives up sooner than the caller: the servers have just answered.
                 Err(Failure::ServerDown(_)) if began.elapsed() < self.config.timeout => {}
                 connected => break connected?,
@@ -113,7 +116,7 @@ impl Servers {
 
     /// Begins a session that ends so long after the leader has heard of it last, also if its connection is lost.
     pub(crate) async fn begin(&self, timeout: Duration) -> Result<Link, Failure> {
-        let link = self.connect(&self.config.connector(timeout).with_detached()).await?;
+        let link = self.connect(&self.config.connector(timeout).with_detached(), timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
@@ -124,12 +127,12 @@ impl Servers {
         timeout: Duration,
     ) -> Result<Link, Failure> {
         let connector = self.config.connector(timeout).with_detached();
-        let link = self.connect(&connector.with_session(session.clone())).await?;
+        let link = self.connect(&connector.with_session(session.clone()), timeout).await?;
         Ok(link.that_leaves_its_session())
     }
 
-    /// Connects to the server that is spoken to, or if that one cannot be used to the next.
-    async fn connect(&self, connector: &Connector) -> Result<Link, Failure> {
+    /// Connects to the server that is spoken to, or if that one cannot be used to the next. The session is to last for `least`.
+    async fn connect(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
         let mut unusable = None;
         for _ in 0..self.config.servers.len() {
             if self.closed.load(Ordering::Relaxed) {
@@ -137,7 +140,7 @@ impl Servers {
                 return Err(Failure::Final(error));
             }
             let turn = self.turn.load(Ordering::Relaxed);
-            let failure = match self.connect_at(turn, connector.clone()).await {
+            let failure = match self.connect_at(turn, connector.clone(), least).await {
                 Ok(link) => return Ok(link),
                 Err(failure @ Failure::SessionGone(_)) => return Err(failure),
                 Err(failure) => failure.at(self.server(turn)),
@@ -151,14 +154,19 @@ impl Servers {
         Err(unusable.expect("there is a server at least"))
     }
 
-    async fn connect_at(&self, turn: usize, connector: Connector) -> Result<Link, Failure> {
+    async fn connect_at(
+        &self,
+        turn: usize,
+        connector: Connector,
+        least: Duration,
+    ) -> Result<Link, Failure> {
         let mut attempt = Attempt { servers: self, turn, began: Instant::now(), is_over: false };
         let endpoint = self.config.endpoint(self.server(turn));
         let connecting = self.driver.connect(connector, endpoint);
         let connected = timeout(self.config.timeout, connecting).await;
         attempt.is_over = true;
         match connected {
-            Ok(Ok((client, task))) => Ok(Link::new(self, turn, client, task)),
+            Ok(Ok((client, task))) => Link::new(self, turn, client, task).that_lasts(least),
             Ok(Err(error)) => Err(match error::connect(error) {
                 Failure::ServerDown(_) => Failure::ServerDown(self.why_down(turn).await),
                 failure => failure,
@@ -252,6 +260,20 @@ impl Link {
         });
         let timeout = servers.config.timeout;
         Self { client, task, timeout, gone, turns, turn, leaves_session: false }
+    }
+
+    /// Refuses a server that ends the session sooner, also one that was begun at another.
+    ///
+    /// A server that allows only longer sessions does no harm: shorter TTLs are refused before.
+    fn that_lasts(self, least: Duration) -> Result<Self, Failure> {
+        let granted = self.session_timeout();
+        if granted >= least {
+            return Ok(self);
+        }
+        let message = format!(
+            "the server allows a TTL of {granted:?} at most, and not {least:?}: see maxSessionTimeout in its configuration"
+        );
+        Err(Failure::Final(Error::new(ErrorKind::Invalid, message)))
     }
 
     fn that_leaves_its_session(mut self) -> Self {

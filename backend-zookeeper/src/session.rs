@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use leasehold_core::clock::{Clock, Instant};
-use leasehold_core::{Error, ErrorKind};
 use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -173,16 +172,7 @@ impl Sessions {
         let doubts = self.doubts.load(Ordering::Relaxed);
         let kept_at = self.clock.now();
         let ttl = counted(ttl);
-        let link = servers.begin(ttl).await?;
-        let granted = link.session_timeout();
-        // A server that allows only longer sessions does no harm: shorter TTLs are refused before.
-        if granted < ttl {
-            let message = format!(
-                "the server allows a TTL of {granted:?} at most, and not {ttl:?}: see maxSessionTimeout in its configuration"
-            );
-            return Err(Failure::Final(Error::new(ErrorKind::Invalid, message)));
-        }
-        let link = Arc::new(link);
+        let link = Arc::new(servers.begin(ttl).await?);
         let info = link.client().session().clone();
         let attached = Attached { info, link: Some(Arc::clone(&link)), kept_at };
         let id = link.client().session_id().0;

@@ -1,11 +1,12 @@
 //! Sessions that expire, and sessions on which something was left behind.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
-use leasehold_testbed::{FaultProxy, Weather, ZooKeeperOptions, until, until_some};
+use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until, until_some};
 use tokio::time::sleep;
 
 use super::{TICK, TTL, connect, connect_patiently, is_granted, kept};
@@ -139,4 +140,43 @@ async fn a_ttl_that_the_servers_do_not_allow_is_refused_with_the_range() {
     let error = backend.try_acquire(&Claim::new(long)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(!backend.inspect(&LockKey::new("job").unwrap()).await.unwrap().is_held());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_shortens_a_session_renews_nothing() {
+    let mut servers = ZooKeeperOptions::new().tick(TICK).start().await;
+    let backend = connect_patiently(servers.endpoints()).await;
+    let lease = kept("job");
+    assert!(is_granted(&backend, &lease).await);
+
+    allow_less_than_a_ttl(&servers);
+    servers.restart().await;
+
+    let renewed = until_some("answered", async || match backend.renew(&lease).await {
+        Err(error) if error.is_retryable() => None,
+        renewed => Some(renewed),
+    });
+    let error = renewed.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_allows_less_than_the_next_is_passed_over() {
+    let mut servers = ZooKeeperOptions::new().members(3).tick(TICK).start().await;
+    allow_less_than_a_ttl(&servers);
+    servers.restart_member(0).await;
+
+    let backend = connect_patiently(servers.endpoints()).await;
+
+    let lease = kept("job");
+    assert!(is_granted(&backend, &lease).await);
+    assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Renewed);
+}
+
+/// Has the first server end sessions early from its next start on.
+fn allow_less_than_a_ttl(servers: &ZooKeeper) {
+    let file = servers.folder().join("member-0/zoo.cfg");
+    let settings = fs::read_to_string(&file).unwrap();
+    let longest = (TTL / 2).as_millis();
+    fs::write(&file, format!("{settings}maxSessionTimeout={longest}\n")).unwrap();
 }
