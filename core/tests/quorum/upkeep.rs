@@ -135,6 +135,20 @@ async fn repair_under_way_is_given_back_when_the_lease_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dead_member_is_no_reason_not_to_wait_for_a_slow_one() {
+    let servers = Servers::found(3).await;
+    let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));
+    quorum.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    servers.0[1].set(State::Silent);
+    quorum.renew(&lease).await.unwrap();
+    quorum.inspect(&key()).await.unwrap();
+    servers.0[1].set(State::Slow(Duration::from_millis(20)));
+    servers.0[2].set(State::Down);
+
+    assert_eq!(quorum.renew(&lease).await.unwrap(), Renewal::Renewed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewal_without_a_majority_stays_unknown() {
     let servers = Servers::found(3).await;
     let (quorum, lease) = (servers.quorum(), Lease::new(&key(), TTL));

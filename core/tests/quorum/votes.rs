@@ -166,6 +166,94 @@ async fn minority_of_votes_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn members_that_were_unreachable_vote_again() {
+    let servers = Servers::found(3).await;
+    let (quorum, claim) = (servers.quorum(), Claim::new(Lease::new(&key(), TTL)));
+    let other = servers.client().mutex(key()).unwrap().lock().await.unwrap();
+    let _admitted = quorum.watch_claim(&claim);
+    // One after the other, so that no majority is gone.
+    for server in &servers.0[..2] {
+        server.set(State::Fails(ErrorKind::Indeterminate));
+        let attempt = quorum.try_acquire(&claim).await;
+        assert!(!matches!(attempt, Ok(Attempt::Granted(_))));
+        sleep(MS(10)).await;
+        server.set(State::Up);
+        sleep(TTL / 5).await;
+    }
+    other.release().await.unwrap();
+
+    let attempt = quorum.try_acquire(&claim).await.unwrap();
+
+    assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_member_keeps_no_waiter_from_a_majority() {
+    let servers = Servers::found(3).await;
+    let (client, other) = (servers.client(), servers.client());
+    let guard = client.mutex(key()).unwrap().lock().await.unwrap();
+    let waiter = tokio::spawn(async move { other.mutex(key()).unwrap().lock().await });
+    sleep(Duration::from_secs(2)).await;
+
+    // Another client's lease stays on the member that waiters ask first.
+    guard.release().await.unwrap();
+    let left = Lease::new(&key(), TTL * 10);
+    servers.0[0].store.try_acquire(&Claim::new(left)).await.unwrap();
+
+    sleep(Duration::from_secs(5)).await;
+    assert!(waiter.is_finished(), "the waiter asks one member only");
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn vote_that_comes_during_a_later_attempt_is_given_back() {
+    let servers = Servers::found(3).await;
+    let (quorum, claim) = (servers.quorum(), Claim::new(Lease::new(&key(), TTL)));
+    quorum.establish().await.unwrap();
+    let other = Lease::new(&key(), TTL);
+    for server in &servers.0[..2] {
+        server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
+        server.set(State::Slow(Duration::from_millis(100)));
+    }
+    let _admitted = quorum.watch_claim(&claim);
+    servers.0[2].set(State::Slow(Duration::from_millis(300)));
+    for _ in 0..2 {
+        let attempt = quorum.try_acquire(&claim).await.unwrap();
+        assert!(matches!(attempt, Attempt::Held(_)));
+        sleep(Duration::from_millis(120)).await;
+    }
+
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(servers.holding(&key()).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn vote_is_given_back_once_its_member_answers() {
+    let servers = Servers::found(3).await;
+    let quorum = servers.quorum();
+    let other = Lease::new(&key(), TTL);
+    for server in &servers.0[1..] {
+        server.store.try_acquire(&Claim::new(other.clone())).await.unwrap();
+        server.set(State::Slow(Duration::from_millis(10)));
+    }
+    let claim = Claim::new(Lease::new(&key(), TTL));
+    let attempt = quorum.try_acquire(&claim);
+    let falls_silent = async {
+        // After its vote, before the refusals.
+        sleep(Duration::from_millis(15)).await;
+        servers.0[0].set(State::Silent);
+    };
+
+    let (attempt, ()) = tokio::join!(attempt, falls_silent);
+    assert!(matches!(attempt.unwrap(), Attempt::Held(_)));
+    assert_eq!(servers.holding(&key()).await, 3);
+    servers.0[0].set(State::Up);
+
+    sleep(TTL / 3).await;
+    assert_eq!(servers.holding(&key()).await, 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn late_vote_of_a_refused_claim_is_given_back() {
     let servers = Servers::found(3).await;
     let quorum = servers.quorum();

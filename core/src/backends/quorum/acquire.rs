@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
+
 use super::Quorum;
 use super::ballot::{Ballot, last_token, no_majority};
 use super::claims::Claims;
@@ -12,9 +14,10 @@ use super::members::{MUTEXES_ONLY, Members};
 use super::round::{Answer, Round};
 use crate::clock;
 use crate::contract::backend::{
-    Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Release, Renewal,
+    Attempt, Claim, Grant, Lease, LeaseId, LockBackend, Operation, Patience, Renewal,
 };
 use crate::contract::error::{Error, ErrorKind};
+use crate::retry::Retry;
 
 impl<B: LockBackend> Quorum<B> {
     /// Asks the members for their votes once.
@@ -36,7 +39,9 @@ impl<B: LockBackend> Quorum<B> {
             // One member decides between callers that would split the votes.
             self.ask(&claim, [first].into(), limit, &mut ballot).await;
             if ballot.has_refusals() {
-                self.claims.end(lease.id(), true);
+                // The next attempt asks all: this member may have a lease that a majority has not.
+                let kept = self.claims.end(lease.id(), false);
+                self.take_back(lease, kept, limit).await;
                 return Ok(Attempt::Held(ballot.contention(majority)));
             }
             voters.remove(&first);
@@ -110,10 +115,13 @@ impl<B: LockBackend> Quorum<B> {
             let settle = async {
                 while let Some((number, answer)) = round.next_at_last().await {
                     members.note(number, &answer);
-                    let may_have_it = !matches!(answer, Ok(Attempt::Held(_)));
+                    let may_have_it = match answer {
+                        Ok(Attempt::Granted(_)) => true,
+                        Ok(Attempt::Held(_)) => false,
+                        Err(error) => error.may_have_been_applied(),
+                    };
                     if may_have_it && claims.takes_back(lease.id(), number, members.clock.now()) {
-                        let released = members.member(number).store.release(&lease).await;
-                        settle(&claims, &lease, number, released);
+                        release_at_last(&members, &claims, &lease, number).await;
                     }
                 }
             };
@@ -154,7 +162,8 @@ impl<B: LockBackend> Quorum<B> {
     ) -> Result<Attempt, Error> {
         let (id, majority, now) = (lease.id(), self.members.majority(), self.members.clock.now());
         let is_refused = ballot.is_refused(majority) && ballot.grants.len() < majority;
-        self.claims.end(id, is_refused);
+        let mut taken_back = self.claims.end(id, is_refused);
+        taken_back.extend(ballot.grants.keys());
         let in_doubt = ballot.failures.iter().filter(|(_, it)| it.may_have_been_applied());
         let in_doubt: Vec<usize> = in_doubt.map(|(number, _)| *number).collect();
         for number in &in_doubt {
@@ -162,11 +171,10 @@ impl<B: LockBackend> Quorum<B> {
             let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
             let (number, lease) = (*number, lease.clone());
             self.late.drive(async move {
-                let released = members.member(number).store.release(&lease).await;
-                settle(&claims, &lease, number, released);
+                release_at_last(&members, &claims, &lease, number).await;
             });
         }
-        let unreleased = self.take_back(lease, &ballot, limit).await;
+        let unreleased = self.take_back(lease, taken_back, limit).await;
         if is_refused {
             return Ok(Attempt::Held(ballot.contention(majority)));
         }
@@ -176,21 +184,31 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(ballot.grants.len(), majority, &failures, is_unknown))
     }
 
-    /// Releases the members that have granted, and tells how many did not confirm it.
-    async fn take_back(&self, lease: &Lease, ballot: &Ballot, limit: Duration) -> usize {
-        let granted = ballot.grants.keys().copied();
-        let now = self.members.clock.now();
-        granted.clone().for_each(|number| self.claims.note_unsettled(lease.id(), number, now));
-        let mut round = self.members.round(granted, |store: Arc<B>| {
-            let lease = lease.clone();
-            async move { store.release(&lease).await }
-        });
-        let ends = now + limit;
-        let mut unreleased = ballot.grants.len();
-        while let Some((number, released)) = round.next(&*self.members.clock, ends).await {
-            unreleased -= usize::from(released.is_ok());
-            settle(&self.claims, lease, number, released);
+    /// Releases members that have granted, and tells how many did not confirm it in time. Tasks go on with those.
+    async fn take_back(&self, lease: &Lease, granted: BTreeSet<usize>, limit: Duration) -> usize {
+        if granted.is_empty() {
+            return 0;
         }
+        let now = self.members.clock.now();
+        granted.iter().for_each(|number| self.claims.note_unsettled(lease.id(), *number, now));
+        let (told, mut confirmed) = mpsc::unbounded_channel();
+        let mut unreleased = granted.len();
+        for number in granted {
+            let (members, claims) = (Arc::clone(&self.members), self.claims.clone());
+            let (lease, told) = (lease.clone(), told.clone());
+            self.late.drive(async move {
+                release_at_last(&members, &claims, &lease, number).await;
+                // The caller may not wait any more.
+                told.send(()).unwrap_or_default();
+            });
+        }
+        drop(told);
+        let confirmations = async {
+            while confirmed.recv().await.is_some() {
+                unreleased -= 1;
+            }
+        };
+        clock::until(&*self.members.clock, now + limit, confirmations).await;
         unreleased
     }
 }
@@ -237,9 +255,33 @@ impl<B> Drop for Counted<B> {
     }
 }
 
-/// Lets a member vote again whose release has surely come to its end.
-fn settle(claims: &Claims, lease: &Lease, number: usize, released: Result<Release, Error>) {
-    if released.is_ok() {
+/// Releases a member, again and again until the TTL has freed the key there. The member may vote again once no release is under way.
+async fn release_at_last<B: LockBackend>(
+    members: &Members<B>,
+    claims: &Claims,
+    lease: &Lease,
+    number: usize,
+) {
+    let clock = &*members.clock;
+    let ends = clock.now() + lease.ttl();
+    let mut pauses = Retry::unlimited().pauses();
+    let mut is_under_way = false;
+    loop {
+        let release = members.member(number).store.release(lease);
+        let give_up = clock.now() + members.late_limit(lease.ttl());
+        let error = match clock::until(clock, give_up.min(ends), release).await {
+            Some(Ok(_)) => return claims.note_settled(lease.id(), number),
+            Some(Err(error)) => error,
+            None => Error::no_reply(),
+        };
+        is_under_way |= error.may_have_been_applied();
+        let again = clock.now() + pauses.next().unwrap_or_default();
+        if !error.is_retryable() || again >= ends {
+            break;
+        }
+        clock.sleep_until(again).await;
+    }
+    if !is_under_way {
         claims.note_settled(lease.id(), number);
     }
 }

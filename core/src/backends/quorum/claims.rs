@@ -1,6 +1,7 @@
 //! The memory of claims between their attempts.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,14 +17,16 @@ pub(super) struct Claims(Arc<Mutex<HashMap<LeaseId, Memory>>>);
 struct Memory {
     /// Its caller waits, and asks again.
     is_admitted: bool,
-    /// An attempt was refused: later ones ask one member first, so that split votes end.
+    /// The last attempt was refused: the next one asks one member first, so that split votes end.
     is_refused: bool,
     /// An attempt is under way, or was granted: a vote that comes late is welcome.
     is_wanted: bool,
     /// Answers that may still come.
     late: usize,
-    /// Members with a release under way, or lost: however late it is applied, it would end a vote that the member gives now.
-    unsettled: BTreeSet<usize>,
+    /// Members with a release under way, or lost, and since when: however late it is applied, it would end a vote that the member gives now.
+    unsettled: BTreeMap<usize, Instant>,
+    /// Members whose vote for an earlier attempt came during the present one.
+    kept: BTreeSet<usize>,
     /// When there was last something to remember.
     touched: Option<Instant>,
 }
@@ -45,16 +48,17 @@ impl Claims {
     pub(super) fn begin(&self, id: LeaseId) -> (bool, BTreeSet<usize>) {
         self.with(id, |memory| {
             memory.is_wanted = true;
-            (memory.is_refused, memory.unsettled.clone())
+            (memory.is_refused, memory.unsettled())
         })
     }
 
-    /// Ends an attempt that was not granted.
-    pub(super) fn end(&self, id: LeaseId, is_refused: bool) {
+    /// Ends an attempt that was not granted, and tells which members have granted an earlier one meanwhile.
+    pub(super) fn end(&self, id: LeaseId, is_refused: bool) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.is_wanted = false;
-            memory.is_refused |= is_refused;
-        });
+            memory.is_refused = is_refused;
+            mem::take(&mut memory.kept)
+        })
     }
 
     /// The lease is over.
@@ -62,6 +66,7 @@ impl Claims {
         self.with(id, |memory| {
             memory.is_wanted = false;
             memory.unsettled.clear();
+            memory.kept.clear();
         });
     }
 
@@ -69,13 +74,14 @@ impl Claims {
     pub(super) fn unsettled(&self, id: LeaseId, now: Instant) -> BTreeSet<usize> {
         self.with(id, |memory| {
             memory.touched = Some(now);
-            memory.unsettled.clone()
+            memory.unsettled()
         })
     }
 
-    /// Forgets leases without a renewal for as long as a lease may last.
+    /// Forgets leases without a renewal, and releases without an answer, for as long as a lease may last.
     pub(super) fn clear(&self, now: Instant, max_ttl: Duration) {
         lock(&self.0).retain(|_, memory| {
+            memory.unsettled.retain(|_, since| now.since(*since) < max_ttl);
             let is_fresh = memory.touched.is_some_and(|at| now.since(at) < max_ttl);
             memory.is_admitted || memory.late > 0 || is_fresh
         });
@@ -92,7 +98,7 @@ impl Claims {
     /// Counts a vote that a member is to give again; `false` if the lease was released, or an earlier release may still reach the member.
     pub(super) fn add_repair(&self, id: LeaseId, member: usize) -> bool {
         self.with(id, |memory| {
-            let is_wanted = memory.is_wanted && !memory.unsettled.contains(&member);
+            let is_wanted = memory.is_wanted && !memory.unsettled.contains_key(&member);
             memory.late += usize::from(is_wanted);
             is_wanted
         })
@@ -106,7 +112,11 @@ impl Claims {
     pub(super) fn takes_back(&self, id: LeaseId, member: usize, now: Instant) -> bool {
         self.with(id, |memory| {
             memory.touched = Some(now);
-            !memory.is_wanted && memory.unsettled.insert(member)
+            if memory.is_wanted {
+                memory.kept.insert(member);
+                return false;
+            }
+            memory.unsettled.insert(member, now).is_none()
         })
     }
 
@@ -114,7 +124,7 @@ impl Claims {
     pub(super) fn note_unsettled(&self, id: LeaseId, member: usize, now: Instant) {
         self.with(id, |memory| {
             memory.touched = Some(now);
-            memory.unsettled.insert(member);
+            memory.unsettled.insert(member, now);
         });
     }
 
@@ -135,8 +145,12 @@ impl Claims {
 }
 
 impl Memory {
+    fn unsettled(&self) -> BTreeSet<usize> {
+        self.unsettled.keys().copied().collect()
+    }
+
     fn is_needless(&self) -> bool {
-        !self.is_admitted && self.late == 0 && self.unsettled.is_empty()
+        !self.is_admitted && self.late == 0 && self.unsettled.is_empty() && self.kept.is_empty()
     }
 }
 

@@ -107,6 +107,11 @@ impl<B: LockBackend> Members<B> {
         self.member_timeout.min((ttl / LIMITS_PER_TTL).max(SHORTEST))
     }
 
+    /// How long a request that no call waits for may take: longer, so that it may connect first.
+    pub(super) fn late_limit(&self, ttl: Duration) -> Duration {
+        ttl / (LIMITS_PER_TTL / 2)
+    }
+
     /// The members that have a vote, as far as is known.
     pub(super) fn enlisted(&self) -> BTreeSet<usize> {
         (0..self.len()).filter(|number| self.list[*number].id().is_some()).collect()

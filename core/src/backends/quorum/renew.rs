@@ -39,11 +39,12 @@ impl<B: LockBackend> Quorum<B> {
         let mut votes: Vec<Votes> = leases.iter().map(|it| self.no_votes(it, now)).collect();
         let mut round = self.members.round(0..self.members.len(), |store: Arc<B>| {
             let leases = Arc::clone(&renewing.leases);
-            async move { Ok(store.renew_all(&leases).await) }
+            async move { answered(store.renew_all(&leases).await) }
         });
         let limit = self.shortest_limit(leases);
         let note = |(number, renewals): Answer<Renewals>| {
-            let renewals = renewals.into_iter().flatten();
+            let renewals = renewals
+                .unwrap_or_else(|error| leases.iter().map(|_| Err(error.repeated())).collect());
             for (votes, renewal) in votes.iter_mut().zip(renewals) {
                 votes.note(number, renewal, || self.members.member(number).name.clone());
             }
@@ -159,6 +160,16 @@ impl<B: LockBackend> Quorum<B> {
         Err(no_majority(released + not_held, majority, &failures, is_unknown)
             .with_operation(Operation::Release)
             .with_key(lease.key()))
+    }
+}
+
+/// The answer of a member; its error if it renewed none because it did not answer.
+fn answered(mut renewals: Renewals) -> Result<Renewals, Error> {
+    let is_silent =
+        |renewal: &Result<Renewal, Error>| renewal.as_ref().is_err_and(Error::is_retryable);
+    match renewals.iter().all(is_silent).then(|| renewals.pop()).flatten() {
+        Some(Err(error)) => Err(error),
+        _ => Ok(renewals),
     }
 }
 
