@@ -116,9 +116,13 @@ async fn are_not_made_out_where_another_kind_of_lock_lies() {
     let reader = client.rw_lock("k").unwrap().read().await.unwrap();
     let another = client.rw_lock("k").unwrap().read().await.unwrap();
     assert_eq!(election.leader().await.unwrap_err().kind(), ErrorKind::WrongType);
-    drop((reader, another));
+    drop(another);
+    pass(ms(1)).await;
+    assert_eq!(election.leader().await.unwrap_err().kind(), ErrorKind::WrongType);
+    drop(reader);
     pass(ms(1)).await;
     let _mutex = client.mutex("k").unwrap().lock().await.unwrap();
+    assert_eq!(election.leader().await.unwrap_err().kind(), ErrorKind::WrongType);
     let refused = election.try_campaign("v").await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::WrongType);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::contract::backend::{Fingerprint, Operation};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
-use crate::contract::holder::Holder;
+use crate::contract::holder::{Holder, LockKind};
 use crate::contract::inspection::Inspection;
 use crate::locks::face::Face;
 
@@ -29,7 +29,7 @@ impl Leader {
     fn among(inspection: &Inspection) -> Result<Option<Self>, Error> {
         match inspection.holders() {
             [] => Ok(None),
-            [holder] if holder.units() == 1 => Self::from_holder(holder).map(Some),
+            [holder] if is_candidate(holder) => Self::from_holder(holder).map(Some),
             _ => Err(not_an_election()),
         }
     }
@@ -61,6 +61,11 @@ impl Leader {
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
         (self.fingerprint, &self.value) == (other.fingerprint, &other.value)
     }
+}
+
+/// Whether it holds the only permit, as far as the store tells kinds apart.
+fn is_candidate(holder: &Holder) -> bool {
+    holder.units() == 1 && matches!(holder.kind(), None | Some(LockKind::Permits))
 }
 
 fn not_an_election() -> Error {
