@@ -267,15 +267,26 @@ impl Striped {
             let look_at =
                 tries.pause_ends(clock.now(), left).filter(|look_at| *look_at < wait.end());
             let look_at = look_at.unwrap_or(Instant::FAR_FUTURE);
-            let look = async {
+            let mut look = pin!(async {
                 clock.sleep_until(look_at).await;
-                *refusals = Refusals::default();
-                self.round(others.clone(), refusals).await
-            };
+                let mut seen = Refusals::default();
+                let found = self.round(others.clone(), &mut seen).await;
+                *refusals = seen;
+                found
+            });
             tokio::select! {
                 biased;
-                locked = &mut line => return locked,
-                found = look => if let Some(guard) = found {
+                locked = &mut line => {
+                    // A look under way tells whether the other segments fail as well.
+                    if locked.is_err()
+                        && clock.now() >= look_at
+                        && let Some(Some(guard)) = clock::until(clock, wait.end(), look).await
+                    {
+                        return Ok(Locked::Guard(guard));
+                    }
+                    return locked;
+                }
+                found = &mut look => if let Some(guard) = found {
                     return Ok(Locked::Guard(guard));
                 },
             }

@@ -61,6 +61,31 @@ async fn does_not_end_the_waiting_for_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn keeps_no_caller_from_the_others_while_another_is_silent() {
+    let fixture = Fixture::logged();
+    let striped = segments(&fixture, 3);
+    for free in 0..3_usize {
+        let mut held = hold_all(&fixture, &striped).await;
+        // A server with two segments hangs: that of the caller's line, if it is one of them, and a look at the other.
+        for silent in (0..3).filter(|segment| *segment != free) {
+            let silent = key(&format!("stock/{silent}"));
+            fixture.faults.inject_on(&silent, Operation::Acquire, Fault::SwallowRequest, 1_000);
+        }
+        let release = async {
+            tokio::time::sleep(LockOptions::DEFAULT_OUTAGE_WAIT * 3 / 2).await;
+            held.remove(free).release().await.unwrap();
+        };
+
+        let (locked, ()) = tokio::join!(striped.lock(), release);
+
+        assert_eq!(usize::try_from(locked.unwrap().segment()), Ok(free));
+        fixture.faults.heal();
+        drop(held);
+        assert_eq!(fixture.left().await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn is_asked_for_again_while_others_are_waited_for() {
     let fixture = Fixture::logged();
     let striped = segments(&fixture, 3);
