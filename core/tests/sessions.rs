@@ -139,6 +139,25 @@ mod losses {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_a_late_reply_tells_of_is_given_back() {
+    let store = Sessions::new(TokioClock::new());
+    let backend = FaultBackend::new(store.clone());
+    let faults = backend.faults().clone();
+    let builder = LockClient::builder(backend).clock(TokioClock::new()).options(options());
+    let client = builder.build().unwrap();
+    let guard = client.mutex("k").unwrap().lock().await.unwrap();
+    faults.inject(Operation::Renew, Fault::DelayReply(ms(1_000)), 1);
+    tokio::time::sleep(TTL / 3 + ms(100)).await;
+
+    // The process stands still until long after the deadline.
+    tokio::time::advance(TTL * 2).await;
+    tokio::time::sleep(ms(1)).await;
+
+    assert!(!guard.is_held());
+    assert_eq!(store.asked(|asked| asked.released.len()), 1);
+}
+
 mod renewals {
     use super::*;
 

@@ -70,8 +70,13 @@ impl Schedule {
     /// The same for one that is young no more.
     pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
         let Some(due) = hold.due() else {
-            self.remove(hold);
-            return false;
+            // The store keeps it alive together with others: the watchdog, which looks now, has it released.
+            let is_owed = self.has_sessions() && hold.may_outlast_its_loss(now);
+            let is_filed = self.remove(hold);
+            if is_owed && is_filed {
+                put(self.due.entry(now).or_default(), hold, |index| Place::Due(now, index));
+            }
+            return is_owed && is_filed;
         };
         let at = self.round(due, now);
         let is_there = matches!(hold.place(), Some(Place::Due(before, _)) if before == at);
