@@ -314,6 +314,8 @@ impl LockOptions {
         self.ttl == other.ttl
             && self.spare_tokens() == other.spare_tokens()
             && self.description == other.description
+            // The hold keeps the grace of its first holder.
+            && self.loss_grace == other.loss_grace
     }
 
     /// The options as they count on `store`, whose longest TTL may be below the default.
@@ -331,18 +333,11 @@ impl LockOptions {
         check_ttl("max_hold", self.first_ttl(), store)?;
         check_kept(self.ttl, self.lock_delay, store)?;
         let validity = deadline::validity(self.first_ttl());
+        check_loss_grace(self.loss_grace, self.first_ttl())?;
         if self.min_validity >= validity {
             let message = format!(
                 "min_validity: {} is never left of a lease, which is good for {}",
                 human(self.min_validity),
-                human(validity)
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        if self.loss_grace > validity / 2 {
-            let message = format!(
-                "loss_grace: {} is more than half of a lease, which is good for {}",
-                human(self.loss_grace),
                 human(validity)
             );
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -399,6 +394,20 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, store: &Capabilities) -> Resu
     let (ttl, min, max) = (human(ttl), human(min), human(max));
     let message = format!("{name}: {ttl} is too {fault}: {min} to {max} are possible");
     Err(Error::new(ErrorKind::Invalid, message).with_backend(store.name()))
+}
+
+/// Refuses a grace that a lease of this TTL would begin with.
+pub(crate) fn check_loss_grace(grace: Duration, ttl: Duration) -> Result<(), Error> {
+    let validity = deadline::validity(ttl);
+    if grace > validity / 2 {
+        let message = format!(
+            "loss_grace: {} is more than half of a lease, which is good for {}",
+            human(grace),
+            human(validity)
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
 }
 
 /// Refuses a TTL that, together with the time for which the store keeps the lease beyond it, is too long for the store.

@@ -253,16 +253,20 @@ pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Sce
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
     let mutex = client.mutex(&key).unwrap();
-    let shorter = mutex.clone().with_options(long(scene).ttl(scene.ttl() * 2)).unwrap();
-    let guard = mutex.lock().await.unwrap();
-    let mut next = Box::pin(shorter.lock());
-    assert!((&mut next).now_or_never().is_none());
-    let before = faults.calls(Operation::Acquire);
+    let shorter = scene.ttl() * 2;
+    let with_grace = long(scene).loss_grace(scene.ttl() / 4);
+    for (others, ttl) in [(long(scene).ttl(shorter), shorter), (with_grace, scene.long_ttl())] {
+        let other = mutex.clone().with_options(others).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut next = Box::pin(other.lock());
+        assert!((&mut next).now_or_never().is_none());
+        let before = faults.calls(Operation::Acquire);
 
-    guard.release().await.unwrap();
-    let guard = next.await.unwrap();
+        guard.release().await.unwrap();
+        let guard = next.await.unwrap();
 
-    assert!(faults.calls(Operation::Acquire) > before);
-    assert!(guard.remaining() <= scene.ttl() * 2);
-    guard.release().await.unwrap();
+        assert!(faults.calls(Operation::Acquire) > before);
+        assert!(guard.remaining() <= ttl);
+        guard.release().await.unwrap();
+    }
 }

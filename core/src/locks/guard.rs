@@ -284,7 +284,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Invalid`] if the TTL is not possible on this store.
+    /// [`ErrorKind::Invalid`] if the TTL is not possible on this store, or too short for
+    /// [`loss_grace`](crate::LockOptions::loss_grace).
     /// [`ErrorKind::LeaseLost`] if the lease is lost, or the store no longer has it.
     /// [`ErrorKind::Indeterminate`] or [`ErrorKind::Unavailable`] if the store did not answer; the
     /// watchdog goes on trying until the deadline.
@@ -296,6 +297,7 @@ impl LockGuard {
         let store = self.upkeep.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
         options::check_kept(ttl, self.hold.lock_delay(), &store)?;
+        options::check_loss_grace(self.hold.loss_grace(), ttl)?;
         self.amend(|lease| lease.with_ttl(ttl)).await
     }
 
